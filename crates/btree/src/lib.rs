@@ -1,0 +1,1 @@
+//! The PIO B-tree: append-only leaf segments, batch update, multi-path search.

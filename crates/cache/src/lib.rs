@@ -1,0 +1,1 @@
+//! The buffer pool that all tables of a database share.

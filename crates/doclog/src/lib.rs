@@ -1,0 +1,1 @@
+//! Append-only documents: values too large for an index.

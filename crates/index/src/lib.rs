@@ -1,0 +1,1 @@
+//! The trait of an index structure, and the words all structures share.

@@ -1,0 +1,1 @@
+//! Batched I/O on flash SSDs: many reads, writes and flushes in one call.

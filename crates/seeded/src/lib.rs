@@ -1,0 +1,57 @@
+//! Known bugs, put in on purpose, that the crash tests must find.
+//!
+//! 1. Code that a known mistake would break asks `on(Bug::…)` at the one place where the mistake would be made.
+//! 2. Without the feature `bugs` the answer is the constant `false`, and the compiler removes the branch.
+//! 3. With it, a test switches one bug on for the whole process, runs its seeds and expects a failure.
+
+#[cfg(feature = "bugs")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A mistake that a storage engine of this shape can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A leaf run is believed without looking at its checksum.
+    RunChecksumSkipped = 1,
+    /// Flush-end enters the log before the pages of its batch are on stable storage.
+    FlushEndBeforeData = 2,
+    /// A flush is reported complete although a lower part of the log is not written.
+    FlushOverHole = 3,
+    /// An append to a leaf starts from a cached page that misses the leaf's newest run.
+    StaleCachedTail = 4,
+    /// A leaf in a reused extent carries the incarnation of the leaf that lived there before.
+    IncarnationReused = 5,
+}
+
+impl Bug {
+    /// Every known bug.
+    pub const ALL: [Self; 5] = [
+        Self::RunChecksumSkipped,
+        Self::FlushEndBeforeData,
+        Self::FlushOverHole,
+        Self::StaleCachedTail,
+        Self::IncarnationReused,
+    ];
+}
+
+#[cfg(feature = "bugs")]
+static ACTIVE: AtomicU8 = AtomicU8::new(0);
+
+/// Switches one bug on for the whole process, or all off.
+#[cfg(feature = "bugs")]
+pub fn set(bug: Option<Bug>) {
+    ACTIVE.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
+}
+
+/// Whether `bug` is switched on.
+#[cfg(feature = "bugs")]
+pub fn on(bug: Bug) -> bool {
+    ACTIVE.load(Ordering::Relaxed) == bug as u8
+}
+
+/// Whether `bug` is switched on: never, without the feature `bugs`.
+#[cfg(not(feature = "bugs"))]
+#[inline(always)]
+pub const fn on(_bug: Bug) -> bool {
+    false
+}

@@ -1,0 +1,1 @@
+//! Objects on storage: files of a database directory, pages and the free list.
