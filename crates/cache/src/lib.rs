@@ -1,1 +1,321 @@
 //! The buffer pool that all tables of a database share.
+//!
+//! Owns which values stay in memory, and the count of their bytes. How it works:
+//!
+//! 1. The policy is `quick_cache`'s (Clock-PRO, close to S3-FIFO): a value enters cold and becomes hot when it is asked for
+//!    again, so a scan that reads every page once does not push out the pages that lookups live on.
+//! 2. Every entry weighs the bytes that the caller's function says, and [`ENTRY_OVERHEAD_BYTES`] plus the size of key and value
+//!    for the table that holds it.
+//! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard never has less than
+//!    [`SHARD_BYTES_MIN`], unless it is the only one.
+//!
+//! Invariants: the weight of all entries is at most the capacity, at any moment; an entry that is heavier than a shard's hot
+//! share is not kept, and an older value under its key goes.
+//!
+//! Left to others: what a key is, whether a value is still true (whoever changes it removes or replaces it), and
+//! reading what is missing.
+
+use std::hash::Hash;
+
+use quick_cache::sync::{Cache as Policy, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+
+/// What an entry costs beside its key and value: hash slot, links, and its share of remembered evicted keys.
+pub const ENTRY_OVERHEAD_BYTES: u64 = 64;
+
+/// The least capacity of a shard where there are several: 64 of the largest leaves.
+pub const SHARD_BYTES_MIN: u64 = 4 << 20;
+
+/// Most shards: beyond it the locks are no longer what threads wait for.
+const SHARDS_MAX: u64 = 64;
+
+/// The weight that most entries are expected to have: one page. It only sizes the memory of evicted keys.
+const ENTRY_BYTES_EXPECTED: u64 = 4096;
+
+/// Counters of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Lookups that found their key, since the cache was made.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Entries held.
+    pub entries: u64,
+    /// Weight of the entries held, in bytes.
+    pub bytes: u64,
+    /// Most bytes it will hold.
+    pub capacity_bytes: u64,
+}
+
+/// A bounded map that forgets what is least likely to be asked for again. All methods may be called from any thread.
+pub struct Cache<K, V> {
+    policy: Policy<K, V, Weight<K, V>>,
+    capacity_bytes: u64,
+}
+
+impl<K: Eq + Hash, V: Clone> Cache<K, V> {
+    /// A cache of at most `capacity_bytes`. `weigh` gives the bytes that an entry owns on the heap; it has to give the same
+    /// answer for as long as the entry is in the cache. With a capacity of 0 nothing is kept.
+    #[must_use]
+    pub fn new(capacity_bytes: u64, weigh: fn(&K, &V) -> u64) -> Self {
+        let shards = shards_for(capacity_bytes);
+        // The policy rounds a shard's share up: a multiple of the shards keeps the sum within the capacity.
+        let weight = capacity_bytes - capacity_bytes % shards;
+        let entries = (weight / ENTRY_BYTES_EXPECTED).max(1);
+        let options = OptionsBuilder::new()
+            .shards(usize::try_from(shards).unwrap_or(1))
+            .estimated_items_capacity(usize::try_from(entries).unwrap_or(usize::MAX))
+            .weight_capacity(weight)
+            .build()
+            .expect("capacity and estimate are set");
+        let policy = Policy::with_options(
+            options,
+            Weight(weigh),
+            DefaultHashBuilder::default(),
+            DefaultLifecycle::default(),
+        );
+        Self {
+            policy,
+            capacity_bytes,
+        }
+    }
+
+    /// The value of `key`, counted as a hit or a miss.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<V> {
+        self.policy.get(key)
+    }
+
+    /// The value of `key`, without a trace: neither counted nor kept any longer for it.
+    #[must_use]
+    pub fn peek(&self, key: &K) -> Option<V> {
+        self.policy.peek(key)
+    }
+
+    /// Keeps `value` under `key`, in place of what was there. It may be evicted at any time, at once if it is too heavy.
+    pub fn insert(&self, key: K, value: V) {
+        self.policy.insert(key, value);
+    }
+
+    /// Forgets `key`; gives back its value.
+    pub fn remove(&self, key: &K) -> Option<V> {
+        self.policy.remove(key).map(|(_, value)| value)
+    }
+
+    /// Forgets every key that `keep` refuses.
+    pub fn retain(&self, keep: impl Fn(&K, &V) -> bool) {
+        self.policy.retain(keep);
+    }
+
+    /// Forgets everything; hits and misses go on counting.
+    pub fn clear(&self) {
+        self.policy.clear();
+    }
+
+    /// Counters as of now. Shards are asked one after another.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            hits: self.policy.hits(),
+            misses: self.policy.misses(),
+            entries: self.policy.len() as u64,
+            bytes: self.policy.weight(),
+            capacity_bytes: self.capacity_bytes,
+        }
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> std::fmt::Debug for Cache<K, V> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Cache").field(&self.stats()).finish()
+    }
+}
+
+/// A power of two, so that the policy does not round it up.
+fn shards_for(capacity_bytes: u64) -> u64 {
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let most = (threads * 4)
+        .min(SHARDS_MAX)
+        .min(capacity_bytes / SHARD_BYTES_MIN)
+        .max(1);
+    1 << most.ilog2()
+}
+
+/// The caller's function, in the shape that the policy asks for.
+struct Weight<K, V>(fn(&K, &V) -> u64);
+
+impl<K, V> Clone for Weight<K, V> {
+    fn clone(&self) -> Self {
+        Self(self.0)
+    }
+}
+
+impl<K, V> Weighter<K, V> for Weight<K, V> {
+    fn weight(&self, key: &K, value: &V) -> u64 {
+        let slot = (size_of::<K>() + size_of::<V>()) as u64 + ENTRY_OVERHEAD_BYTES;
+        (self.0)(key, value).saturating_add(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Pages = Cache<u64, Arc<[u8]>>;
+
+    fn pages(capacity_bytes: u64) -> Pages {
+        Cache::new(capacity_bytes, |_, page| page.len() as u64)
+    }
+
+    fn page(bytes: usize) -> Arc<[u8]> {
+        vec![7; bytes].into()
+    }
+
+    #[test]
+    fn keeps_what_fits_and_counts() {
+        let cache = pages(1 << 20);
+        cache.insert(1, page(4096));
+        assert!(cache.get(&1).is_some());
+        assert!(cache.get(&2).is_none());
+        assert!(cache.peek(&1).is_some() && cache.peek(&2).is_none());
+        let stats = cache.stats();
+        assert_eq!((stats.hits, stats.misses, stats.entries), (1, 1, 1));
+        assert_eq!(stats.bytes, 4096 + 8 + 16 + ENTRY_OVERHEAD_BYTES);
+        assert_eq!(cache.remove(&1).map(|page| page.len()), Some(4096));
+        assert_eq!(cache.stats().bytes, 0);
+    }
+
+    #[test]
+    fn a_replaced_value_is_not_seen_again() {
+        let cache = pages(1 << 20);
+        cache.insert(1, page(4096));
+        cache.insert(1, page(8192));
+        assert_eq!(cache.get(&1).map(|page| page.len()), Some(8192));
+        assert_eq!(cache.stats().entries, 1);
+        // Too heavy to keep, but the old value must not come back.
+        cache.insert(1, page(2 << 20));
+        assert!(cache.get(&1).is_none());
+        assert_eq!(cache.stats().bytes, 0);
+    }
+
+    #[test]
+    fn clear_and_retain_forget() {
+        let cache = pages(1 << 20);
+        for key in 0..10 {
+            cache.insert(key, page(4096));
+        }
+        cache.retain(|key, _| key % 2 == 0);
+        assert_eq!(cache.stats().entries, 5);
+        cache.clear();
+        assert_eq!((cache.stats().entries, cache.stats().bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_cache_of_nothing_keeps_nothing() {
+        let cache = pages(0);
+        cache.insert(1, page(1));
+        assert!(cache.get(&1).is_none());
+        assert_eq!(cache.stats().bytes, 0);
+    }
+
+    #[test]
+    fn a_small_cache_holds_large_pages() {
+        // 1 MiB has to serve leaves of 64 KiB: most of its room must be usable by them.
+        let cache = pages(1 << 20);
+        for key in 0..100 {
+            cache.insert(key, page(64 << 10));
+        }
+        assert!(cache.stats().entries >= 14, "{:?}", cache.stats());
+    }
+
+    #[test]
+    fn a_scan_does_not_evict_what_is_hot() {
+        let cache = pages(8 << 20);
+        for _ in 0..3 {
+            for key in 0..500 {
+                if cache.get(&key).is_none() {
+                    cache.insert(key, page(4096));
+                }
+            }
+        }
+        for key in 10_000..30_000 {
+            if cache.get(&key).is_none() {
+                cache.insert(key, page(4096));
+            }
+        }
+        let kept = (0..500).filter(|key| cache.peek(key).is_some()).count();
+        assert!(
+            kept > 400,
+            "{kept} of 500 hot pages are left after a scan of 20,000"
+        );
+    }
+
+    #[test]
+    fn shards_are_few_when_the_cache_is_small() {
+        assert_eq!(shards_for(0), 1);
+        assert_eq!(shards_for(1 << 20), 1);
+        assert_eq!(shards_for(7 << 20), 1);
+        for capacity in [1 << 24, 12 << 20, 1 << 30, u64::MAX] {
+            let shards = shards_for(capacity);
+            assert!(shards.is_power_of_two() && shards <= SHARDS_MAX);
+            assert!(capacity / shards >= SHARD_BYTES_MIN);
+        }
+    }
+
+    #[test]
+    fn threads_together_stay_within_the_capacity() {
+        let cache = pages(16 << 20);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for step in 0..2_000_u64 {
+                        let key = (step * 31 + thread * 7) % 1_000;
+                        if cache.get(&key).is_none() {
+                            cache.insert(key, page(4096 << (key % 5)));
+                        }
+                        if step % 100 == 0 {
+                            assert!(cache.stats().bytes <= 16 << 20);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(cache.stats().bytes <= 16 << 20);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn weight_never_exceeds_capacity_and_values_are_never_wrong(
+            capacity in prop_oneof![Just(0_u64), Just(100_000), Just((1 << 20) + 13), Just((9 << 20) + 5)],
+            steps in prop::collection::vec((0_u64..300, 0_usize..70_000, 0_u8..8), 1..600),
+        ) {
+            let cache = pages(capacity);
+            let mut model = std::collections::HashMap::new();
+            for (key, bytes, action) in steps {
+                match action {
+                    0 => {
+                        cache.remove(&key);
+                        model.remove(&key);
+                    }
+                    1..=3 => {
+                        if let Some(found) = cache.get(&key) {
+                            prop_assert_eq!(Some(&found.len()), model.get(&key));
+                        }
+                    }
+                    _ => {
+                        cache.insert(key, page(bytes));
+                        model.insert(key, bytes);
+                    }
+                }
+                prop_assert!(cache.stats().bytes <= capacity);
+            }
+        }
+    }
+}
