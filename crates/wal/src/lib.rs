@@ -1,1 +1,44 @@
 //! The write-ahead log: segments, group commit, checksums, replay.
+//!
+//! The log is an endless row of bytes; an [`Lsn`] is a position in it. It is cut into segments of equal size, each a file that
+//! was written once before it is used, so that a flush changes no metadata of the file system.
+//!
+//! 1. [`Wal::append`] takes log space and, if asked, the next sequence number in one atomic step, so **the order of seqs is the
+//!    order of the log**, and copies the record into the open group (`slot`).
+//! 2. [`Wal::write_through`] closes the open group and writes it, one write at a time; what is appended meanwhile gathers
+//!    in the next group (`write`). Written bytes survive the process.
+//! 3. [`Wal::flush_through`] queues a request; whoever wins flushes once for all that queued, and wakes them when it
+//!    succeeded (`flush`). Files of the layer above that the records refer to ([`Companions`]) are flushed in the same batch.
+//! 4. [`Wal::trim`] recycles the files of segments that no checkpoint needs; [`Wal::prepare`] makes new ones ahead of time
+//!    (`segment`).
+//! 5. [`Wal::open`] walks the groups from the checkpoint's position, tells a torn tail from damage, and hands every record to
+//!    its caller (`replay`).
+//!
+//! Invariants: what is written is a prefix of the log without a hole, and so is what is durable; a group never crosses a segment;
+//! no two writes of one block are in flight together; after a failed write or flush nothing is written any more, and every
+//! call says why.
+//!
+//! Left to others: what records mean, when to checkpoint, the uuid and the epoch of the database, and excluding a second
+//! process.
+
+mod error;
+mod failure;
+mod flush;
+mod format;
+mod geometry;
+mod replay;
+mod scan;
+mod segment;
+mod slot;
+mod stats;
+mod types;
+mod wal;
+mod write;
+
+pub use error::{Error, Result};
+pub use failure::Failure;
+pub use stats::Stats;
+pub use types::{
+    Alone, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,
+};
+pub use wal::Wal;

@@ -1,0 +1,105 @@
+//! What can go wrong in the log.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::Failure;
+
+/// Result of an operation on the log.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong in the log. Cheap to clone.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The device or file system failed; the log itself has not.
+    #[error(transparent)]
+    Io(#[from] psync::Error),
+    /// The database directory failed; the log itself has not.
+    #[error("the log cannot use the database directory: {0}")]
+    Space(Arc<space::Error>),
+    /// The disk is full: no further segment could be made. Nothing was written; try again after space was made.
+    #[error("the disk is full: the log needs a segment of {segment_bytes} bytes; free some space and try again ({cause})")]
+    Full {
+        /// Size of a segment.
+        segment_bytes: u64,
+        /// What the system said.
+        cause: String,
+    },
+    /// A write or flush failed before: the log takes nothing any more. What was not acknowledged has an unknown outcome.
+    #[error("{0}")]
+    Failed(Arc<Failure>),
+    /// The log is damaged in a place that was known to be durable.
+    #[error("{} is damaged at byte {offset}: {what}; expected {expected}, found {found}. A crash does not explain this: restore the log from a backup", file.display())]
+    Corrupt {
+        /// The file.
+        file: PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// What does not check.
+        what: &'static str,
+        /// What a whole one would hold.
+        expected: String,
+        /// What it holds.
+        found: String,
+    },
+    /// A file belongs to another database.
+    #[error("{} belongs to database {found}, not to {expected}: move it away", file.display())]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// This database.
+        expected: String,
+        /// The file's database.
+        found: String,
+    },
+    /// A file was written by a newer version.
+    #[error("{} has log format {found}; this version knows formats up to {supported}: open it with a newer version", file.display())]
+    NewerVersion {
+        /// The file.
+        file: PathBuf,
+        /// The file's format version.
+        found: u16,
+        /// The newest version this code knows.
+        supported: u16,
+    },
+    /// A segment has another size than the options say.
+    #[error("{} has segments of {found} bytes, not {expected}: open the log with the size it was made with", file.display())]
+    SegmentSize {
+        /// The file.
+        file: PathBuf,
+        /// Size in the options.
+        expected: u64,
+        /// Size in the file.
+        found: u64,
+    },
+    /// The log holds groups of this epoch or a later one.
+    #[error("{} was written in epoch {found}, and epoch {epoch} is to be new: the superblock is older than the log", file.display())]
+    EpochUsed {
+        /// The file.
+        file: PathBuf,
+        /// Epoch in the options.
+        epoch: u64,
+        /// Epoch in the log.
+        found: u64,
+    },
+    /// The record does not fit into a segment. Nothing was written.
+    #[error("a log record of {bytes} bytes is over the limit of {max}")]
+    RecordTooLarge {
+        /// Bytes of its payload.
+        bytes: u64,
+        /// Most bytes a payload may have.
+        max: u64,
+    },
+    /// The log was opened read-only.
+    #[error("the log is open read-only")]
+    ReadOnly,
+    /// The options contradict the limits of the log.
+    #[error("the log cannot be opened: {0}")]
+    InvalidOptions(String),
+}
+
+impl From<space::Error> for Error {
+    fn from(error: space::Error) -> Self {
+        Self::Space(Arc::new(error))
+    }
+}

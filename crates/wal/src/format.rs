@@ -1,0 +1,383 @@
+//! All bytes of the log that reach a disk. Little-endian, fixed width; zero is never a valid type or kind.
+//!
+//! A segment file begins with a block that holds its header. Size of the block, magic, version and the place of the checksum
+//! are the same in every version.
+//!
+//! ```text
+//! segment header, 4096 bytes
+//!   0   8  magic "BRAIDWAL"
+//!   8   2  type: 1
+//!  10   2  version: 1
+//!  12   4  zero
+//!  16  16  uuid of the database
+//!  32   8  number of the segment
+//!  40   8  LSN of its first byte = number * size
+//!  48   8  size of a segment, bytes
+//!  56   8  epoch that made it
+//!  64   4  CRC-32C of bytes 0..64
+//!  68      zero
+//! ```
+//!
+//! Behind it come groups, without a gap, each at a multiple of 8. The rest of a segment that is shorter than a group header
+//! is unused; any longer rest is a pad group, which is a header alone whose successor is the next segment.
+//!
+//! ```text
+//! group header, 56 bytes
+//!   0   4  magic B7 57 47 52
+//!   4   1  type: 1 records, 2 pad, 3 opening of the log
+//!   5   1  version: 1
+//!   6   2  zero
+//!   8   4  length of header and records, bytes, a multiple of 8
+//!  12   4  number of records
+//!  16   8  LSN of this group
+//!  24   8  epoch that wrote it
+//!  32   8  LSN up to which the log was durable when it was written
+//!  40   8  seq that the first sequenced record has, or would have
+//!  48   4  CRC-32C of uuid, LSN, epoch and all records
+//!  52   4  CRC-32C of uuid and bytes 0..52
+//!
+//! record, at a multiple of 8, padded with zeros to one
+//!   0   4  length of the payload, bytes
+//!   4   4  seq less the group's first seq; 0 where it has none
+//!   8   1  kind, the caller's, not 0
+//!   9   1  1 if it has a seq, else 0
+//!  10   2  zero
+//!  12      payload
+//! ```
+
+use std::fmt::Display;
+
+use crc32c::{crc32c, crc32c_append};
+
+use crate::Lsn;
+
+/// Block of a segment header, and where the first group is.
+pub(crate) const SEGMENT_HEADER: usize = 4096;
+/// Bytes of a group header.
+pub(crate) const GROUP_HEADER: usize = 56;
+/// Bytes of a record before its payload.
+pub(crate) const RECORD_HEADER: usize = 12;
+/// The version this code writes, and the newest it reads.
+pub(crate) const VERSION: u16 = 1;
+/// Groups and records begin at multiples of this.
+pub(crate) const ALIGNMENT: usize = 8;
+
+const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
+const SEGMENT_TYPE: u16 = 1;
+const GROUP_MAGIC: [u8; 4] = [0xB7, b'W', b'G', b'R'];
+const GROUP_VERSION: u8 = 1;
+
+const _: () = assert!(GROUP_HEADER.is_multiple_of(ALIGNMENT) && SEGMENT_HEADER.is_multiple_of(ALIGNMENT));
+
+/// The next multiple of 8.
+pub(crate) const fn align(length: usize) -> usize {
+    length.next_multiple_of(ALIGNMENT)
+}
+
+/// Log space that a record takes.
+pub(crate) const fn record_space(payload: usize) -> usize {
+    align(RECORD_HEADER + payload)
+}
+
+/// What does not check in some bytes of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) what: &'static str,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+}
+
+impl Flaw {
+    pub(crate) fn new(what: &'static str, expected: impl Display, found: impl Display) -> Self {
+        Self { what, expected: expected.to_string(), found: found.to_string() }
+    }
+}
+
+fn ensure(good: bool, what: &'static str, expected: impl Display, found: impl Display) -> Result<(), Flaw> {
+    if good { Ok(()) } else { Err(Flaw::new(what, expected, found)) }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array(bytes, at))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
+/// Header of a segment file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) database: [u8; 16],
+    pub(crate) number: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) epoch: u64,
+}
+
+/// Why a header block is not a segment's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BadSegment {
+    /// Zero, or torn, or something else: no segment.
+    Flaw(Flaw),
+    /// A whole header of a version that this code does not know.
+    Newer(u16),
+}
+
+impl SegmentHeader {
+    /// The header block.
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
+        let mut block = [0; SEGMENT_HEADER];
+        block[0..8].copy_from_slice(&SEGMENT_MAGIC);
+        block[8..10].copy_from_slice(&SEGMENT_TYPE.to_le_bytes());
+        block[10..12].copy_from_slice(&VERSION.to_le_bytes());
+        block[16..32].copy_from_slice(&self.database);
+        block[32..40].copy_from_slice(&self.number.to_le_bytes());
+        block[40..48].copy_from_slice(&(self.number * self.segment_bytes).to_le_bytes());
+        block[48..56].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        block[56..64].copy_from_slice(&self.epoch.to_le_bytes());
+        let crc = crc32c(&block[..64]);
+        block[64..68].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    /// Reads a header block, which may be cut short.
+    pub(crate) fn decode(block: &[u8]) -> Result<Self, BadSegment> {
+        let flaw = |what, expected: &dyn Display, found: &dyn Display| BadSegment::Flaw(Flaw::new(what, expected, found));
+        if block.len() < SEGMENT_HEADER {
+            return Err(flaw("segment header cut short", &SEGMENT_HEADER, &block.len()));
+        }
+        if block[0..8] != SEGMENT_MAGIC {
+            return Err(flaw("segment magic", &hex(&SEGMENT_MAGIC), &hex(&block[0..8])));
+        }
+        let crc = crc32c(&block[..64]);
+        if crc != u32_at(block, 64) {
+            return Err(flaw("segment header checksum", &hex32(crc), &hex32(u32_at(block, 64))));
+        }
+        let version = u16_at(block, 10);
+        if version > VERSION {
+            return Err(BadSegment::Newer(version));
+        }
+        let header = Self {
+            database: array(block, 16),
+            number: u64_at(block, 32),
+            segment_bytes: u64_at(block, 48),
+            epoch: u64_at(block, 56),
+        };
+        if u16_at(block, 8) != SEGMENT_TYPE || version == 0 {
+            return Err(flaw("segment type", &SEGMENT_TYPE, &u16_at(block, 8)));
+        }
+        if header.number.checked_mul(header.segment_bytes) != Some(u64_at(block, 40)) {
+            return Err(flaw("segment base", &"number * size", &u64_at(block, 40)));
+        }
+        Ok(header)
+    }
+}
+
+/// What a group is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum GroupType {
+    /// It holds records.
+    Records = 1,
+    /// The rest of the segment is unused.
+    Pad = 2,
+    /// The log was opened here: what an earlier epoch left behind it is dead.
+    Opening = 3,
+}
+
+impl GroupType {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Records, Self::Pad, Self::Opening].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Header of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupHeader {
+    pub(crate) kind: GroupType,
+    pub(crate) length: u32,
+    pub(crate) records: u32,
+    pub(crate) lsn: Lsn,
+    pub(crate) epoch: u64,
+    pub(crate) durable: Lsn,
+    pub(crate) first_seq: u64,
+}
+
+impl GroupHeader {
+    /// Writes the header before the records that `group` holds from byte [`GROUP_HEADER`] on, with both checksums.
+    pub(crate) fn seal(&self, database: &[u8; 16], group: &mut [u8]) {
+        assert_eq!(group.len(), self.length as usize, "a group is sealed whole");
+        let content = self.content_crc(database, &group[GROUP_HEADER..]);
+        let header = &mut group[..GROUP_HEADER];
+        header.fill(0);
+        header[0..4].copy_from_slice(&GROUP_MAGIC);
+        header[4] = self.kind as u8;
+        header[5] = GROUP_VERSION;
+        header[8..12].copy_from_slice(&self.length.to_le_bytes());
+        header[12..16].copy_from_slice(&self.records.to_le_bytes());
+        header[16..24].copy_from_slice(&self.lsn.0.to_le_bytes());
+        header[24..32].copy_from_slice(&self.epoch.to_le_bytes());
+        header[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
+        header[40..48].copy_from_slice(&self.first_seq.to_le_bytes());
+        header[48..52].copy_from_slice(&content.to_le_bytes());
+        let crc = crc32c_append(crc32c(database), &header[..52]);
+        header[52..56].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads and checks the group that is expected at `lsn`; `rest` is everything from there to the end of the segment.
+    pub(crate) fn open<'a>(database: &[u8; 16], lsn: Lsn, rest: &'a [u8]) -> Result<(Self, Records<'a>), Flaw> {
+        ensure(rest.len() >= GROUP_HEADER, "group header cut short", GROUP_HEADER, rest.len())?;
+        let header = Self::decode(database, &rest[..GROUP_HEADER])?;
+        ensure(header.lsn == lsn, "group position", lsn, header.lsn)?;
+        ensure(header.durable <= lsn, "group durable position", format!("at most {lsn}"), header.durable)?;
+        let length = header.length as usize;
+        ensure(
+            (GROUP_HEADER..=rest.len()).contains(&length) && length.is_multiple_of(ALIGNMENT),
+            "group length",
+            format!("a multiple of 8 from {GROUP_HEADER} to {}", rest.len()),
+            length,
+        )?;
+        let content = &rest[GROUP_HEADER..length];
+        let crc = header.content_crc(database, content);
+        let stored = u32_at(rest, 48);
+        ensure(crc == stored, "group checksum", hex32(crc), hex32(stored))?;
+        let records = Records { bytes: content, lsn: Lsn(lsn.0 + GROUP_HEADER as u64), first_seq: header.first_seq };
+        header.check_records(&records)?;
+        Ok((header, records))
+    }
+
+    fn decode(database: &[u8; 16], bytes: &[u8]) -> Result<Self, Flaw> {
+        ensure(Self::is_candidate(bytes), "group magic", hex(&GROUP_MAGIC), hex(&bytes[0..4]))?;
+        let crc = crc32c_append(crc32c(database), &bytes[..52]);
+        ensure(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)))?;
+        ensure(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5])?;
+        let kind = GroupType::from_byte(bytes[4]).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))?;
+        Ok(Self {
+            kind,
+            length: u32_at(bytes, 8),
+            records: u32_at(bytes, 12),
+            lsn: Lsn(u64_at(bytes, 16)),
+            epoch: u64_at(bytes, 24),
+            durable: Lsn(u64_at(bytes, 32)),
+            first_seq: u64_at(bytes, 40),
+        })
+    }
+
+    /// Whether `bytes` may begin a group: cheap, for a scan.
+    pub(crate) fn is_candidate(bytes: &[u8]) -> bool {
+        bytes.starts_with(&GROUP_MAGIC)
+    }
+
+    fn content_crc(&self, database: &[u8; 16], content: &[u8]) -> u32 {
+        let seed = crc32c_append(crc32c(database), &self.lsn.0.to_le_bytes());
+        crc32c_append(crc32c_append(seed, &self.epoch.to_le_bytes()), content)
+    }
+
+    /// Checks that the records fill the content exactly, so that walking them later cannot fail.
+    fn check_records(&self, records: &Records<'_>) -> Result<(), Flaw> {
+        let mut rest = records.bytes;
+        let (mut count, mut sequenced) = (0u32, 0u32);
+        while !rest.is_empty() {
+            ensure(rest.len() >= RECORD_HEADER, "record header cut short", RECORD_HEADER, rest.len())?;
+            let space = (u32_at(rest, 0) as usize).checked_add(RECORD_HEADER + ALIGNMENT - 1).map(|end| end & !(ALIGNMENT - 1));
+            let space = space.filter(|space| *space <= rest.len());
+            let space = space.ok_or_else(|| Flaw::new("record length", format!("below {}", rest.len()), u32_at(rest, 0)))?;
+            ensure(rest[8] != 0 && rest[9] <= 1, "record kind", "kind above 0, flag 0 or 1", format!("{} {}", rest[8], rest[9]))?;
+            let delta = if rest[9] == 1 { sequenced } else { 0 };
+            ensure(u32_at(rest, 4) == delta, "record seq", delta, u32_at(rest, 4))?;
+            sequenced += u32::from(rest[9]);
+            count += 1;
+            rest = &rest[space..];
+        }
+        ensure(count == self.records, "number of records", self.records, count)?;
+        ensure(self.kind == GroupType::Records || count == 0, "records in an empty group", 0, count)?;
+        ensure(
+            self.first_seq.checked_add(u64::from(sequenced)).is_some(),
+            "group first seq",
+            "a seq that can be counted on",
+            self.first_seq,
+        )
+    }
+}
+
+/// Appends a record to a group's bytes.
+pub(crate) fn push_record(bytes: &mut Vec<u8>, kind: u8, delta: Option<u32>, payload: &[&[u8]], payload_len: u32) {
+    let begin = bytes.len();
+    bytes.extend_from_slice(&payload_len.to_le_bytes());
+    bytes.extend_from_slice(&delta.unwrap_or(0).to_le_bytes());
+    bytes.extend_from_slice(&[kind, u8::from(delta.is_some()), 0, 0]);
+    for part in payload {
+        bytes.extend_from_slice(part);
+    }
+    bytes.resize(begin + record_space(payload_len as usize), 0);
+}
+
+/// A record, as replay shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Where it begins.
+    pub lsn: Lsn,
+    /// What the caller said it is.
+    pub kind: u8,
+    /// Its sequence number; 0 when it has none.
+    pub seq: u64,
+    /// Its content.
+    pub payload: &'a [u8],
+}
+
+/// The records of a whole group, in order.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    lsn: Lsn,
+    first_seq: u64,
+}
+
+impl Records<'_> {
+    /// Leaves out the records that begin before `start`.
+    pub(crate) fn skip_before(&mut self, start: Lsn) {
+        while self.lsn < start && self.next().is_some() {}
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        let bytes = self.bytes;
+        if bytes.is_empty() {
+            return None;
+        }
+        // `GroupHeader::check_records` saw that lengths and seqs are within bounds.
+        let length = u32_at(bytes, 0) as usize;
+        let record = Record {
+            lsn: self.lsn,
+            kind: bytes[8],
+            seq: if bytes[9] == 1 { self.first_seq + u64::from(u32_at(bytes, 4)) } else { 0 },
+            payload: &bytes[RECORD_HEADER..RECORD_HEADER + length],
+        };
+        let space = record_space(length);
+        self.bytes = &bytes[space..];
+        self.lsn = Lsn(self.lsn.0 + space as u64);
+        Some(record)
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hex32(value: u32) -> String {
+    format!("{value:08x}")
+}

@@ -1,0 +1,107 @@
+//! Where positions of the log are in segments.
+
+use crate::format::{GROUP_HEADER, RECORD_HEADER, SEGMENT_HEADER};
+use crate::{Error, Lsn, Result};
+
+/// No position is above this; a log that writes 1 GB/s reaches it after a hundred years.
+pub(crate) const LSN_MAX: u64 = 1 << 62;
+
+const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// The size of segments, and what follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    segment_bytes: u64,
+}
+
+impl Geometry {
+    pub(crate) fn new(segment_bytes: u64) -> Result<Self> {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
+            || !segment_bytes.is_multiple_of(SEGMENT_HEADER as u64)
+        {
+            return Err(Error::InvalidOptions(format!(
+                "segments of {segment_bytes} bytes: the size must be a multiple of {SEGMENT_HEADER} from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"
+            )));
+        }
+        Ok(Self { segment_bytes })
+    }
+
+    pub(crate) fn segment_bytes(self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// The same as a length in memory.
+    pub(crate) fn segment_len(self) -> usize {
+        usize::try_from(self.segment_bytes).expect("segments are at most 1 GiB")
+    }
+
+    /// Number of the segment that holds a position.
+    pub(crate) fn number(self, lsn: Lsn) -> u64 {
+        lsn.0 / self.segment_bytes
+    }
+
+    /// Offset of a position in its segment's file.
+    pub(crate) fn offset(self, lsn: Lsn) -> usize {
+        usize::try_from(lsn.0 % self.segment_bytes).expect("below the segment size, which is at most 1 GiB")
+    }
+
+    /// Where a segment begins.
+    pub(crate) fn base(self, number: u64) -> Lsn {
+        Lsn(number.saturating_mul(self.segment_bytes))
+    }
+
+    /// Where the first group of a segment is.
+    pub(crate) fn first(self, number: u64) -> Lsn {
+        Lsn(self.base(number).0.saturating_add(SEGMENT_HEADER as u64))
+    }
+
+    /// Bytes from a position to the end of its segment.
+    pub(crate) fn rest(self, lsn: Lsn) -> usize {
+        self.segment_len() - self.offset(lsn)
+    }
+
+    /// The first position from `lsn` on where a group can begin: behind the segment's header, and not where
+    /// the rest of the segment is too short even for a pad.
+    pub(crate) fn normal(self, lsn: Lsn) -> Lsn {
+        if self.offset(lsn) < SEGMENT_HEADER {
+            self.first(self.number(lsn))
+        } else if self.rest(lsn) < GROUP_HEADER {
+            self.first(self.number(lsn) + 1)
+        } else {
+            lsn
+        }
+    }
+
+    /// The largest number a segment can have.
+    pub(crate) fn number_max(self) -> u64 {
+        LSN_MAX / self.segment_bytes
+    }
+
+    /// Largest payload of a record: it must fit into an empty segment.
+    pub(crate) fn record_bytes_max(self) -> usize {
+        self.segment_len() - SEGMENT_HEADER - GROUP_HEADER - RECORD_HEADER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_moved_to_where_a_group_can_begin() {
+        let geometry = Geometry::new(16384).expect("valid");
+        assert_eq!(geometry.normal(Lsn(0)), Lsn(4096));
+        assert_eq!(geometry.normal(Lsn(16384)), Lsn(16384 + 4096));
+        assert_eq!(geometry.normal(Lsn(5000)), Lsn(5000));
+        assert_eq!(geometry.normal(Lsn(16384 - 8)), Lsn(16384 + 4096));
+        assert_eq!(geometry.normal(Lsn(16384 - GROUP_HEADER as u64)), Lsn(16384 - GROUP_HEADER as u64));
+    }
+
+    #[test]
+    fn odd_sizes_are_refused() {
+        for size in [0, 4096, 16385, 2 << 30] {
+            assert!(matches!(Geometry::new(size), Err(Error::InvalidOptions(_))), "{size}");
+        }
+    }
+}
