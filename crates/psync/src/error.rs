@@ -1,0 +1,163 @@
+//! What can go wrong, with what, where and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::BackendKind;
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failed operation. Cheap to clone, so that a failure can be kept and reported again.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused or failed a read, write or flush.
+    #[error("cannot {operation} {length} bytes at offset {offset} of {}: {source}", path.display())]
+    Io {
+        /// `read`, `write` or `flush`.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Byte offset of the request (0 for a flush).
+        offset: u64,
+        /// Bytes of the request (0 for a flush).
+        length: u64,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The system refused or failed an operation on a file or directory as a whole.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Path {
+        /// What was tried: `open`, `remove`, …
+        operation: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// A read went past the end of the file.
+    #[error("{} ends early: wanted {wanted} bytes at offset {offset}, found {got}", path.display())]
+    ShortRead {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset of the request.
+        offset: u64,
+        /// Bytes wanted.
+        wanted: u64,
+        /// Bytes that are there.
+        got: u64,
+    },
+    /// Somebody else holds the lock.
+    #[error("{} is locked by {}: close the other user first", path.display(), holder_text(*.holder))]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// Process that holds it, where known.
+        holder: Option<u32>,
+    },
+    /// The machine does not offer what was asked for.
+    #[error(
+        "backend {backend} is not available: {reason}; choose another backend, or none to have the best one chosen"
+    )]
+    Unsupported {
+        /// The backend that was asked for.
+        backend: BackendKind,
+        /// Why it cannot be had.
+        reason: String,
+    },
+    /// A request to a file opened for direct I/O is not a multiple of [`crate::BLOCK`].
+    #[error(
+        "offset {offset} and length {length} on {} must be multiples of {}: the file is open for direct I/O",
+        path.display(),
+        crate::BLOCK
+    )]
+    Misaligned {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset of the request.
+        offset: u64,
+        /// Bytes of the request.
+        length: u64,
+    },
+    /// A file with an unknown or foreign content where a device profile was expected, or one that cannot be written.
+    #[error("cannot use the device profile {}: {reason}", path.display())]
+    Profile {
+        /// The profile.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn holder_text(holder: Option<u32>) -> String {
+    holder.map_or_else(|| "another user".to_owned(), |pid| format!("process {pid}"))
+}
+
+impl Error {
+    pub(crate) fn path(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Path {
+            operation,
+            path: path.to_owned(),
+            source: Arc::new(source),
+        }
+    }
+
+    /// The system's error behind this one, if there is one.
+    pub fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Io { source, .. } | Self::Path { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// Whether the disk or the user's quota is full: retry after space was made.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(
+            self.io().and_then(io::Error::raw_os_error),
+            Some(libc::ENOSPC | libc::EDQUOT)
+        )
+    }
+
+    /// Whether a file or directory that was named is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.io()
+            .is_some_and(|source| source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether the file to be created exists already.
+    pub fn is_already_exists(&self) -> bool {
+        self.io()
+            .is_some_and(|source| source.kind() == io::ErrorKind::AlreadyExists)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_what_and_where() {
+        let error = Error::Io {
+            operation: "write",
+            path: "db/data".into(),
+            offset: 8192,
+            length: 4096,
+            source: Arc::new(io::Error::from_raw_os_error(libc::ENOSPC)),
+        };
+        assert!(error.is_disk_full());
+        assert_eq!(
+            error.to_string(),
+            "cannot write 4096 bytes at offset 8192 of db/data: No space left on device (os error 28)"
+        );
+        let locked = Error::Locked {
+            path: "db/LOCK".into(),
+            holder: Some(7),
+        };
+        assert_eq!(
+            locked.to_string(),
+            "db/LOCK is locked by process 7: close the other user first"
+        );
+        assert!(!locked.is_disk_full());
+    }
+}

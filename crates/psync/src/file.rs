@@ -1,0 +1,146 @@
+//! An open file, on a real or a simulated disk.
+
+use std::fmt;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{Counters, Error, Result, sim};
+
+/// How a file is opened. The default opens an existing file for reading, through the page cache.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Open for writing as well as reading.
+    pub write: bool,
+    /// Create the file if it is not there. Needs `write`.
+    pub create: bool,
+    /// Create the file, and fail if it is there. Needs `write`.
+    pub create_new: bool,
+    /// Bypass the page cache (`O_DIRECT`). Where the file system has no such thing the file is opened buffered, and
+    /// [`File::is_direct`] says so.
+    pub direct: bool,
+    /// Where completed requests are counted; its own counters when `None`.
+    pub counters: Option<Arc<Counters>>,
+}
+
+/// An open file; clones are the same file. Closed with the last clone, which a request in flight is one of.
+#[derive(Clone)]
+pub struct File(pub(crate) Arc<FileInner>);
+
+pub(crate) struct FileInner {
+    pub(crate) path: PathBuf,
+    pub(crate) direct: bool,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) handle: Handle,
+}
+
+pub(crate) enum Handle {
+    System(fs::File),
+    Simulated(sim::Handle),
+}
+
+impl FileInner {
+    /// The descriptor; -1, which the system answers with EBADF, for a simulated file.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        match &self.handle {
+            Handle::System(file) => file.as_raw_fd(),
+            Handle::Simulated(_) => -1,
+        }
+    }
+}
+
+impl File {
+    pub(crate) fn new(
+        path: &Path,
+        direct: bool,
+        counters: Option<Arc<Counters>>,
+        handle: Handle,
+    ) -> Self {
+        Self(Arc::new(FileInner {
+            path: path.to_owned(),
+            direct,
+            counters: counters.unwrap_or_default(),
+            handle,
+        }))
+    }
+
+    /// The path it was opened under.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Whether it bypasses the page cache. If so, offsets and lengths must be multiples of [`crate::BLOCK`].
+    pub fn is_direct(&self) -> bool {
+        self.0.direct
+    }
+
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn len(&self) -> Result<u64> {
+        match &self.0.handle {
+            Handle::System(file) => file.metadata().map(|metadata| metadata.len()),
+            Handle::Simulated(handle) => handle.len(),
+        }
+        .map_err(|source| Error::path("find the length of", &self.0.path, source))
+    }
+
+    /// Whether it has no bytes.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn is_empty(&self) -> Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// Cuts or grows the file; new bytes read as zero. Durable with the next flush.
+    ///
+    /// # Errors
+    /// When the system refuses, for one because the disk is full.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        match &self.0.handle {
+            Handle::System(file) => retry_interrupted(|| file.set_len(len)),
+            Handle::Simulated(handle) => handle.set_len(len),
+        }
+        .map_err(|source| Error::path("set the length of", &self.0.path, source))
+    }
+
+    /// Where its completed requests are counted.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.0.counters
+    }
+}
+
+/// Calls again as long as a signal came in between.
+pub(crate) fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+impl PartialEq for File {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for File {}
+
+impl Hash for File {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "File({})", self.0.path.display())
+    }
+}

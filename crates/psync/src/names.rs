@@ -1,0 +1,223 @@
+//! Directories, names and locks.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::file::{File, Handle, retry_interrupted};
+use crate::{Error, OpenOptions, Result, sim};
+
+/// Files and directories by name: the system's, or a simulated disk's.
+pub(crate) trait Names: Send + Sync {
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<File>;
+    fn create_directory(&self, path: &Path) -> Result<()>;
+    fn remove(&self, path: &Path) -> Result<()>;
+    fn list(&self, path: &Path) -> Result<Vec<String>>;
+    fn exists(&self, path: &Path) -> Result<bool>;
+    fn sync_directory(&self, path: &Path) -> Result<()>;
+    fn lock(&self, path: &Path, shared: bool) -> Result<Lock>;
+}
+
+/// A lock on a file, held until dropped. It does not outlive the process.
+#[must_use = "the lock is released when this is dropped"]
+pub struct Lock(Held);
+
+enum Held {
+    /// The open file carries the lock; an exclusive holder's process id stands in it.
+    System {
+        file: fs::File,
+        exclusive: bool,
+    },
+    Simulated {
+        _held: sim::HeldLock,
+    },
+}
+
+impl Lock {
+    pub(crate) fn simulated(held: sim::HeldLock) -> Self {
+        Self(Held::Simulated { _held: held })
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Lock")
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Held::System {
+            file,
+            exclusive: true,
+        } = &self.0
+        {
+            // Only so that a later reader of the file is not told of a process that has left.
+            let _ = file.set_len(0);
+        }
+    }
+}
+
+/// The file system.
+pub(crate) struct SystemNames;
+
+impl Names for SystemNames {
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<File> {
+        if options.direct {
+            match open_with(path, options, true) {
+                Ok(file) if direct_works(&file) => {
+                    return Ok(File::new(
+                        path,
+                        true,
+                        options.counters.clone(),
+                        Handle::System(file),
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                Err(error) => return Err(Error::path("open", path, error)),
+            }
+            // A file system may refuse O_DIRECT after it has created the file, so that "new" no longer holds.
+            let again = OpenOptions {
+                create: options.create || options.create_new,
+                create_new: false,
+                ..options.clone()
+            };
+            return open_buffered(path, &again);
+        }
+        open_buffered(path, options)
+    }
+
+    fn create_directory(&self, path: &Path) -> Result<()> {
+        fs::create_dir_all(path).map_err(|error| Error::path("create directory", path, error))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|error| Error::path("remove", path, error))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let failed = |error| Error::path("list", path, error);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() {
+                continue;
+            }
+            if let Ok(name) = entry.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        path.try_exists()
+            .map_err(|error| Error::path("look for", path, error))
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        // The empty path is how `Path::parent` names the working directory.
+        let directory = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        fs::File::open(directory)
+            .and_then(|opened| retry_interrupted(|| opened.sync_all()))
+            .map_err(|error| Error::path("flush directory", path, error))
+    }
+
+    fn lock(&self, path: &Path, shared: bool) -> Result<Lock> {
+        let failed = |error| Error::path("lock", path, error);
+        let mut file = if shared {
+            open_shared_lock(path).map_err(failed)?
+        } else {
+            fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)
+                .map_err(failed)?
+        };
+        let locked = if shared {
+            file.try_lock_shared()
+        } else {
+            file.try_lock()
+        };
+        match locked {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(Error::Locked {
+                    path: path.to_owned(),
+                    holder: holder(&mut file),
+                });
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        if !shared {
+            file.set_len(0)
+                .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
+                .map_err(failed)?;
+        }
+        Ok(Lock(Held::System {
+            file,
+            exclusive: !shared,
+        }))
+    }
+}
+
+fn open_buffered(path: &Path, options: &OpenOptions) -> Result<File> {
+    open_with(path, options, false)
+        .map(|file| File::new(path, false, options.counters.clone(), Handle::System(file)))
+        .map_err(|error| Error::path("open", path, error))
+}
+
+fn open_with(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<fs::File> {
+    let mut open = fs::OpenOptions::new();
+    open.read(true)
+        .write(options.write)
+        .create(options.create)
+        .create_new(options.create_new);
+    if direct {
+        open.custom_flags(libc::O_DIRECT);
+    }
+    let file = retry_interrupted(|| open.open(path))?;
+    if file.metadata()?.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    Ok(file)
+}
+
+/// Whether the file takes direct I/O in units of [`crate::BLOCK`], as far as a read of nothing can tell.
+fn direct_works(_file: &fs::File) -> bool {
+    true
+}
+
+/// A shared lock needs no more than read permission, if the file is there.
+fn open_shared_lock(path: &Path) -> io::Result<fs::File> {
+    match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path),
+        other => other,
+    }
+}
+
+/// The process named in a lock file, if it still runs: one that was killed leaves its number behind.
+fn holder(file: &mut fs::File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(16).read_to_string(&mut text).ok()?;
+    let pid: u32 = text.trim().parse().ok()?;
+    Path::new("/proc")
+        .join(pid.to_string())
+        .exists()
+        .then_some(pid)
+}

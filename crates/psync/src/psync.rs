@@ -1,0 +1,242 @@
+//! The door: opens files, runs batches, starts streams.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::backend::{self, Backend};
+use crate::names::{Names, SystemNames};
+use crate::queue::{self, Queue};
+use crate::{
+    BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Request, Result, Stream,
+};
+
+/// Requests in flight per call unless said otherwise.
+pub const PIO_MAX_DEFAULT: usize = 128;
+
+/// Most requests in flight per call that can be asked for.
+pub const PIO_MAX_LIMIT: usize = 1024;
+
+/// Batched I/O on one backend. Clones share it.
+#[derive(Clone)]
+pub struct Psync {
+    shared: Arc<Shared>,
+    pio_max: usize,
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    names: Arc<dyn Names>,
+    simulated: bool,
+    fallback: Mutex<Option<String>>,
+}
+
+impl Psync {
+    /// Opens a backend: the given one, or the best that works here (`io_uring`, then `libaio`, then `threads`).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the given one does not work here.
+    pub fn new(choice: Option<BackendKind>) -> Result<Self> {
+        if let Some(kind) = choice {
+            return Ok(Self::assemble(
+                backend::open(kind)?,
+                Arc::new(SystemNames),
+                false,
+                None,
+            ));
+        }
+        Self::best(backend::open)
+    }
+
+    /// The best backend that `open` does not refuse, with the reasons of those it did.
+    pub(crate) fn best(open: impl Fn(BackendKind) -> Result<Arc<dyn Backend>>) -> Result<Self> {
+        let mut reasons: Vec<String> = Vec::new();
+        let mut last = None;
+        for kind in BackendKind::ALL {
+            match open(kind) {
+                Ok(backend) => {
+                    let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+                    return Ok(Self::assemble(
+                        backend,
+                        Arc::new(SystemNames),
+                        false,
+                        reason,
+                    ));
+                }
+                Err(Error::Unsupported { backend, reason }) => {
+                    reasons.push(format!("{backend} is not available: {reason}"));
+                    last = Some(Error::Unsupported { backend, reason });
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Err(last.expect("there is at least one backend, and each that failed left its error"))
+    }
+
+    pub(crate) fn assemble(
+        backend: Arc<dyn Backend>,
+        names: Arc<dyn Names>,
+        simulated: bool,
+        fallback: Option<String>,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                backend,
+                names,
+                simulated,
+                fallback: Mutex::new(fallback),
+            }),
+            pio_max: PIO_MAX_DEFAULT,
+        }
+    }
+
+    /// The same backend with another bound on requests in flight per call, from 1 to [`PIO_MAX_LIMIT`].
+    #[must_use]
+    pub fn with_pio_max(mut self, pio_max: usize) -> Self {
+        self.pio_max = pio_max.clamp(1, PIO_MAX_LIMIT);
+        self
+    }
+
+    /// Most requests in flight per call: the paper's PioMax.
+    pub fn pio_max(&self) -> usize {
+        self.pio_max
+    }
+
+    /// The backend in use. A simulated disk reports [`BackendKind::Sync`].
+    pub fn backend(&self) -> BackendKind {
+        self.shared.backend.kind()
+    }
+
+    /// Whether this is a [`crate::sim::SimDisk`].
+    pub fn is_simulated(&self) -> bool {
+        self.shared.simulated
+    }
+
+    /// Why a better backend is not in use, or not on every thread; `None` when all is as asked.
+    pub fn fallback_reason(&self) -> Option<String> {
+        self.shared.fallback.lock().clone()
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn open(&self, path: &Path, options: &OpenOptions) -> Result<File> {
+        self.shared.names.open(path, options)
+    }
+
+    /// Creates a directory and those above it; one that exists is left as it is.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn create_directory(&self, path: &Path) -> Result<()> {
+        self.shared.names.create_directory(path)
+    }
+
+    /// Removes a file's name. The file goes with its last open handle.
+    ///
+    /// # Errors
+    /// When there is no such file or the system refuses.
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        self.shared.names.remove(path)
+    }
+
+    /// Names of the files (not directories) in a directory, sorted. Names that are not UTF-8 are left out.
+    ///
+    /// # Errors
+    /// When there is no such directory or the system refuses.
+    pub fn list(&self, path: &Path) -> Result<Vec<String>> {
+        self.shared.names.list(path)
+    }
+
+    /// Whether there is a file or directory of that name.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn exists(&self, path: &Path) -> Result<bool> {
+        self.shared.names.exists(path)
+    }
+
+    /// Makes the creations and removals in a directory durable.
+    ///
+    /// # Errors
+    /// When the system fails to.
+    pub fn sync_directory(&self, path: &Path) -> Result<()> {
+        self.shared.names.sync_directory(path)
+    }
+
+    /// Locks a file, creating it if need be, without waiting: exclusively, or together with other shared holders. An
+    /// exclusive holder's process id stands in the file.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when somebody else holds it, also in this process.
+    pub fn lock(&self, path: &Path, shared: bool) -> Result<Lock> {
+        self.shared.names.lock(path, shared)
+    }
+
+    /// Runs a batch: all requests are complete on return, and the completions are in the order of the requests.
+    ///
+    /// At most [`Psync::pio_max`] are in flight at a time. One that fails does not disturb the others. A flush starts after
+    /// the completion of every write that precedes it in the batch. Requests start in order but complete in any: two that
+    /// touch the same bytes belong in different batches.
+    pub fn run(&self, mut requests: Vec<Request>) -> Vec<Completion> {
+        if requests.len() <= 1 {
+            // A batch of one is a system call.
+            return requests
+                .pop()
+                .map(|request| queue::perform(&*self.shared.backend, request))
+                .into_iter()
+                .collect();
+        }
+        let mut completions: Vec<Option<Completion>> = Vec::new();
+        completions.resize_with(requests.len(), || None);
+        let mut queue = self.queue(self.pio_max.min(requests.len()));
+        for (index, request) in requests.into_iter().enumerate() {
+            queue.push(index, request);
+        }
+        queue.finish(|index, completion| completions[index] = Some(completion));
+        completions
+            .into_iter()
+            .map(|completion| completion.expect("a finished queue has completed every request"))
+            .collect()
+    }
+
+    /// Runs a batch that is of use only as a whole: the buffers in the order of the requests.
+    ///
+    /// # Errors
+    /// The first error in the order of the requests; all of them are complete nevertheless.
+    pub fn run_all(&self, requests: Vec<Request>) -> Result<Vec<Option<Buffer>>> {
+        self.run(requests)
+            .into_iter()
+            .map(|completion| completion.result.map(|()| completion.buffer))
+            .collect()
+    }
+
+    /// Starts a stream that keeps up to `depth` requests in flight, at most [`PIO_MAX_LIMIT`].
+    pub fn stream(&self, depth: usize) -> Stream {
+        Stream::new(self.queue(depth.clamp(1, PIO_MAX_LIMIT)))
+    }
+
+    fn queue(&self, depth: usize) -> Queue {
+        Queue::new(&self.shared.backend, depth, &|error: io::Error| {
+            *self.shared.fallback.lock() = Some(format!(
+                "{} refused a queue to a thread, which made plain calls instead: {error}",
+                self.shared.backend.kind()
+            ));
+        })
+    }
+}
+
+impl fmt::Debug for Psync {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Psync")
+            .field("backend", &self.backend())
+            .field("pio_max", &self.pio_max)
+            .field("simulated", &self.shared.simulated)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,454 @@
+//! The requests of one batch or stream, from acceptance to completion.
+//!
+//! 1. An accepted request waits in the backlog until fewer than `depth` are in flight. Requests start in the order they came.
+//! 2. A started request sits in a slot, which owns its buffer and a clone of its file until the lane reports the slot's attempt.
+//! 3. A short transfer is continued, an interrupted one repeated, with a new attempt in the same slot.
+//! 4. A flush at the head of the backlog starts when no write is in flight, so it follows every write that was accepted before it;
+//!    what comes after it waits with it. Flushes of several files that follow one another are in flight together.
+//!
+//! Invariants: each request gets exactly one completion; memory is never freed while an attempt on it may be in flight (if the
+//! kernel's queue fails, the memory is leaked); a queue that is dropped completes everything first.
+
+#![expect(
+    unsafe_code,
+    reason = "hands memory owned by a slot to the kernel, which uses it after the call"
+)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Backend, CallLane, Done, Lane, Transfer};
+use crate::{BLOCK, Buffer, Completion, Error, File, Operation, Request, Result};
+
+/// Most times that one attempt is repeated because the system was interrupted or busy.
+const RETRIES_MAX: u32 = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+/// A started request.
+struct Started {
+    file: File,
+    offset: u64,
+    kind: Kind,
+    buffer: Option<Buffer>,
+    tag: u64,
+    index: usize,
+    /// Bytes transferred so far.
+    progress: usize,
+    retries: u32,
+}
+
+enum Step {
+    Again,
+    Finished(Result<()>),
+}
+
+impl Started {
+    /// Takes a request, or completes it at once if it cannot be started.
+    fn new(index: usize, request: Request) -> std::result::Result<Self, Completion> {
+        let (kind, buffer) = match request.operation {
+            Operation::Read(buffer) => (Kind::Read, Some(buffer)),
+            Operation::Write(buffer) => (Kind::Write, Some(buffer)),
+            Operation::Flush => (Kind::Flush, None),
+        };
+        let started = Self {
+            file: request.file,
+            offset: request.offset,
+            kind,
+            buffer,
+            tag: request.tag,
+            index,
+            progress: 0,
+            retries: 0,
+        };
+        let length = started.length();
+        if started.file.is_direct()
+            && !(request.offset.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK))
+        {
+            let error = Error::Misaligned {
+                path: started.file.path().to_owned(),
+                offset: request.offset,
+                length: length as u64,
+            };
+            return Err(started.complete(Err(error)));
+        }
+        if kind != Kind::Flush && length == 0 {
+            return Err(started.complete(Ok(())));
+        }
+        Ok(started)
+    }
+
+    fn length(&self) -> usize {
+        self.buffer.as_ref().map_or(0, Buffer::len)
+    }
+
+    /// The transfer of what is left.
+    fn transfer(&mut self) -> Transfer {
+        let progress = self.progress;
+        let Some(buffer) = &mut self.buffer else {
+            return Transfer::Flush;
+        };
+        let length = buffer.len() - progress;
+        // SAFETY: `progress` is at most `len`, so the address stays within the allocation.
+        let memory = unsafe { buffer.pointer().add(progress) };
+        match self.kind {
+            Kind::Read => Transfer::Read { memory, length },
+            Kind::Write => Transfer::Write { memory, length },
+            Kind::Flush => Transfer::Flush,
+        }
+    }
+
+    fn position(&self) -> u64 {
+        self.offset.saturating_add(self.progress as u64)
+    }
+
+    /// Takes the outcome of an attempt.
+    fn step(&mut self, outcome: i64) -> Step {
+        let Ok(count) = usize::try_from(outcome) else {
+            return self.step_failed(i32::try_from(-outcome).unwrap_or(libc::EIO));
+        };
+        if self.kind == Kind::Flush {
+            return Step::Finished(Ok(()));
+        }
+        let left = self.length() - self.progress;
+        assert!(
+            count <= left,
+            "the system transferred more than it was asked to"
+        );
+        self.progress += count;
+        if count == left {
+            return Step::Finished(Ok(()));
+        }
+        match self.kind {
+            // A direct read that stops within a block has met the end of the file.
+            Kind::Read
+                if count == 0
+                    || (self.file.is_direct() && !self.progress.is_multiple_of(BLOCK)) =>
+            {
+                Step::Finished(Err(Error::ShortRead {
+                    path: self.file.path().to_owned(),
+                    offset: self.offset,
+                    wanted: self.length() as u64,
+                    got: self.progress as u64,
+                }))
+            }
+            Kind::Write if count == 0 => self.retry(io::ErrorKind::WriteZero.into()),
+            _ => Step::Again,
+        }
+    }
+
+    fn step_failed(&mut self, errno: i32) -> Step {
+        let error = io::Error::from_raw_os_error(errno);
+        match errno {
+            libc::EINTR | libc::EAGAIN => self.retry(error),
+            _ => Step::Finished(Err(self.failure(error))),
+        }
+    }
+
+    fn retry(&mut self, error: io::Error) -> Step {
+        if self.retries == RETRIES_MAX {
+            return Step::Finished(Err(self.failure(error)));
+        }
+        self.retries += 1;
+        if self.retries > 4 {
+            std::thread::sleep(Duration::from_micros(50) * self.retries);
+        }
+        Step::Again
+    }
+
+    fn failure(&self, source: io::Error) -> Error {
+        Error::Io {
+            operation: match self.kind {
+                Kind::Read => "read",
+                Kind::Write => "write",
+                Kind::Flush => "flush",
+            },
+            path: self.file.path().to_owned(),
+            offset: self.offset,
+            length: self.length() as u64,
+            source: Arc::new(source),
+        }
+    }
+
+    fn complete(self, result: Result<()>) -> Completion {
+        if result.is_ok() {
+            let counters = self.file.counters();
+            match self.kind {
+                Kind::Read => counters.add_read(self.length()),
+                Kind::Write => counters.add_write(self.length()),
+                Kind::Flush => counters.add_flush(),
+            }
+        }
+        Completion {
+            tag: self.tag,
+            buffer: self.buffer,
+            result,
+        }
+    }
+}
+
+/// Performs one request as plain calls.
+pub(crate) fn perform(backend: &dyn Backend, request: Request) -> Completion {
+    match Started::new(0, request) {
+        Ok(started) => perform_started(backend, started),
+        Err(completion) => completion,
+    }
+}
+
+fn perform_started(backend: &dyn Backend, mut started: Started) -> Completion {
+    loop {
+        let (position, transfer) = (started.position(), started.transfer());
+        // SAFETY: the memory belongs to `started`, which outlives the call.
+        let outcome = unsafe { backend.call(&started.file.0, position, transfer) };
+        if let Step::Finished(result) = started.step(outcome) {
+            return started.complete(result);
+        }
+    }
+}
+
+pub(crate) struct Queue {
+    backend: Arc<dyn Backend>,
+    lane: Box<dyn Lane>,
+    depth: usize,
+    slots: Vec<Option<Started>>,
+    free: Vec<u32>,
+    backlog: VecDeque<Started>,
+    ready: VecDeque<(usize, Completion)>,
+    in_flight: usize,
+    writes_in_flight: usize,
+    /// Attempts handed to the lane since it was last told to start them.
+    unsubmitted: usize,
+    done: Vec<Done>,
+}
+
+impl Queue {
+    /// A queue on the calling thread. `trouble` is told if the backend has no lane for it and plain calls must do.
+    pub(crate) fn new(
+        backend: &Arc<dyn Backend>,
+        depth: usize,
+        trouble: &dyn Fn(io::Error),
+    ) -> Self {
+        let lane = backend.lane().unwrap_or_else(|error| {
+            trouble(error);
+            Box::new(CallLane::new(Arc::clone(backend)))
+        });
+        Self {
+            backend: Arc::clone(backend),
+            depth: depth.clamp(1, lane.capacity()),
+            lane,
+            slots: Vec::new(),
+            free: Vec::new(),
+            backlog: VecDeque::new(),
+            ready: VecDeque::new(),
+            in_flight: 0,
+            writes_in_flight: 0,
+            unsubmitted: 0,
+            done: Vec::new(),
+        }
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Requests accepted whose completion was not taken.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.backlog.len() + self.in_flight + self.ready.len()
+    }
+
+    /// Accepts a request; `index` comes back with its completion.
+    pub(crate) fn push(&mut self, index: usize, request: Request) {
+        match Started::new(index, request) {
+            Ok(started) => self.backlog.push_back(started),
+            Err(completion) => self.ready.push_back((index, completion)),
+        }
+    }
+
+    /// Starts what may start, and waits for completions while the backlog holds more than may be in flight. Hands a good part
+    /// of the depth to the system when it has gathered.
+    pub(crate) fn advance(&mut self) {
+        self.start();
+        while !self.backlog.is_empty() {
+            self.wait(1);
+            self.start();
+        }
+        if self.unsubmitted >= (self.depth / 4).max(1) {
+            self.submit_started();
+        }
+    }
+
+    /// Hands every accepted request to the system.
+    pub(crate) fn submit(&mut self) {
+        self.advance();
+        if self.unsubmitted > 0 {
+            self.submit_started();
+        }
+    }
+
+    /// The next completion, in the order they come; `None` when nothing is outstanding.
+    pub(crate) fn next(&mut self) -> Option<(usize, Completion)> {
+        while self.ready.is_empty() && self.outstanding() > 0 {
+            self.start();
+            self.wait(1);
+        }
+        self.ready.pop_front()
+    }
+
+    /// Completes everything that was pushed, and hands out each completion.
+    pub(crate) fn finish(&mut self, mut take: impl FnMut(usize, Completion)) {
+        loop {
+            for (index, completion) in self.ready.drain(..) {
+                take(index, completion);
+            }
+            self.flush_alone();
+            self.start();
+            if self.in_flight == 0 {
+                if self.ready.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            // With more to start, wait for a part of the window, so that the device never runs dry; else for all.
+            let wait = if self.backlog.is_empty() || self.in_flight < self.depth {
+                self.in_flight
+            } else {
+                (self.in_flight / 4).max(1)
+            };
+            self.wait(wait);
+        }
+    }
+
+    /// A batch's last flush, with nothing else to wait for, is a plain call: a queue would only add to it.
+    fn flush_alone(&mut self) {
+        if self.in_flight > 0 || self.backlog.len() != 1 {
+            return;
+        }
+        if let Some(started) = self.backlog.pop_front() {
+            let index = started.index;
+            let completion = perform_started(&*self.backend, started);
+            self.ready.push_back((index, completion));
+        }
+    }
+
+    fn start(&mut self) {
+        while self.in_flight < self.depth {
+            let Some(head) = self.backlog.front() else {
+                break;
+            };
+            if head.kind == Kind::Flush && self.writes_in_flight > 0 {
+                break;
+            }
+            let Some(started) = self.backlog.pop_front() else {
+                break;
+            };
+            self.in_flight += 1;
+            self.writes_in_flight += usize::from(started.kind == Kind::Write);
+            let slot = self.place(started);
+            self.attempt(slot);
+        }
+    }
+
+    fn place(&mut self, started: Started) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(started);
+            return slot;
+        }
+        self.slots.push(Some(started));
+        u32::try_from(self.slots.len() - 1).expect("slots are no more than the lane's capacity")
+    }
+
+    fn attempt(&mut self, slot: u32) {
+        let started = self.slots[slot as usize]
+            .as_mut()
+            .expect("an attempt is made only for an occupied slot");
+        let (position, transfer) = (started.position(), started.transfer());
+        // SAFETY: the slot owns the buffer and the file. It is emptied only when the lane reports it; if the lane fails, its
+        // content is leaked. `drop` waits for all.
+        unsafe { self.lane.push(slot, &started.file.0, position, transfer) };
+        self.unsubmitted += 1;
+    }
+
+    fn submit_started(&mut self) {
+        self.reap(0);
+    }
+
+    /// Waits for at least `wait` attempts in flight and takes all outcomes that are there.
+    fn wait(&mut self, wait: usize) {
+        if self.in_flight > 0 {
+            self.reap(wait);
+        }
+    }
+
+    fn reap(&mut self, wait: usize) {
+        self.unsubmitted = 0;
+        let mut done = std::mem::take(&mut self.done);
+        let reaped = self.lane.reap(wait, &mut done);
+        for Done { slot, outcome } in done.drain(..) {
+            self.take(slot, outcome);
+        }
+        self.done = done;
+        if let Err(error) = reaped {
+            self.abandon(&error);
+        }
+    }
+
+    fn take(&mut self, slot: u32, outcome: i64) {
+        let started = self.slots[slot as usize]
+            .as_mut()
+            .expect("the lane reports a slot once per attempt");
+        match started.step(outcome) {
+            Step::Again => self.attempt(slot),
+            Step::Finished(result) => self.finish_slot(slot, |started| started.complete(result)),
+        }
+    }
+
+    fn finish_slot(&mut self, slot: u32, complete: impl FnOnce(Started) -> Completion) {
+        let started = self.slots[slot as usize]
+            .take()
+            .expect("a slot is finished once");
+        self.free.push(slot);
+        self.in_flight -= 1;
+        self.writes_in_flight -= usize::from(started.kind == Kind::Write);
+        let index = started.index;
+        self.ready.push_back((index, complete(started)));
+    }
+
+    /// The lane failed: nobody knows which attempts the kernel still works on. Their buffers and the lane are leaked, their
+    /// requests fail, and the rest is done by plain calls.
+    fn abandon(&mut self, error: &io::Error) {
+        let calls = Box::new(CallLane::new(Arc::clone(&self.backend)));
+        std::mem::forget(std::mem::replace(&mut self.lane, calls));
+        self.depth = 1;
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_none() {
+                continue;
+            }
+            let slot = u32::try_from(slot).expect("slots are no more than the lane's capacity");
+            self.finish_slot(slot, |mut started| {
+                let source = error
+                    .raw_os_error()
+                    .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                let failure = started.failure(source);
+                std::mem::forget(started.buffer.take());
+                std::mem::forget(started.file.clone());
+                started.complete(Err(failure))
+            });
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.finish(|_, _| {});
+        let calls = Box::new(CallLane::new(Arc::clone(&self.backend)));
+        let lane = std::mem::replace(&mut self.lane, calls);
+        self.backend.give_back(lane);
+    }
+}

@@ -1,0 +1,507 @@
+//! The state of a simulated disk: names, lives, faults. Everything here happens under one lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::Fault;
+use super::node::Node;
+
+/// A file without its name. Locked only while the disk is.
+pub(super) type SharedNode = Arc<Mutex<Node>>;
+
+/// What every operation gets once the power is gone.
+pub(super) const DEAD: i32 = libc::ENODEV;
+
+#[derive(Clone, Default)]
+struct Tree {
+    files: BTreeMap<PathBuf, SharedNode>,
+    directories: BTreeSet<PathBuf>,
+}
+
+#[derive(Clone)]
+enum NameChange {
+    File(PathBuf, SharedNode),
+    Directory(PathBuf),
+    Removal(PathBuf),
+}
+
+impl NameChange {
+    fn parent(&self) -> &Path {
+        let (Self::File(path, _) | Self::Directory(path) | Self::Removal(path)) = self;
+        path.parent().unwrap_or(Path::new(""))
+    }
+}
+
+impl Tree {
+    fn apply(&mut self, change: NameChange) {
+        match change {
+            NameChange::File(path, node) => {
+                self.files.insert(path, node);
+            }
+            NameChange::Directory(path) => {
+                self.directories.insert(path);
+            }
+            NameChange::Removal(path) => {
+                self.files.remove(&path);
+            }
+        }
+    }
+
+    fn has_directory(&self, path: &Path) -> bool {
+        path.parent().is_none() || self.directories.contains(path)
+    }
+
+    /// Drops what stands in a directory that is not there.
+    fn drop_orphans(&mut self) {
+        let reachable = |directories: &BTreeSet<PathBuf>, path: &Path| {
+            path.ancestors()
+                .skip(1)
+                .all(|above| above.parent().is_none() || directories.contains(above))
+        };
+        let directories = std::mem::take(&mut self.directories);
+        self.directories = directories
+            .iter()
+            .filter(|path| reachable(&directories, path))
+            .cloned()
+            .collect();
+        self.files
+            .retain(|path, _| reachable(&self.directories, path));
+    }
+}
+
+struct Planned {
+    kind: Fault,
+    left: u64,
+    errno: i32,
+}
+
+#[derive(Default)]
+struct Holders {
+    exclusive: bool,
+    count: usize,
+}
+
+pub(super) struct Disk {
+    random: SmallRng,
+    life: u64,
+    crashed: bool,
+    operations: u64,
+    crash_after: Option<u64>,
+    faults: Vec<Planned>,
+    lost_writes: Vec<u64>,
+    capacity: Option<u64>,
+    volatile: Tree,
+    durable: Tree,
+    pending: Vec<NameChange>,
+    locks: BTreeMap<PathBuf, Holders>,
+}
+
+/// What happens to an operation that may go on.
+enum Fate {
+    Done,
+    /// The power goes during it.
+    Dying,
+}
+
+fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+impl Disk {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            random: SmallRng::seed_from_u64(seed),
+            life: 0,
+            crashed: false,
+            operations: 0,
+            crash_after: None,
+            faults: Vec::new(),
+            lost_writes: Vec::new(),
+            capacity: None,
+            volatile: Tree::default(),
+            durable: Tree::default(),
+            pending: Vec::new(),
+            locks: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn life(&self) -> u64 {
+        self.life
+    }
+
+    pub(super) fn is_crashed(&self) -> bool {
+        self.crashed
+    }
+
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    pub(super) fn crash_after(&mut self, operations: u64) {
+        self.crash_after = Some(operations);
+    }
+
+    pub(super) fn crash(&mut self) {
+        self.crashed = true;
+    }
+
+    pub(super) fn fail_operation(&mut self, kind: Fault, left: u64, errno: i32) {
+        self.faults.push(Planned { kind, left, errno });
+    }
+
+    pub(super) fn lose_write(&mut self, left: u64) {
+        self.lost_writes.push(left);
+    }
+
+    pub(super) fn set_capacity(&mut self, bytes: Option<u64>) {
+        self.capacity = bytes;
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.life += 1;
+        self.crashed = false;
+        self.crash_after = None;
+        self.faults.clear();
+        self.lost_writes.clear();
+        self.locks.clear();
+        self.lose_names();
+        for node in self.durable.files.values() {
+            node.lock().crash(&mut self.random);
+        }
+        self.volatile = self.durable.clone();
+    }
+
+    fn lose_names(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        let policy = self.random.random_range(0..4);
+        let prefix = self.random.random_range(0..=pending.len());
+        for (index, change) in pending.into_iter().enumerate() {
+            let survives = match policy {
+                0 => false,
+                1 => true,
+                2 => index < prefix,
+                _ => self.random.random(),
+            };
+            if survives {
+                self.durable.apply(change);
+            }
+        }
+        self.durable.drop_orphans();
+    }
+
+    pub(super) fn damage(
+        &mut self,
+        path: &Path,
+        range: Range<u64>,
+        change: impl Fn(u8, u8) -> u8,
+    ) -> bool {
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end))
+        else {
+            return false;
+        };
+        let random = &mut self.random;
+        self.volatile.files.get(path).is_some_and(|node| {
+            node.lock()
+                .damage(start..end, |byte| change(byte, random.random()))
+        })
+    }
+
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.volatile.files.keys().cloned().collect()
+    }
+
+    pub(super) fn read_file(&self, path: &Path) -> Option<Vec<u8>> {
+        let node = self.volatile.files.get(path)?;
+        Some(node.lock().content().to_vec())
+    }
+
+    /// Whether a user of that life still has power.
+    pub(super) fn alive(&self, life: u64) -> io::Result<()> {
+        if self.crashed || self.life != life {
+            return Err(errno(DEAD));
+        }
+        Ok(())
+    }
+
+    /// Counts an operation and decides its fate.
+    fn begin(&mut self, life: u64, kind: Fault, grows: bool) -> io::Result<Fate> {
+        self.alive(life)?;
+        if kind != Fault::Read {
+            self.operations += 1;
+            match &mut self.crash_after {
+                Some(0) => {
+                    self.crashed = true;
+                    return Ok(Fate::Dying);
+                }
+                Some(left) => *left -= 1,
+                None => {}
+            }
+        }
+        let mut failed = None;
+        self.faults.retain_mut(|planned| {
+            let matches = planned.kind == Fault::Any
+                || planned.kind == kind
+                || (planned.kind == Fault::Growth && grows);
+            if !matches {
+                return true;
+            }
+            if planned.left > 0 {
+                planned.left -= 1;
+                return true;
+            }
+            failed = Some(planned.errno);
+            false
+        });
+        match failed {
+            Some(code) => Err(errno(code)),
+            None => Ok(Fate::Done),
+        }
+    }
+
+    fn check_room(&self, growth: usize) -> io::Result<()> {
+        let Some(capacity) = self.capacity else {
+            return Ok(());
+        };
+        let used: u64 = self
+            .volatile
+            .files
+            .values()
+            .map(|node| node.lock().len() as u64)
+            .sum();
+        if growth > 0 && used.saturating_add(growth as u64) > capacity {
+            return Err(errno(libc::ENOSPC));
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(
+        &mut self,
+        life: u64,
+        node: &SharedNode,
+        offset: u64,
+        into: &mut [u8],
+    ) -> io::Result<usize> {
+        self.begin(life, Fault::Read, false)?;
+        let offset = usize::try_from(offset).map_err(|_| errno(libc::EINVAL))?;
+        Ok(node.lock().read(offset, into))
+    }
+
+    pub(super) fn write(
+        &mut self,
+        life: u64,
+        node: &SharedNode,
+        offset: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let offset = usize::try_from(offset).map_err(|_| errno(libc::EFBIG))?;
+        let end = offset
+            .checked_add(bytes.len())
+            .filter(|end| *end < isize::MAX as usize)
+            .ok_or_else(|| errno(libc::EFBIG))?;
+        let growth = end.saturating_sub(node.lock().len());
+        match self.begin(life, Fault::Write, growth > 0)? {
+            Fate::Dying => {
+                // It is on its way, or was never sent. What of it arrives is decided with all else that is pending.
+                if self.random.random() {
+                    node.lock().write(offset, bytes, false);
+                }
+                Err(errno(DEAD))
+            }
+            Fate::Done => {
+                self.check_room(growth)?;
+                let lost = self.write_is_lost();
+                node.lock().write(offset, bytes, lost);
+                Ok(())
+            }
+        }
+    }
+
+    fn write_is_lost(&mut self) -> bool {
+        let mut lost = false;
+        self.lost_writes.retain_mut(|left| {
+            if *left == 0 {
+                lost = true;
+                return false;
+            }
+            *left -= 1;
+            true
+        });
+        lost
+    }
+
+    pub(super) fn set_len(&mut self, life: u64, node: &SharedNode, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len)
+            .ok()
+            .filter(|len| *len < isize::MAX as usize)
+            .ok_or_else(|| errno(libc::EFBIG))?;
+        let growth = len.saturating_sub(node.lock().len());
+        match self.begin(life, Fault::Write, growth > 0)? {
+            Fate::Dying => {
+                if self.random.random() {
+                    node.lock().set_len(len);
+                }
+                Err(errno(DEAD))
+            }
+            Fate::Done => {
+                self.check_room(growth)?;
+                node.lock().set_len(len);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn flush(&mut self, life: u64, node: &SharedNode) -> io::Result<()> {
+        match self.begin(life, Fault::Flush, false) {
+            Ok(Fate::Done) => {
+                node.lock().flush();
+                Ok(())
+            }
+            // What of it arrives is decided at restart: it is all still pending.
+            Ok(Fate::Dying) => Err(errno(DEAD)),
+            Err(error) => {
+                if self.alive(life).is_ok() {
+                    node.lock().lose_some(&mut self.random);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens or creates a file; tells whether options allow it.
+    pub(super) fn open(
+        &mut self,
+        life: u64,
+        path: &Path,
+        create: bool,
+        create_new: bool,
+    ) -> io::Result<SharedNode> {
+        self.alive(life)?;
+        if self.volatile.has_directory(path) {
+            return Err(errno(libc::EISDIR));
+        }
+        if let Some(node) = self.volatile.files.get(path) {
+            if create_new {
+                return Err(errno(libc::EEXIST));
+            }
+            return Ok(Arc::clone(node));
+        }
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if !(create || create_new) || !self.volatile.has_directory(parent) {
+            return Err(errno(libc::ENOENT));
+        }
+        let node = SharedNode::default();
+        self.change_name(life, NameChange::File(path.to_owned(), Arc::clone(&node)))?;
+        Ok(node)
+    }
+
+    /// Changes a name in the volatile tree, for durability later.
+    fn change_name(&mut self, life: u64, change: NameChange) -> io::Result<()> {
+        let fate = self.begin(life, Fault::Name, false)?;
+        if matches!(fate, Fate::Done) || self.random.random() {
+            self.volatile.apply(change.clone());
+            self.pending.push(change);
+        }
+        match fate {
+            Fate::Done => Ok(()),
+            Fate::Dying => Err(errno(DEAD)),
+        }
+    }
+
+    pub(super) fn create_directory(&mut self, life: u64, path: &Path) -> io::Result<()> {
+        self.alive(life)?;
+        let mut missing: Vec<PathBuf> = path
+            .ancestors()
+            .take_while(|above| !self.volatile.has_directory(above))
+            .map(Path::to_owned)
+            .collect();
+        while let Some(directory) = missing.pop() {
+            if self.volatile.files.contains_key(&directory) {
+                return Err(errno(libc::EEXIST));
+            }
+            self.change_name(life, NameChange::Directory(directory))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, life: u64, path: &Path) -> io::Result<()> {
+        self.alive(life)?;
+        if self.volatile.has_directory(path) {
+            return Err(errno(libc::EISDIR));
+        }
+        if !self.volatile.files.contains_key(path) {
+            return Err(errno(libc::ENOENT));
+        }
+        self.change_name(life, NameChange::Removal(path.to_owned()))
+    }
+
+    pub(super) fn list(&self, life: u64, path: &Path) -> io::Result<Vec<String>> {
+        self.alive(life)?;
+        if !self.volatile.has_directory(path) {
+            return Err(errno(libc::ENOENT));
+        }
+        Ok(self
+            .volatile
+            .files
+            .keys()
+            .filter(|file| file.parent() == Some(path))
+            .filter_map(|file| file.file_name()?.to_str().map(str::to_owned))
+            .collect())
+    }
+
+    pub(super) fn exists(&self, life: u64, path: &Path) -> io::Result<bool> {
+        self.alive(life)?;
+        Ok(self.volatile.files.contains_key(path) || self.volatile.has_directory(path))
+    }
+
+    pub(super) fn sync_directory(&mut self, life: u64, path: &Path) -> io::Result<()> {
+        self.alive(life)?;
+        if !self.volatile.has_directory(path) {
+            return Err(errno(libc::ENOENT));
+        }
+        match self.begin(life, Fault::Name, false)? {
+            Fate::Dying => Err(errno(DEAD)),
+            Fate::Done => {
+                let pending = std::mem::take(&mut self.pending);
+                for change in pending {
+                    if change.parent() == path {
+                        self.durable.apply(change);
+                    } else {
+                        self.pending.push(change);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a lock; `Ok(false)` when somebody else holds it.
+    pub(super) fn lock(&mut self, life: u64, path: &Path, shared: bool) -> io::Result<bool> {
+        self.alive(life)?;
+        let holders = self.locks.entry(path.to_owned()).or_default();
+        if holders.count > 0 && (holders.exclusive || !shared) {
+            return Ok(false);
+        }
+        holders.exclusive = !shared;
+        holders.count += 1;
+        Ok(true)
+    }
+
+    pub(super) fn unlock(&mut self, life: u64, path: &Path) {
+        if self.life != life {
+            return;
+        }
+        if let Some(holders) = self.locks.get_mut(path) {
+            holders.count -= 1;
+            if holders.count == 0 {
+                self.locks.remove(path);
+            }
+        }
+    }
+}

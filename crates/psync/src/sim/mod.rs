@@ -1,0 +1,182 @@
+//! A disk in memory that loses power, tears writes and fails on demand: for crash tests of the layers above.
+//!
+//! # The fault model
+//!
+//! 1. A file has **volatile** content, which reads see, and **durable** content. What was written since the file's last successful
+//!    flush is *pending*, in sectors of [`SECTOR`] bytes. A sector is atomic; a write of several is not. A pending sector is an image of
+//!    the sector as the page cache had it after the write, so of several writes to one sector any may be the last on the platter.
+//! 2. **Power goes** after a chosen number of operations ([`SimDisk::crash_after`]; writes, flushes and name changes count,
+//!    reads do not). The operation that meets it may be done, in part, or not at all; it and every later one fail.
+//! 3. [`SimDisk::restart`] decides what survived, **for each file independently**: nothing, everything, a random subset of
+//!    sectors, a random subset of whole writes, a prefix of the writes with the last one torn, or all writes but one torn. File
+//!    lengths are metadata and survive as a prefix of their history, independently of the data: a lost growth cuts the
+//!    file, a kept growth with lost data reads as zeros, a lost cut brings the old bytes back.
+//! 4. **Names**: creations and removals are pending until [`crate::Psync::sync_directory`] of the parent. Until then each may be lost: a
+//!    created file vanishes, a removed one is back with its durable content. A flush does not make a name durable.
+//! 5. A **failed flush** ([`SimDisk::fail_operation`]) is like Linux: some of the pending sectors reached the platter and the rest is
+//!    forgotten, so a later flush that succeeds does not make them durable. Reads still see them until the power goes.
+//! 6. A **lost write** ([`SimDisk::lose_write`]) is acknowledged and "flushed", and the platter keeps the old bytes.
+//! 7. **Rot** ([`SimDisk::flip_bit`], [`SimDisk::corrupt`]) changes bytes at rest.
+//!
+//! Not modelled: reads that fail for a sector only, damage to a sector that nobody writes while the power goes.
+//!
+//! # How it is used
+//!
+//! Everything follows from the seed, given the same order of operations. [`SimDisk::psync`] is a [`Psync`] on the disk; it and
+//! its files belong to one life of the disk and stay dead after the power went, so what is left of a crashed user cannot touch
+//! the next life. A disk may be used from many threads; then the order of operations, and so the outcome, is theirs.
+//!
+//! ```
+//! use psync::{Buffer, OpenOptions, Request, sim::SimDisk};
+//! use std::path::Path;
+//!
+//! let disk = SimDisk::new(7);
+//! let psync = disk.psync();
+//! let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+//! let file = psync.open(Path::new("/log"), &options)?;
+//! psync.run_all(vec![
+//!     Request::write(&file, 0, Buffer::from_slice(b"durable"), 0),
+//!     Request::flush(&file, 1),
+//! ])?;
+//! psync.sync_directory(Path::new("/"))?;
+//! psync.run_all(vec![Request::write(&file, 0, Buffer::from_slice(b"perhaps"), 0)])?;
+//! disk.restart();
+//! let survived = disk.read_file("/log").expect("the name was made durable");
+//! assert!(survived == b"durable" || survived == b"perhaps");
+//! # Ok::<(), psync::Error>(())
+//! ```
+
+mod disk;
+mod node;
+mod system;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::Psync;
+use disk::Disk;
+use system::Simulated;
+pub(crate) use system::{Handle, HeldLock};
+
+/// The unit that a simulated disk writes whole or not at all, in bytes.
+pub const SECTOR: usize = 512;
+
+/// The operations that [`SimDisk::fail_operation`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Any of those below.
+    Any,
+    /// A read.
+    Read,
+    /// A write or a change of length.
+    Write,
+    /// A write or change of length that makes the file longer.
+    Growth,
+    /// A flush of a file.
+    Flush,
+    /// A creation, a removal or a flush of a directory.
+    Name,
+}
+
+/// A simulated disk. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    disk: Arc<Mutex<Disk>>,
+}
+
+impl SimDisk {
+    /// An empty disk with the root directory, whose misfortunes follow from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            disk: Arc::new(Mutex::new(Disk::new(seed))),
+        }
+    }
+
+    /// A [`Psync`] on the disk as it is now, for this life of it.
+    pub fn psync(&self) -> Psync {
+        let life = self.disk.lock().life();
+        let simulated = Arc::new(Simulated::new(Arc::clone(&self.disk), life));
+        Psync::assemble(Arc::clone(&simulated) as _, simulated, true, None)
+    }
+
+    /// Lets `operations` more writes, flushes and name changes pass; the power goes during the next one.
+    pub fn crash_after(&self, operations: u64) {
+        self.disk.lock().crash_after(operations);
+    }
+
+    /// The power goes now.
+    pub fn crash(&self) {
+        self.disk.lock().crash();
+    }
+
+    /// Whether the power went and [`SimDisk::restart`] has not been called.
+    pub fn is_crashed(&self) -> bool {
+        self.disk.lock().is_crashed()
+    }
+
+    /// Cuts the power if it is still on, decides what survived, and turns it on. Locks are released; faults asked
+    /// for that did not happen are forgotten; the capacity stays.
+    pub fn restart(&self) {
+        self.disk.lock().restart();
+    }
+
+    /// Writes, flushes and name changes so far, over all lives, with those that failed.
+    pub fn operations(&self) -> u64 {
+        self.disk.lock().operations()
+    }
+
+    /// Lets `count` more operations of the kind pass and fails the next one with `errno`, once. A write that fails
+    /// changes nothing; for a flush see the fault model.
+    pub fn fail_operation(&self, kind: Fault, count: u64, errno: i32) {
+        self.disk.lock().fail_operation(kind, count, errno);
+    }
+
+    /// Lets `count` more writes pass; the next one is acknowledged and lost.
+    pub fn lose_write(&self, count: u64) {
+        self.disk.lock().lose_write(count);
+    }
+
+    /// The most bytes that all files together may have; a growth beyond fails with `ENOSPC`. `None`: no bound.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.disk.lock().set_capacity(bytes);
+    }
+
+    /// Flips the lowest bit of a byte at rest. Returns whether the file has that byte.
+    pub fn flip_bit(&self, path: impl AsRef<Path>, offset: u64) -> bool {
+        let Some(end) = offset.checked_add(1) else {
+            return false;
+        };
+        self.disk
+            .lock()
+            .damage(path.as_ref(), offset..end, |byte, _| byte ^ 1)
+    }
+
+    /// Changes every byte of a range at rest. Returns whether the file has all of it.
+    pub fn corrupt(&self, path: impl AsRef<Path>, range: Range<u64>) -> bool {
+        self.disk
+            .lock()
+            .damage(path.as_ref(), range, |byte, random| byte ^ random.max(1))
+    }
+
+    /// Paths of all files, sorted.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.disk.lock().files()
+    }
+
+    /// A file's volatile content: what a read sees.
+    pub fn read_file(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        self.disk.lock().read_file(path.as_ref())
+    }
+}
+
+impl std::fmt::Debug for SimDisk {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("SimDisk")
+            .field("files", &self.files())
+            .finish_non_exhaustive()
+    }
+}

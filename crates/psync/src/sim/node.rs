@@ -1,0 +1,271 @@
+//! One file of a simulated disk: what reads see, what is on the platter, and what is on the way.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use super::SECTOR;
+
+/// A file without its name.
+#[derive(Default)]
+pub(super) struct Node {
+    content: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+/// A change since the last flush.
+enum Change {
+    Write {
+        /// Offset of the first sector touched.
+        first: usize,
+        /// Whole sectors as they were after the write.
+        image: Vec<u8>,
+        /// Length of the file after the write.
+        len: usize,
+        /// The platter never gets it.
+        lost: bool,
+    },
+    Length(usize),
+}
+
+/// Which of the pending sectors of one file survive.
+enum Survivors {
+    None,
+    All,
+    /// Each sector with this chance.
+    Sectors(f64),
+    /// Each write as a whole.
+    Writes(Vec<bool>),
+    /// The changes before `torn`, and of `torn` the first sectors.
+    Prefix {
+        torn: usize,
+        sectors: usize,
+    },
+    /// All changes, but of `torn` only every sector that a coin picks.
+    AllButOne {
+        torn: usize,
+    },
+}
+
+impl Survivors {
+    fn choose(pending: &[Change], random: &mut SmallRng) -> Self {
+        let count = pending.len();
+        match random.random_range(0..6) {
+            0 => Self::None,
+            1 => Self::All,
+            2 => Self::Sectors([0.1, 0.5, 0.9][random.random_range(0..3)]),
+            3 => Self::Writes((0..count).map(|_| random.random()).collect()),
+            4 => Self::Prefix {
+                torn: random.random_range(0..=count),
+                sectors: random.random_range(0..=32),
+            },
+            _ => Self::AllButOne {
+                torn: random.random_range(0..count.max(1)),
+            },
+        }
+    }
+
+    fn keep(&self, change: usize, sector: usize, random: &mut SmallRng) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Sectors(chance) => random.random_bool(*chance),
+            Self::Writes(kept) => kept[change],
+            Self::Prefix { torn, sectors } => {
+                change < *torn || (change == *torn && sector < *sectors)
+            }
+            Self::AllButOne { torn } => change != *torn || random.random(),
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn len(&self) -> usize {
+        self.content.len()
+    }
+
+    pub(super) fn content(&self) -> &[u8] {
+        &self.content
+    }
+
+    /// Copies what is there from `offset` on; returns the bytes copied.
+    pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> usize {
+        let found = self.content.get(offset..).unwrap_or_default();
+        let count = found.len().min(into.len());
+        into[..count].copy_from_slice(&found[..count]);
+        count
+    }
+
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8], lost: bool) {
+        let end = offset + bytes.len();
+        if self.content.len() < end {
+            self.content.resize(end, 0);
+        }
+        self.content[offset..end].copy_from_slice(bytes);
+        let first = offset / SECTOR * SECTOR;
+        let last = end.next_multiple_of(SECTOR);
+        let mut image = self.content[first..last.min(self.content.len())].to_vec();
+        image.resize(last - first, 0);
+        self.pending.push(Change::Write {
+            first,
+            image,
+            len: self.content.len(),
+            lost,
+        });
+    }
+
+    pub(super) fn set_len(&mut self, len: usize) {
+        self.content.resize(len, 0);
+        self.pending.push(Change::Length(len));
+    }
+
+    pub(super) fn flush(&mut self) {
+        let changes = self.pending.len();
+        self.apply(changes, |_, _| true);
+    }
+
+    /// Decides which pending changes reached the platter; the others are forgotten.
+    pub(super) fn lose_some(&mut self, random: &mut SmallRng) {
+        let survivors = Survivors::choose(&self.pending, random);
+        let count = self.pending.len();
+        let lengths = match random.random_range(0..4) {
+            0 => 0,
+            1 => random.random_range(0..=count),
+            _ => count,
+        };
+        self.apply(lengths, |change, sector| {
+            survivors.keep(change, sector, random)
+        });
+    }
+
+    /// Decides what survives a loss of power.
+    pub(super) fn crash(&mut self, random: &mut SmallRng) {
+        self.lose_some(random);
+        self.content.clone_from(&self.durable);
+    }
+
+    /// Changes bytes at rest; returns whether they are all there.
+    pub(super) fn damage(
+        &mut self,
+        range: std::ops::Range<usize>,
+        mut change: impl FnMut(u8) -> u8,
+    ) -> bool {
+        if range.start > range.end || range.end > self.content.len() {
+            return false;
+        }
+        for offset in range {
+            self.content[offset] = change(self.content[offset]);
+            if let Some(durable) = self.durable.get_mut(offset) {
+                *durable = self.content[offset];
+            }
+        }
+        true
+    }
+
+    /// Puts the sectors that `keep` wants on the platter, and the lengths of the first `lengths` changes.
+    fn apply(&mut self, lengths: usize, mut keep: impl FnMut(usize, usize) -> bool) {
+        let durable = &mut self.durable;
+        let mut length = durable.len();
+        for (index, change) in self.pending.drain(..).enumerate() {
+            match change {
+                Change::Write {
+                    first,
+                    image,
+                    len,
+                    lost,
+                } => {
+                    for (sector, bytes) in image.chunks(SECTOR).enumerate() {
+                        if !keep(index, sector) || lost {
+                            continue;
+                        }
+                        let start = first + sector * SECTOR;
+                        let end = start + SECTOR;
+                        if durable.len() < end {
+                            durable.resize(end, 0);
+                        }
+                        durable[start..end].copy_from_slice(bytes);
+                    }
+                    if index < lengths {
+                        length = len;
+                    }
+                }
+                Change::Length(len) if index < lengths => {
+                    durable.truncate(len);
+                    length = len;
+                }
+                Change::Length(_) => {}
+            }
+        }
+        durable.resize(length, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn a_flush_makes_the_whole_content_durable() {
+        let mut node = Node::default();
+        node.write(100, &[7; 1000], false);
+        node.set_len(700);
+        node.write(2000, &[9; 10], false);
+        node.flush();
+        let expected = node.content.clone();
+        assert_eq!(expected.len(), 2010);
+        assert_eq!(expected[700..2000], [0; 1300]);
+        node.crash(&mut SmallRng::seed_from_u64(1));
+        assert_eq!(node.content, expected);
+    }
+
+    #[test]
+    fn each_sector_survives_as_some_version_of_itself() {
+        let mut outcomes = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let mut node = Node::default();
+            node.write(0, &[1; 2 * SECTOR], false);
+            node.flush();
+            node.write(0, &[2; 2 * SECTOR], false);
+            node.write(0, &[3; 100], false);
+            node.crash(&mut SmallRng::seed_from_u64(seed));
+            assert_eq!(node.len(), 2 * SECTOR);
+            let first = (node.content[0], node.content[SECTOR - 1]);
+            // The third write's sector has the second write's bytes behind its own.
+            assert!([(1, 1), (2, 2), (3, 2)].contains(&first), "{first:?}");
+            outcomes.insert((first, node.content[SECTOR]));
+        }
+        // Torn ones among them: the second sector old and the first new, and the other way round.
+        assert!(outcomes.contains(&((2, 2), 1)) && outcomes.contains(&((1, 1), 2)));
+        assert!(outcomes.contains(&((3, 2), 1)) && outcomes.contains(&((3, 2), 2)));
+    }
+
+    #[test]
+    fn lengths_and_data_survive_independently() {
+        let mut outcomes = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let mut node = Node::default();
+            node.write(0, &[1; SECTOR], false);
+            node.flush();
+            node.write(SECTOR, &[2; SECTOR], false);
+            node.crash(&mut SmallRng::seed_from_u64(seed));
+            outcomes.insert(node.content[SECTOR - 1..].to_vec());
+        }
+        let with = |byte| [vec![1], vec![byte; SECTOR]].concat();
+        let expected = [vec![1], with(0), with(2)];
+        assert_eq!(outcomes, expected.into());
+    }
+
+    #[test]
+    fn a_lost_write_is_never_durable() {
+        let mut node = Node::default();
+        node.write(0, &[1; SECTOR], false);
+        node.flush();
+        node.write(0, &[2; SECTOR], true);
+        node.flush();
+        assert_eq!(node.content[0], 2);
+        node.crash(&mut SmallRng::seed_from_u64(3));
+        assert_eq!(node.content, [1; SECTOR]);
+    }
+}

@@ -1,0 +1,56 @@
+//! A stream of requests with a fixed number in flight.
+
+use crate::queue::Queue;
+use crate::{Completion, Request};
+
+/// Keeps up to `depth` requests in flight and hands completions out in the order they come.
+///
+/// 1. [`Stream::push`] accepts a request at any time. With `depth` in flight it first waits for one, which is then kept for
+///    [`Stream::next`].
+/// 2. `next` (a stream is an iterator) hands out a completion, waiting for one if none is there; `None` when nothing is
+///    in flight. More may be pushed after that.
+/// 3. Requests are handed to the system together: when `next` has to wait, at the latest when a good part of `depth` has
+///    gathered. [`Stream::submit`] hands them over at once.
+/// 4. A flush starts when all writes pushed before it are complete; requests pushed after it wait until it has started.
+///
+/// Dropping a stream completes everything that was pushed; the completions are lost.
+///
+/// A stream stays on its thread, because kernel queues do.
+pub struct Stream {
+    queue: Queue,
+}
+
+impl Stream {
+    pub(crate) fn new(queue: Queue) -> Self {
+        Self { queue }
+    }
+
+    /// Takes a request.
+    pub fn push(&mut self, request: Request) {
+        self.queue.push(0, request);
+        self.queue.advance();
+    }
+
+    /// Hands every accepted request to the system now, instead of when `next` waits.
+    pub fn submit(&mut self) {
+        self.queue.submit();
+    }
+
+    /// Requests pushed whose completion `next` has not handed out yet.
+    pub fn in_flight(&self) -> usize {
+        self.queue.outstanding()
+    }
+
+    /// Most requests in the system's hands at a time.
+    pub fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+}
+
+impl Iterator for Stream {
+    type Item = Completion;
+
+    fn next(&mut self) -> Option<Completion> {
+        self.queue.next().map(|(_, completion)| completion)
+    }
+}
