@@ -1,0 +1,462 @@
+//! Which pages of a file are in use. No I/O happens here.
+//!
+//! A page is free, retired, or else allocated; page 0 is allocated for ever. Every operation on a list of extents checks all of them first
+//! and then changes all of them, or nothing.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::runs::Runs;
+use crate::{AllocatorImage, Error, Extent, PageId, Result};
+
+/// Least pages of the reserve.
+pub const RESERVE_PAGES_MIN: u64 = 256;
+/// Most pages of the reserve.
+pub const RESERVE_PAGES_MAX: u64 = 4096;
+/// The reserve is this part of the file, within its limits.
+const RESERVE_PART: u64 = 128;
+
+/// What pages are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Anything that makes the database larger: leaves the reserve alone.
+    Normal,
+    /// What gives space back in the end, as deletes and checkpoints do: may use the reserve.
+    Reclaim,
+}
+
+/// Pages by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Pages of the file, the header page included.
+    pub total_pages: u64,
+    /// Pages that can be allocated.
+    pub free_pages: u64,
+    /// Pages that wait for readers of older versions.
+    pub retired_pages: u64,
+    /// Free pages that only [`Class::Reclaim`] may use once the file cannot grow.
+    pub reserve_pages: u64,
+    /// Runs that the free pages are in: 1 is no fragmentation.
+    pub free_runs: u64,
+}
+
+/// What a comparison of the pages in use with the allocator finds. All lists are in page order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Allocated, but not in use.
+    pub leaked: Vec<Extent>,
+    /// In use, but free: can be overwritten at any time.
+    pub used_while_free: Vec<Extent>,
+    /// In use, but retired. Right for a version that is not the newest.
+    pub used_while_retired: Vec<Extent>,
+    /// In use by two at once.
+    pub used_twice: Vec<Extent>,
+    /// In use, but the header page or past the end of the file.
+    pub outside: Vec<Extent>,
+}
+
+impl Audit {
+    /// Whether the newest version and the allocator agree about every page.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Free pages to be kept in a file of so many.
+pub(crate) fn reserve_for(total_pages: u64) -> u64 {
+    (total_pages / RESERVE_PART).clamp(RESERVE_PAGES_MIN, RESERVE_PAGES_MAX)
+}
+
+/// State of every page of a file.
+///
+/// Invariant: `free` and `retired` are disjoint and inside `1..total`.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    /// For errors.
+    file: PathBuf,
+    total: u64,
+    free: Runs,
+    retired: Runs,
+}
+
+impl Allocator {
+    /// An allocator of `image`, which was decoded or made by another.
+    pub(crate) fn new(file: &Path, image: &AllocatorImage) -> Result<Self> {
+        let mut allocator = Self {
+            file: file.to_owned(),
+            total: image.total_pages.max(1),
+            free: Runs::default(),
+            retired: Runs::default(),
+        };
+        for range in allocator.ranges("free", &image.free)? {
+            allocator.free.insert(range);
+        }
+        Ok(allocator)
+    }
+
+    pub(crate) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Free pages that `class` has to leave.
+    fn kept_from(&self, class: Class) -> u64 {
+        match class {
+            Class::Normal => reserve_for(self.total),
+            Class::Reclaim => 0,
+        }
+    }
+
+    /// Whether the free runs have room for `count` extents of `pages`, the reserve apart.
+    fn fits(&self, count: u64, pages: u64) -> bool {
+        let mut room = 0_u64;
+        self.free.longest_first().any(|run| {
+            room += (run.end - run.start) / pages;
+            room >= count
+        })
+    }
+
+    /// Takes `count` extents of `pages` each out of the free pages: out of one run where there is one, else out of as few as possible.
+    /// They are in page order. None when they do not fit, or eat into what `class` has to leave.
+    pub(crate) fn take(&mut self, count: u64, pages: u32, class: Class) -> Option<Vec<Extent>> {
+        let each = u64::from(pages);
+        let wanted = count * each;
+        if self.free.pages() < wanted + self.kept_from(class) {
+            return None;
+        }
+        let sources = self.gather(count, each)?;
+        let mut extents = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        for source in sources {
+            self.free.remove(source.clone());
+            let starts = (source.start..source.end).step_by(pages as usize);
+            extents.extend(starts.map(|start| Extent::new(PageId(start), pages)));
+        }
+        extents.sort_unstable();
+        Some(extents)
+    }
+
+    /// Free runs for `count` extents of `each` pages: the one that fits best, or else parts of the longest.
+    fn gather(&self, count: u64, each: u64) -> Option<Vec<Range<u64>>> {
+        let mut left = count;
+        let mut parts = Vec::new();
+        let mut longest = self.free.longest_first();
+        let order = |run: &Range<u64>| (run.end - run.start, run.start);
+        let mut taken = (u64::MAX, u64::MAX);
+        loop {
+            // Runs are taken in falling order: what is not below the last of them is taken.
+            if let Some(best) = self.free.best_fit(left * each)
+                && order(&best) < taken
+            {
+                parts.push(best.start..best.start + left * each);
+                return Some(parts);
+            }
+            let run = longest.next()?;
+            taken = order(&run);
+            let here = (run.end - run.start) / each;
+            if here == 0 {
+                return None;
+            }
+            parts.push(run.start..run.start + here * each);
+            left -= here;
+        }
+    }
+
+    /// Fewest pages to add for a request that `take` refused.
+    pub(crate) fn missing(&self, count: u64, pages: u32, class: Class) -> u64 {
+        let wanted = count * u64::from(pages);
+        let fresh = if self.fits(count, u64::from(pages)) {
+            0
+        } else {
+            wanted
+        };
+        let short = (wanted + self.kept_from(class)).saturating_sub(self.free.pages() + fresh);
+        // The reserve grows with the file.
+        let slack = if short > 0 {
+            short / (RESERVE_PART / 2) + 1
+        } else {
+            0
+        };
+        fresh + short + slack
+    }
+
+    /// The file has become longer by `pages` free pages.
+    pub(crate) fn grow(&mut self, pages: u64) {
+        self.free.insert(self.total..self.total + pages);
+        self.total += pages;
+    }
+
+    /// The error of a request that cannot be met.
+    pub(crate) fn full(&self, pages: u64, class: Class) -> Error {
+        Error::Full {
+            file: self.file.clone(),
+            pages,
+            free_pages: self.free.pages(),
+            reserve_pages: self.kept_from(class),
+        }
+    }
+
+    /// Allocated → retired.
+    pub(crate) fn retire(&mut self, extents: &[Extent]) -> Result<()> {
+        for range in self.allocated("retire", extents)? {
+            self.retired.insert(range);
+        }
+        Ok(())
+    }
+
+    /// Allocated → free.
+    pub(crate) fn discard(&mut self, extents: &[Extent]) -> Result<()> {
+        for range in self.allocated("discard", extents)? {
+            self.free.insert(range);
+        }
+        Ok(())
+    }
+
+    /// Retired → free.
+    pub(crate) fn release(&mut self, extents: &[Extent]) -> Result<()> {
+        let ranges = self.ranges("release", extents)?;
+        for range in &ranges {
+            if !self.retired.contains(range) {
+                let found = if self.free.overlaps(range) {
+                    "free"
+                } else {
+                    "allocated"
+                };
+                return Err(self.state("release", range, "retired", found));
+            }
+        }
+        for range in ranges {
+            self.retired.remove(range.clone());
+            self.free.insert(range);
+        }
+        Ok(())
+    }
+
+    /// All retired → free.
+    pub(crate) fn release_all(&mut self) {
+        for range in std::mem::take(&mut self.retired).iter() {
+            self.free.insert(range);
+        }
+    }
+
+    /// Free or retired → allocated. Extents past the known end move it; the pages up to them become free.
+    ///
+    /// A log may allocate what it retired before, as the life that wrote it had released it in between.
+    pub(crate) fn replay_allocate(&mut self, extents: &[Extent], file_pages: u64) -> Result<()> {
+        let operation = "allocate again";
+        let end = file_pages.max(self.total);
+        let ranges = self.ranges_below("allocate again", extents, end)?;
+        for range in &ranges {
+            let known = range.start.min(self.total)..range.end.min(self.total);
+            let covered: u64 = [&self.free, &self.retired]
+                .iter()
+                .flat_map(|runs| runs.within(&known))
+                .map(|part| part.end - part.start)
+                .sum();
+            if covered < known.end - known.start {
+                return Err(self.state(operation, range, "free", "allocated"));
+            }
+        }
+        if let Some(last) = ranges.last()
+            && last.end > self.total
+        {
+            self.grow(last.end - self.total);
+        }
+        for range in ranges {
+            for runs in [&mut self.free, &mut self.retired] {
+                for part in runs.within(&range) {
+                    runs.remove(part);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Free and retired runs, for work outside the lock.
+    pub(crate) fn survey(&self) -> Survey {
+        Survey {
+            total: self.total,
+            free: self.free.iter().collect(),
+            retired: self.retired.iter().collect(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            total_pages: self.total,
+            free_pages: self.free.pages(),
+            retired_pages: self.retired.pages(),
+            reserve_pages: reserve_for(self.total),
+            free_runs: self.free.iter().count() as u64,
+        }
+    }
+
+    /// The extents as ranges, when all of their pages are allocated.
+    fn allocated(&self, operation: &'static str, extents: &[Extent]) -> Result<Vec<Range<u64>>> {
+        let ranges = self.ranges(operation, extents)?;
+        for range in &ranges {
+            for (runs, found) in [(&self.free, "free"), (&self.retired, "retired")] {
+                if runs.overlaps(range) {
+                    return Err(self.state(operation, range, "allocated", found));
+                }
+            }
+        }
+        Ok(ranges)
+    }
+
+    fn ranges(&self, operation: &'static str, extents: &[Extent]) -> Result<Vec<Range<u64>>> {
+        self.ranges_below(operation, extents, self.total)
+    }
+
+    /// The extents as ranges in page order: inside `1..end`, none empty, no page twice.
+    fn ranges_below(
+        &self,
+        operation: &'static str,
+        extents: &[Extent],
+        end: u64,
+    ) -> Result<Vec<Range<u64>>> {
+        let mut ranges: Vec<_> = extents
+            .iter()
+            .map(|extent| extent.page.0..extent.end().0)
+            .collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut before = 1;
+        for range in &ranges {
+            let found = if range.is_empty() {
+                "empty"
+            } else if range.end > end {
+                "past the end of the file"
+            } else if range.start == 0 {
+                "the header page"
+            } else if range.start < before {
+                "named twice"
+            } else {
+                before = range.end;
+                continue;
+            };
+            return Err(self.state(operation, range, "pages of the file", found));
+        }
+        Ok(ranges)
+    }
+
+    fn state(
+        &self,
+        operation: &'static str,
+        range: &Range<u64>,
+        expected: &'static str,
+        found: &'static str,
+    ) -> Error {
+        Error::State {
+            file: self.file.clone(),
+            operation,
+            extent: Extent::new(
+                PageId(range.start),
+                u32::try_from(range.end - range.start).unwrap_or(u32::MAX),
+            ),
+            expected,
+            found,
+        }
+    }
+}
+
+/// The runs of an allocator at one moment, in page order.
+pub(crate) struct Survey {
+    total: u64,
+    free: Vec<Range<u64>>,
+    retired: Vec<Range<u64>>,
+}
+
+impl Survey {
+    pub(crate) fn image(self) -> AllocatorImage {
+        let mut free = self.free;
+        free.extend(self.retired);
+        AllocatorImage {
+            total_pages: self.total,
+            free: extents(&union(free).0),
+        }
+    }
+
+    pub(crate) fn audit(self, used: &[Extent]) -> Audit {
+        let used = used.iter().map(|extent| extent.page.0..extent.end().0);
+        let (used, twice) = union(used.filter(|range| !range.is_empty()).collect());
+        let mut known = self.free.clone();
+        known.extend(self.retired.clone());
+        known.extend(used.clone());
+        let ends = [0..1, self.total..u64::MAX];
+        Audit {
+            leaked: extents(&gaps(&union(known).0, 1..self.total)),
+            used_while_free: extents(&intersection(&used, &self.free)),
+            used_while_retired: extents(&intersection(&used, &self.retired)),
+            used_twice: extents(&union(twice).0),
+            outside: extents(&intersection(&used, &ends)),
+        }
+    }
+}
+
+/// The ranges in order with neighbours joined, and the parts that more than one of them covers.
+fn union(mut ranges: Vec<Range<u64>>) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    let mut twice = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => {
+                if range.start < last.end {
+                    twice.push(range.start..range.end.min(last.end));
+                }
+                last.end = last.end.max(range.end);
+            }
+            _ => joined.push(range),
+        }
+    }
+    (joined, twice)
+}
+
+/// What two lists of disjoint ranges in order have in common.
+fn intersection(left: &[Range<u64>], right: &[Range<u64>]) -> Vec<Range<u64>> {
+    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    let mut common = Vec::new();
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        let part = a.start.max(b.start)..a.end.min(b.end);
+        if a.end <= b.end {
+            left.next()
+        } else {
+            right.next()
+        };
+        if !part.is_empty() {
+            common.push(part);
+        }
+    }
+    common
+}
+
+/// The parts of `whole` that no range covers.
+fn gaps(ranges: &[Range<u64>], whole: Range<u64>) -> Vec<Range<u64>> {
+    let mut gaps = Vec::new();
+    let mut start = whole.start;
+    for range in ranges {
+        let gap = start..range.start.min(whole.end);
+        if !gap.is_empty() {
+            gaps.push(gap);
+        }
+        start = start.max(range.end);
+    }
+    let rest = start..whole.end;
+    if !rest.is_empty() {
+        gaps.push(rest);
+    }
+    gaps
+}
+
+/// Ranges as extents; what is too long for one becomes several.
+fn extents(ranges: &[Range<u64>]) -> Vec<Extent> {
+    let mut extents = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            let pages = u32::try_from(range.end - start).unwrap_or(u32::MAX);
+            extents.push(Extent::new(PageId(start), pages));
+            start += u64::from(pages);
+        }
+    }
+    extents
+}

@@ -1,0 +1,128 @@
+//! What can go wrong with files and pages.
+
+use std::path::{Path, PathBuf};
+
+use crate::Extent;
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failed operation. Nothing was changed by it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The device or file system failed.
+    #[error(transparent)]
+    Io(#[from] psync::Error),
+    /// The disk is full. Everything is as it was: make space (delete, or free the disk) and try again.
+    #[error(
+        "no space for {pages} pages in {}: {free_pages} are free, of which {reserve_pages} are kept for deletes, and the file cannot grow; delete data or free disk space, then try again",
+        file.display()
+    )]
+    Full {
+        /// The file that cannot grow.
+        file: PathBuf,
+        /// Pages asked for.
+        pages: u64,
+        /// Pages free when the request was refused.
+        free_pages: u64,
+        /// How many of them this class of request has to leave alone.
+        reserve_pages: u64,
+    },
+    /// The store is open for reading only.
+    #[error("cannot {operation} {}: the database is open for reading only", path.display())]
+    ReadOnly {
+        /// What was tried.
+        operation: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+    },
+    /// A name that would lead out of the directory, or names nothing.
+    #[error("{name:?} does not name a file inside the database directory")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// More pages than a file may have, or none.
+    #[error("{count} extents of {pages} pages cannot be allocated in {}", file.display())]
+    Size {
+        /// The file.
+        file: PathBuf,
+        /// Extents asked for.
+        count: usize,
+        /// Pages of each.
+        pages: u32,
+    },
+    /// Pages are not in the state that the operation starts from. A pointer, log record or image is damaged, or pages were
+    /// given back twice.
+    #[error(
+        "{} is damaged: cannot {operation} {extent}: expected it {expected}, found {found}; verify the database and restore it from a backup",
+        file.display()
+    )]
+    State {
+        /// The file.
+        file: PathBuf,
+        /// What was tried.
+        operation: &'static str,
+        /// On which pages.
+        extent: Extent,
+        /// What state all of them had to be in.
+        expected: &'static str,
+        /// What is wrong instead.
+        found: &'static str,
+    },
+    /// Stored bytes do not check.
+    #[error(
+        "{} is damaged at byte {offset}: {what}: expected {expected}, found {found}; restore it from a backup",
+        file.display()
+    )]
+    Corrupt {
+        /// The file, or the structure where the bytes are part of something larger.
+        file: PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// What does not check.
+        what: &'static str,
+        /// What a whole one would hold.
+        expected: String,
+        /// What it holds.
+        found: String,
+    },
+    /// Written by a newer version of this program.
+    #[error("{} has format version {found}, this program knows up to {known}: use a newer program", file.display())]
+    NewerVersion {
+        /// The file, or the structure where the bytes are part of something larger.
+        file: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest known here.
+        known: u32,
+    },
+}
+
+impl Error {
+    pub(crate) fn corrupt(
+        file: &Path,
+        offset: u64,
+        what: &'static str,
+        expected: impl ToString,
+        found: impl ToString,
+    ) -> Self {
+        Self::Corrupt {
+            file: file.to_owned(),
+            offset,
+            what,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// Whether the disk, the quota or the file is full: retry after space was made.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Io(error) => error.is_disk_full(),
+            _ => false,
+        }
+    }
+}

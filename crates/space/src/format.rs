@@ -1,0 +1,404 @@
+//! The bytes of this crate on storage, all little-endian.
+//!
+//! Header of a paged file, its page 0:
+//!
+//! ```text
+//!  0  8  magic "BRAIDPAG"
+//!  8  4  version, 1
+//! 12  4  CRC-32C of the page without these four bytes
+//! 16  8  bytes of a page, 4096
+//! 24     zero
+//! ```
+//!
+//! Image of an allocator, which is part of a checkpoint:
+//!
+//! ```text
+//!  0  8  magic "BRAIDALC"
+//!  8  4  version, 1
+//! 12  4  CRC-32C of the image without these four bytes
+//! 16  8  bytes of the image
+//! 24  8  pages of the file, page 0 included
+//! 32  8  free extents
+//! 40     per extent, in page order: pages between it and the one before (the first: page 0), pages of it; both as LEB128
+//! ```
+
+use std::path::Path;
+
+use crate::{Error, Extent, PAGE, PageId, Result};
+
+const FILE_MAGIC: &[u8; 8] = b"BRAIDPAG";
+const FILE_VERSION: u32 = 1;
+
+const IMAGE_MAGIC: &[u8; 8] = b"BRAIDALC";
+const IMAGE_VERSION: u32 = 1;
+const IMAGE_HEADER: usize = 40;
+/// What an image calls itself in errors: the checkpoint around it knows the file.
+const IMAGE_NAME: &str = "free-list image";
+
+/// Where both headers keep their checksum.
+const CRC: std::ops::Range<usize> = 12..16;
+
+/// The pages of a file that are in use, as a checkpoint keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocatorImage {
+    /// Pages of the file, with the header page.
+    pub total_pages: u64,
+    /// Pages that nothing refers to, in order; neighbours are one extent.
+    pub free: Vec<Extent>,
+}
+
+impl AllocatorImage {
+    /// The image as bytes that know their own length and checksum.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(IMAGE_HEADER + self.free.len() * 4);
+        bytes.extend_from_slice(IMAGE_MAGIC);
+        bytes.extend_from_slice(&IMAGE_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 12]);
+        bytes.extend_from_slice(&self.total_pages.to_le_bytes());
+        bytes.extend_from_slice(&(self.free.len() as u64).to_le_bytes());
+        let mut end = 0;
+        for extent in &self.free {
+            put_varint(&mut bytes, extent.page.0 - end);
+            put_varint(&mut bytes, u64::from(extent.pages));
+            end = extent.end().0;
+        }
+        let length = bytes.len() as u64;
+        bytes[16..24].copy_from_slice(&length.to_le_bytes());
+        let crc = checksum(&bytes);
+        bytes[CRC].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The image in `bytes`, all of which must belong to it.
+    ///
+    /// # Errors
+    /// When the bytes are not a whole image, or one that no allocator can have made.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let file = Path::new(IMAGE_NAME);
+        check_header(file, bytes, IMAGE_HEADER, IMAGE_MAGIC, IMAGE_VERSION)?;
+        let length = get_u64(bytes, 16);
+        if length != bytes.len() as u64 {
+            return Err(Error::corrupt(file, 16, "length", bytes.len(), length));
+        }
+        check_crc(file, bytes)?;
+        let total_pages = get_u64(bytes, 24);
+        let count = get_u64(bytes, 32);
+        let mut rest = &bytes[IMAGE_HEADER..];
+        // An extent has two bytes at least, so that the bytes bound what is allocated for it.
+        if total_pages == 0 || count > rest.len() as u64 / 2 {
+            let found = format!("{total_pages} pages, {count} free extents");
+            return Err(Error::corrupt(
+                file,
+                24,
+                "counts",
+                "counts that fit the image",
+                found,
+            ));
+        }
+        let mut free = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        let mut end = 0_u64;
+        for _ in 0..count {
+            let at = (bytes.len() - rest.len()) as u64;
+            let extent = get_extent(&mut rest, end, total_pages).ok_or_else(|| {
+                Error::corrupt(
+                    file,
+                    at,
+                    "free extent",
+                    "pages after the one before, in the file",
+                    "none",
+                )
+            })?;
+            end = extent.end().0;
+            free.push(extent);
+        }
+        if !rest.is_empty() {
+            let at = (bytes.len() - rest.len()) as u64;
+            return Err(Error::corrupt(file, at, "end", "no more bytes", rest.len()));
+        }
+        Ok(Self { total_pages, free })
+    }
+}
+
+/// An extent after page `end` and inside `total_pages`; page 0 is never free.
+fn get_extent(bytes: &mut &[u8], end: u64, total_pages: u64) -> Option<Extent> {
+    let page = end.checked_add(get_varint(bytes)?)?;
+    let pages = u32::try_from(get_varint(bytes)?).ok()?;
+    let inside = page.checked_add(u64::from(pages))? <= total_pages;
+    (page > 0 && pages > 0 && inside).then_some(Extent::new(PageId(page), pages))
+}
+
+/// Page 0 of a paged file.
+pub(crate) fn encode_file_header() -> [u8; PAGE] {
+    let mut page = [0; PAGE];
+    page[..8].copy_from_slice(FILE_MAGIC);
+    page[8..12].copy_from_slice(&FILE_VERSION.to_le_bytes());
+    page[16..24].copy_from_slice(&(PAGE as u64).to_le_bytes());
+    let crc = checksum(&page);
+    page[CRC].copy_from_slice(&crc.to_le_bytes());
+    page
+}
+
+/// Checks page 0 of `file`.
+pub(crate) fn check_file_header(file: &Path, page: &[u8]) -> Result<()> {
+    check_header(file, page, PAGE, FILE_MAGIC, FILE_VERSION)?;
+    check_crc(file, page)?;
+    match get_u64(page, 16) {
+        found if found == PAGE as u64 => Ok(()),
+        found => Err(Error::corrupt(file, 16, "page size", PAGE, found)),
+    }
+}
+
+fn check_header(
+    file: &Path,
+    bytes: &[u8],
+    header: usize,
+    magic: &[u8; 8],
+    version: u32,
+) -> Result<()> {
+    if bytes.len() < header {
+        return Err(Error::corrupt(
+            file,
+            0,
+            "header",
+            format!("{header} bytes"),
+            bytes.len(),
+        ));
+    }
+    if &bytes[..8] != magic {
+        let found = bytes[..8].escape_ascii();
+        return Err(Error::corrupt(
+            file,
+            0,
+            "magic",
+            magic.escape_ascii(),
+            found,
+        ));
+    }
+    match get_u32(bytes, 8) {
+        found if found == version => Ok(()),
+        found if found > version => Err(Error::NewerVersion {
+            file: file.to_owned(),
+            found,
+            known: version,
+        }),
+        found => Err(Error::corrupt(file, 8, "version", version, found)),
+    }
+}
+
+fn check_crc(file: &Path, bytes: &[u8]) -> Result<()> {
+    let expected = get_u32(bytes, CRC.start);
+    let found = checksum(bytes);
+    if expected == found {
+        return Ok(());
+    }
+    let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
+    Err(Error::corrupt(
+        file,
+        CRC.start as u64,
+        "checksum",
+        expected,
+        found,
+    ))
+}
+
+/// CRC-32C of everything but the checksum itself.
+fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC.start]), &bytes[CRC.end..])
+}
+
+fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
+fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}
+
+fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push((number & 0x7f) as u8);
+}
+
+/// A number in the shortest form that it has; any other is refused, so that an image has one encoding.
+fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
+            return None;
+        }
+        number |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image() -> AllocatorImage {
+        AllocatorImage {
+            total_pages: 1000,
+            free: vec![
+                Extent::new(PageId(1), 2),
+                Extent::new(PageId(10), 1),
+                Extent::new(PageId(700), 300),
+            ],
+        }
+    }
+
+    /// Puts a right checksum on bytes that a test has changed.
+    fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let length = bytes.len() as u64;
+        bytes[16..24].copy_from_slice(&length.to_le_bytes());
+        let crc = checksum(&bytes);
+        bytes[CRC].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn golden_image() {
+        let golden = concat!(
+            "425241494441 4c43",
+            "01000000",
+            "1ec1a3cd",
+            "3000000000000000",
+            "e803000000000000",
+            "0300000000000000",
+            "0102",
+            "0701",
+            "b105ac02",
+        );
+        let bytes = image().encode();
+        assert_eq!(hex(&bytes), golden.replace(' ', ""));
+        assert_eq!(AllocatorImage::decode(&bytes).expect("whole"), image());
+    }
+
+    #[test]
+    fn golden_file_header() {
+        let page = encode_file_header();
+        assert_eq!(
+            hex(&page[..32]),
+            concat!(
+                "4252414944504147",
+                "01000000",
+                "7e7bdc4c",
+                "0010000000000000",
+                "0000000000000000"
+            )
+        );
+        assert!(page[24..].iter().all(|byte| *byte == 0));
+        check_file_header(Path::new("data"), &page).expect("whole");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = image().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            AllocatorImage::decode(&damaged).expect_err("damaged");
+        }
+        for length in 0..bytes.len() {
+            AllocatorImage::decode(&bytes[..length]).expect_err("cut");
+        }
+        let page = encode_file_header();
+        for bit in 0..page.len() * 8 {
+            let mut damaged = page;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            check_file_header(Path::new("data"), &damaged).expect_err("damaged");
+        }
+    }
+
+    #[test]
+    fn images_that_no_allocator_makes_are_refused() {
+        let bad: [&[u8]; 6] = [
+            &[0, 1, 7, 1],          // page 0
+            &[1, 0, 7, 1],          // empty
+            &[1, 1, 7, 1, 0],       // trailing bytes
+            &[1, 1, 0xe7, 7, 1],    // past the end
+            &[1, 1, 0x81, 0x00, 1], // not the shortest form
+            &[1, 1, 7, 0x80],       // cut
+        ];
+        for extents in bad {
+            let mut bytes = image().encode()[..IMAGE_HEADER].to_vec();
+            bytes[32] = 2;
+            bytes.extend_from_slice(extents);
+            let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
+            assert!(
+                matches!(
+                    error,
+                    Error::Corrupt {
+                        what: "free extent" | "end",
+                        ..
+                    }
+                ),
+                "{error}"
+            );
+        }
+        // A count that would ask for more memory than the bytes can describe.
+        let mut bytes = image().encode();
+        bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
+        assert!(
+            matches!(error, Error::Corrupt { what: "counts", .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = image().encode();
+        bytes[8] = 2;
+        let error = AllocatorImage::decode(&sealed(bytes)).expect_err("newer");
+        assert!(
+            matches!(
+                error,
+                Error::NewerVersion {
+                    found: 2,
+                    known: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn varints_of_every_size_survive() {
+        for number in [
+            0,
+            1,
+            0x7f,
+            0x80,
+            0x3fff,
+            0x4000,
+            u64::from(u32::MAX),
+            u64::MAX,
+        ] {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, number);
+            let mut rest = bytes.as_slice();
+            assert_eq!(get_varint(&mut rest), Some(number));
+            assert!(rest.is_empty());
+        }
+        assert_eq!(get_varint(&mut [0xff; 11].as_slice()), None);
+    }
+}

@@ -1,0 +1,273 @@
+//! A file of pages, and which of them are in use.
+//!
+//! 1. Pages come from the free list; where that has none left, the file grows ahead by an eighth of itself
+//!    ([`GROWTH_BYTES_MIN`] to [`GROWTH_BYTES_MAX`]). New space is *written* with zeros, because a file system serves writes into space that
+//!    was only reserved at half the rate and makes every flush commit metadata.
+//! 2. Some free pages are a reserve that only [`Class::Reclaim`] may use once the file cannot grow: deleting takes new pages before it
+//!    gives old ones back, so without it a full disk could never be emptied. Growth keeps the reserve filled.
+//! 3. Growth that the disk has no room for is cut off again and tried with the least that serves the request; if that fails too, the request
+//!    fails with [`Error::Full`], everything is as before, and the disk's last bytes are left to the log.
+//!
+//! Invariants: the file is at least as long as its known pages; one thread grows the file at a time and holds no other lock
+//! while it writes, so giving pages back, images and statistics never wait for I/O, and neither does an allocation that
+//! free pages can serve.
+//!
+//! Left to others: reading and writing pages (through [`PagedFile::file`]), flushing, and the order of retire and release.
+
+use parking_lot::Mutex;
+use psync::{BLOCK, Buffer, File, Psync, Request};
+
+use crate::allocator::{Allocator, reserve_for};
+use crate::{
+    AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, Result, Stats, StreamKind, format,
+};
+
+/// Least bytes that a file grows by.
+pub const GROWTH_BYTES_MIN: u64 = 1 << 20;
+/// Most bytes that a file grows ahead by; a larger request still gets all it asks for.
+pub const GROWTH_BYTES_MAX: u64 = 64 << 20;
+/// The file grows ahead by this part of itself, within its limits.
+const GROWTH_PART: u64 = 8;
+/// Bytes of one request that fills new space.
+const ZERO_BYTES: usize = 1 << 20;
+/// Such requests in one batch: what growth needs of memory.
+const ZERO_REQUESTS: usize = 16;
+
+/// Most pages of a file: byte offsets have to fit the system's signed 64 bits.
+const PAGES_MAX: u64 = i64::MAX as u64 / PAGE as u64;
+
+const _: () = assert!(ZERO_BYTES.is_multiple_of(PAGE) && ZERO_BYTES.is_multiple_of(BLOCK));
+
+/// A file of pages. All methods may be called from any thread.
+#[derive(Debug)]
+pub struct PagedFile {
+    store: FileStore,
+    file: File,
+    allocator: Mutex<Allocator>,
+    /// Held by the one thread that makes the file longer. Never taken while `allocator` is held.
+    growing: Mutex<()>,
+}
+
+impl PagedFile {
+    /// Creates the file `name` with nothing but its header, which is durable with the next flush of the file and its
+    /// directory entry with [`FileStore::sync_directories`].
+    ///
+    /// # Errors
+    /// When the file exists already or cannot be written.
+    pub fn create(store: &FileStore, name: &str) -> Result<Self> {
+        let file = store.create(StreamKind::Node, name, true)?;
+        let header = Buffer::from_slice(&format::encode_file_header());
+        store
+            .psync()
+            .run_all(vec![Request::write(&file, 0, header, 0)])?;
+        let empty = AllocatorImage {
+            total_pages: 1,
+            free: Vec::new(),
+        };
+        Self::with(store, file, &empty)
+    }
+
+    /// Opens the file `name` as `image` describes it.
+    ///
+    /// # Errors
+    /// When the file is missing, not of this format, or shorter than the image says.
+    pub fn open(store: &FileStore, name: &str, image: &AllocatorImage) -> Result<Self> {
+        let file = store.open_existing(StreamKind::Node, name, true)?;
+        let length = file.len()?;
+        let expected = image.total_pages.max(1).saturating_mul(PAGE as u64);
+        if length < expected {
+            let [expected, found] =
+                [expected, length].map(|bytes| format!("at least {bytes} bytes"));
+            return Err(Error::corrupt(
+                file.path(),
+                length,
+                "length",
+                expected,
+                found,
+            ));
+        }
+        let header = Request::read(&file, 0, Buffer::zeroed(PAGE), 0);
+        let header = store.psync().run_all(vec![header])?.pop().flatten();
+        format::check_file_header(file.path(), &header.unwrap_or_else(|| Buffer::zeroed(0)))?;
+        Self::with(store, file, image)
+    }
+
+    fn with(store: &FileStore, file: File, image: &AllocatorImage) -> Result<Self> {
+        let allocator = Allocator::new(file.path(), image)?;
+        Ok(Self {
+            store: store.clone(),
+            file,
+            allocator: Mutex::new(allocator),
+            growing: Mutex::new(()),
+        })
+    }
+
+    /// The file, for reading and writing allocated pages. Direct where the file system allows it: whole pages only.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The I/O that the file goes through.
+    #[must_use]
+    pub fn psync(&self) -> &Psync {
+        self.store.psync()
+    }
+
+    /// Takes `pages` consecutive pages that nobody uses; what they hold is undefined.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there is no room; as it was before, and worth another try after space was made.
+    pub fn allocate(&self, pages: u32, class: Class) -> Result<Extent> {
+        let extents = self.allocate_many(1, pages, class)?;
+        Ok(extents[0])
+    }
+
+    /// Takes `count` extents of `pages` each, in page order; next to each other where the free space allows it, so that a batch of new
+    /// nodes is written as one sequence. All or none.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there is no room; as it was before, and worth another try after space was made.
+    pub fn allocate_many(&self, count: usize, pages: u32, class: Class) -> Result<Vec<Extent>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        self.store.writable("allocate pages in", self.file.path())?;
+        let extents = count as u64;
+        let wanted = extents
+            .checked_mul(u64::from(pages))
+            .filter(|wanted| (1..PAGES_MAX / 2).contains(wanted))
+            .ok_or_else(|| Error::Size {
+                file: self.file.path().to_owned(),
+                count,
+                pages,
+            })?;
+        if let Some(taken) = self.allocator.lock().take(extents, pages, class) {
+            return Ok(taken);
+        }
+        let _one_at_a_time = self.growing.lock();
+        loop {
+            // Again under the growth lock: whoever held it has made room, for this request too or for others that took it.
+            let (total, least) = {
+                let mut allocator = self.allocator.lock();
+                if let Some(taken) = allocator.take(extents, pages, class) {
+                    return Ok(taken);
+                }
+                (allocator.total(), allocator.missing(extents, pages, class))
+            };
+            let page = PAGE as u64;
+            let ahead =
+                (total / GROWTH_PART).clamp(GROWTH_BYTES_MIN / page, GROWTH_BYTES_MAX / page);
+            let ample = ahead.max(wanted + reserve_for(total)).max(least);
+            if !self.grow(total, ample)? && (least == ample || !self.grow(total, least)?) {
+                return Err(self.allocator.lock().full(wanted, class));
+            }
+        }
+    }
+
+    /// Makes the file longer by `pages` pages of zeros; `false`, and as long as before, when the disk is full.
+    fn grow(&self, total: u64, pages: u64) -> Result<bool> {
+        let written = if total + pages < PAGES_MAX {
+            self.write_zeros(total, total + pages)
+        } else {
+            return Ok(false);
+        };
+        let Err(error) = written else {
+            self.allocator.lock().grow(pages);
+            tracing::debug!(file = %self.file.path().display(), pages, total = total + pages, "file grown");
+            return Ok(true);
+        };
+        // What was written of it is not known to the allocator: giving it back to the disk is best effort.
+        if let Err(cut) = self.file.set_len(total * PAGE as u64) {
+            tracing::warn!(error = %cut, "space of a failed growth stays in the file until it grows again");
+        }
+        if error.is_disk_full() {
+            return Ok(false);
+        }
+        Err(error.into())
+    }
+
+    fn write_zeros(&self, from: u64, to: u64) -> psync::Result<()> {
+        let (mut offset, end) = (from * PAGE as u64, to * PAGE as u64);
+        let mut spare = Vec::new();
+        while offset < end {
+            let mut requests = Vec::with_capacity(ZERO_REQUESTS);
+            while offset < end && requests.len() < ZERO_REQUESTS {
+                let mut buffer = spare.pop().unwrap_or_else(|| Buffer::zeroed(ZERO_BYTES));
+                buffer.truncate(usize::try_from(end - offset).unwrap_or(ZERO_BYTES));
+                let length = buffer.len() as u64;
+                requests.push(Request::write(&self.file, offset, buffer, offset));
+                offset += length;
+            }
+            spare.extend(self.psync().run_all(requests)?.into_iter().flatten());
+        }
+        Ok(())
+    }
+
+    /// Allocated pages are unreachable from the newest version. They are not used again before they are released.
+    ///
+    /// # Errors
+    /// [`Error::State`] when a page of them is not allocated, which a damaged pointer leads to; then none is retired.
+    pub fn retire(&self, extents: &[Extent]) -> Result<()> {
+        self.allocator.lock().retire(extents)
+    }
+
+    /// Retired pages have no reader left, and what retired them is durable: they are free.
+    ///
+    /// # Errors
+    /// [`Error::State`] when a page of them is not retired; then none is released.
+    pub fn release(&self, extents: &[Extent]) -> Result<()> {
+        self.allocator.lock().release(extents)
+    }
+
+    /// Allocated pages that no version ever referred to, as after a failed batch, are free again.
+    ///
+    /// # Errors
+    /// [`Error::State`] when a page of them is not allocated; then none is freed.
+    pub fn discard(&self, extents: &[Extent]) -> Result<()> {
+        self.allocator.lock().discard(extents)
+    }
+
+    /// The allocator as of now, for a checkpoint. Retired pages count as free: after a restart there are no readers.
+    #[must_use]
+    pub fn image(&self) -> AllocatorImage {
+        let survey = self.allocator.lock().survey();
+        survey.image()
+    }
+
+    /// Recovery: the log says that these were allocated after the image was made. They may be free, retired by the log before, or past
+    /// the image's end.
+    ///
+    /// # Errors
+    /// [`Error::State`] when a page of them is in use already or past the end of the file; then none is taken.
+    pub fn replay_allocate(&self, extents: &[Extent]) -> Result<()> {
+        let file_pages = self.file.len()? / PAGE as u64;
+        self.allocator.lock().replay_allocate(extents, file_pages)
+    }
+
+    /// Recovery: the log says that these were retired after the image was made.
+    ///
+    /// # Errors
+    /// [`Error::State`] when a page of them is not allocated; then none is retired.
+    pub fn replay_retire(&self, extents: &[Extent]) -> Result<()> {
+        self.retire(extents)
+    }
+
+    /// Everything retired is free: no reader and no log record needs it, as at the end of recovery.
+    pub fn release_all_retired(&self) {
+        self.allocator.lock().release_all();
+    }
+
+    /// Pages by state.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.allocator.lock().stats()
+    }
+
+    /// Compares the pages that are in use, in any order, with the allocator. Exact only while nothing is allocated or given back.
+    #[must_use]
+    pub fn audit(&self, used: &[Extent]) -> Audit {
+        let survey = self.allocator.lock().survey();
+        survey.audit(used)
+    }
+}

@@ -1,0 +1,278 @@
+//! A database directory.
+//!
+//! Owns the directory's path, the counters of every stream of I/O in it, and the set of directories whose entries changed since they
+//! were last made durable.
+//!
+//! 1. A file is named relative to the directory, at most one level down (`data`, `wal/7.log`). Its parent is made when needed.
+//! 2. Creating or releasing a file notes its directory; [`FileStore::sync_directories`] makes all noted ones durable.
+//! 3. Every file counts its I/O in the counters of its [`StreamKind`].
+//!
+//! Invariant: a name never leads out of the directory. Left to others: locking, file contents and their durability.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use psync::{Counters, File, OpenOptions, Psync};
+
+use crate::{Error, Result};
+
+/// What a file is for. I/O is counted by it, and a device that can keep streams apart does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StreamKind {
+    /// The log.
+    Wal,
+    /// Documents: values too large for an index.
+    Doc,
+    /// Pages of indexes.
+    Node,
+    /// Superblock and other small files that say where the rest is.
+    Meta,
+}
+
+impl StreamKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Wal, Self::Doc, Self::Node, Self::Meta];
+
+    /// Its name, in statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wal => "wal",
+            Self::Doc => "doc",
+            Self::Node => "node",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+impl fmt::Display for StreamKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// A database directory; clones are the same one.
+#[derive(Clone)]
+pub struct FileStore(Arc<Inner>);
+
+struct Inner {
+    psync: Psync,
+    directory: PathBuf,
+    read_only: bool,
+    counters: [Arc<Counters>; StreamKind::ALL.len()],
+    /// Directories whose entries changed since they were last synced.
+    changed: Mutex<BTreeSet<PathBuf>>,
+    /// Held while directories are synced: who finds nothing noted has still to wait for the sync that took it.
+    syncing: Mutex<()>,
+}
+
+impl FileStore {
+    /// The store in `directory`, which is created unless the store is for reading only.
+    ///
+    /// # Errors
+    /// When the directory is missing and the store is read-only, or cannot be created.
+    pub fn open(psync: Psync, directory: &Path, read_only: bool) -> Result<Self> {
+        let mut changed = BTreeSet::new();
+        if !psync.exists(directory)? {
+            if read_only {
+                // Fails, and says why.
+                psync.list(directory)?;
+            }
+            // Those above it may be missing too.
+            for made in directory.ancestors() {
+                if made.as_os_str().is_empty() || psync.exists(made)? {
+                    break;
+                }
+                changed.insert(parent_of(made));
+            }
+            psync.create_directory(directory)?;
+        }
+        Ok(Self(Arc::new(Inner {
+            psync,
+            directory: directory.to_owned(),
+            read_only,
+            counters: StreamKind::ALL.map(|_| Arc::default()),
+            changed: Mutex::new(changed),
+            syncing: Mutex::new(()),
+        })))
+    }
+
+    /// The I/O that its files go through.
+    #[must_use]
+    pub fn psync(&self) -> &Psync {
+        &self.0.psync
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.0.directory
+    }
+
+    /// Whether nothing can be written through it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.0.read_only
+    }
+
+    /// Counters of all files of a kind that were opened through this store.
+    #[must_use]
+    pub fn counters(&self, kind: StreamKind) -> &Arc<Counters> {
+        &self.0.counters[kind as usize]
+    }
+
+    /// Where the file `name` is.
+    ///
+    /// # Errors
+    /// [`Error::Name`] when it would not be inside the directory.
+    pub fn path_of(&self, name: &str) -> Result<PathBuf> {
+        let relative = Path::new(name);
+        let plain = relative
+            .components()
+            .all(|component| matches!(component, Component::Normal(_)));
+        if name.is_empty() || !plain {
+            return Err(Error::Name {
+                name: name.to_owned(),
+            });
+        }
+        Ok(self.0.directory.join(relative))
+    }
+
+    /// Creates the file `name`, which must not exist, and its directory where that is missing. The entry is durable after
+    /// [`FileStore::sync_directories`]. With `direct`, the page cache is bypassed where the file system allows it.
+    ///
+    /// # Errors
+    /// When the store is read-only, the name is not inside it, the file exists or the system refuses.
+    pub fn create(&self, kind: StreamKind, name: &str, direct: bool) -> Result<File> {
+        let path = self.path_of(name)?;
+        self.writable("create", &path)?;
+        let parent = parent_of(&path);
+        if parent != self.0.directory && !self.0.psync.exists(&parent)? {
+            self.0.psync.create_directory(&parent)?;
+            self.note(parent_of(&parent));
+        }
+        let file = self.0.psync.open(
+            &path,
+            &OpenOptions {
+                write: true,
+                create_new: true,
+                direct,
+                counters: Some(Arc::clone(self.counters(kind))),
+                ..OpenOptions::default()
+            },
+        )?;
+        self.note(parent);
+        Ok(file)
+    }
+
+    /// Opens the file `name`, which must exist; for writing too unless the store is read-only.
+    ///
+    /// # Errors
+    /// When the name is not inside the store, the file is missing or the system refuses.
+    pub fn open_existing(&self, kind: StreamKind, name: &str, direct: bool) -> Result<File> {
+        let path = self.path_of(name)?;
+        Ok(self.0.psync.open(
+            &path,
+            &OpenOptions {
+                write: !self.0.read_only,
+                direct,
+                counters: Some(Arc::clone(self.counters(kind))),
+                ..OpenOptions::default()
+            },
+        )?)
+    }
+
+    /// Whether the file `name` exists.
+    ///
+    /// # Errors
+    /// When the name is not inside the store or the system cannot tell.
+    pub fn exists(&self, name: &str) -> Result<bool> {
+        Ok(self.0.psync.exists(&self.path_of(name)?)?)
+    }
+
+    /// Unlinks the file `name`; does nothing where it is gone already. Whoever has it open keeps what is in it.
+    ///
+    /// # Errors
+    /// When the store is read-only, the name is not inside it or the system refuses.
+    pub fn release(&self, name: &str) -> Result<()> {
+        let path = self.path_of(name)?;
+        self.writable("remove", &path)?;
+        match self.0.psync.remove(&path) {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                self.note(parent_of(&path));
+                Ok(())
+            }
+        }
+    }
+
+    /// Names of the files in a subdirectory (`""` is the directory itself), without the subdirectory's. None where it is missing.
+    ///
+    /// # Errors
+    /// When the name is not inside the store or the system refuses.
+    pub fn list(&self, subdirectory: &str) -> Result<Vec<String>> {
+        let path = if subdirectory.is_empty() {
+            self.0.directory.clone()
+        } else {
+            self.path_of(subdirectory)?
+        };
+        if !self.0.psync.exists(&path)? {
+            return Ok(Vec::new());
+        }
+        let mut names = self.0.psync.list(&path)?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Makes every entry durable that was created or released before the call.
+    ///
+    /// # Errors
+    /// When a directory cannot be synced. It is tried again by the next call.
+    pub fn sync_directories(&self) -> Result<()> {
+        let _one_at_a_time = self.0.syncing.lock();
+        let changed = std::mem::take(&mut *self.0.changed.lock());
+        let mut outcome = Ok(());
+        for directory in changed {
+            if outcome.is_ok() {
+                outcome = self.0.psync.sync_directory(&directory);
+            }
+            if outcome.is_err() {
+                self.note(directory);
+            }
+        }
+        Ok(outcome?)
+    }
+
+    fn note(&self, directory: PathBuf) {
+        self.0.changed.lock().insert(directory);
+    }
+
+    pub(crate) fn writable(&self, operation: &'static str, path: &Path) -> Result<()> {
+        if self.0.read_only {
+            return Err(Error::ReadOnly {
+                operation,
+                path: path.to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for FileStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "FileStore({})", self.0.directory.display())
+    }
+}
+
+/// The directory that a path's entry is in.
+fn parent_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) => parent.to_owned(),
+        None => path.to_owned(),
+    }
+}
