@@ -15,10 +15,12 @@ pub enum Error {
     #[error(transparent)]
     Io(#[from] psync::Error),
     /// The database directory failed; the log itself has not.
-    #[error("the log cannot use the database directory: {0}")]
-    Space(Arc<space::Error>),
+    #[error(transparent)]
+    Space(#[from] space::Error),
     /// The disk is full: no further segment could be made. Nothing was written; try again after space was made.
-    #[error("the disk is full: the log needs a segment of {segment_bytes} bytes; free some space and try again ({cause})")]
+    #[error(
+        "the disk is full: the log needs a segment of {segment_bytes} bytes; free some space and try again ({cause})"
+    )]
     Full {
         /// Size of a segment.
         segment_bytes: u64,
@@ -96,10 +98,4 @@ pub enum Error {
     /// The options contradict the limits of the log.
     #[error("the log cannot be opened: {0}")]
     InvalidOptions(String),
-}
-
-impl From<space::Error> for Error {
-    fn from(error: space::Error) -> Self {
-        Self::Space(Arc::new(error))
-    }
 }

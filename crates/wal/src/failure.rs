@@ -9,7 +9,9 @@ use crate::{Error, Result};
 
 /// Why the log takes nothing any more.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the log failed and takes no more: {operation}: {cause}. Close the database and open it again; commits that were not acknowledged may or may not be there")]
+#[error(
+    "the log failed and takes no more: {operation}: {cause}. Close the database and open it again; commits that were not acknowledged may or may not be there"
+)]
 pub struct Failure {
     /// What failed: the write or the flush of a group.
     pub operation: &'static str,
@@ -24,7 +26,9 @@ pub(crate) struct Sticky(OnceLock<Arc<Failure>>);
 impl Sticky {
     /// The failure, if there was one.
     pub(crate) fn get(&self) -> Option<Error> {
-        self.0.get().map(|failure| Error::Failed(Arc::clone(failure)))
+        self.0
+            .get()
+            .map(|failure| Error::Failed(Arc::clone(failure)))
     }
 
     /// An error if there was a failure.
@@ -48,12 +52,20 @@ mod tests {
 
     #[test]
     fn the_first_failure_stays() {
-        let cause = |got| psync::Error::ShortRead { path: "wal/0.log".into(), offset: 0, wanted: 1, got };
+        let cause = |got| psync::Error::ShortRead {
+            path: "wal/0.log".into(),
+            offset: 0,
+            wanted: 1,
+            got,
+        };
         let sticky = Sticky::default();
         assert!(sticky.check().is_ok());
         sticky.set("flush", cause(1));
         sticky.set("write", cause(2));
         let text = sticky.check().expect_err("it failed").to_string();
-        assert!(text.contains("flush") && text.contains("found 1") && !text.contains("found 2"), "{text}");
+        assert!(
+            text.contains("flush") && text.contains("found 1") && !text.contains("found 2"),
+            "{text}"
+        );
     }
 }

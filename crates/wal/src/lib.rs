@@ -29,6 +29,7 @@ mod geometry;
 mod replay;
 mod scan;
 mod segment;
+mod settle;
 mod slot;
 mod stats;
 mod types;
@@ -39,6 +40,7 @@ pub use error::{Error, Result};
 pub use failure::Failure;
 pub use stats::Stats;
 pub use types::{
-    Alone, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,
+    Alone, Companions, Group, Lsn, Options, Position, Record, Records, Replayed,
+    SEGMENT_BYTES_DEFAULT, Verdict,
 };
 pub use wal::Wal;

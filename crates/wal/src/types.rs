@@ -94,7 +94,7 @@ pub enum Verdict {
 }
 
 /// A whole group, as replay shows it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Group<'a> {
     /// Where it begins.
     pub lsn: Lsn,

@@ -1,0 +1,269 @@
+//! Opening an existing log.
+//!
+//! 1. All segment files are opened and their headers read. Of two files with the same number the one of the later epoch counts.
+//! 2. A first pass follows the chain of groups from the segment that holds the checkpoint's position, and finds its end `p`.
+//! 3. What the checkpoint, the chain and whole groups behind `p` state was durable is known to have been. If that reaches beyond
+//!    `p`, the bytes at `p` are damaged, and opening fails with file and offset; else they are the tail that a crash left.
+//! 4. A second pass shows the records to the caller. It may end the log earlier, at a group that is not known durable and refers
+//!    to something that the crash took.
+//!
+//! Why an old tail is never believed later: the opening that drops it writes its own group at `p`, in a larger epoch, and makes
+//! it durable before anything else; no chain passes from it to a group of a smaller epoch. Until then, the log is as it was.
+//!
+//! Invariants: nothing is written here; no statement about durability is ever larger than what was dropped, for only what is
+//! beyond all statements can be dropped.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use space::FileStore;
+
+use crate::format::{Flaw, SegmentHeader, WholeGroup};
+use crate::geometry::{Geometry, LSN_MAX};
+use crate::scan::Scanner;
+use crate::segment::{DIRECTORY, Found, SegmentFile, discover};
+use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
+
+/// No log gives out more seqs than it has bytes.
+const SEQ_MAX: u64 = LSN_MAX;
+
+/// An opened log, before it is written.
+pub(crate) struct Recovered {
+    pub(crate) geometry: Geometry,
+    pub(crate) replayed: Replayed,
+    /// The seq to give out next.
+    pub(crate) next_seq: u64,
+    /// Files of the segments that hold the accepted log.
+    pub(crate) live: BTreeMap<u64, Arc<SegmentFile>>,
+    /// All files.
+    pub(crate) found: Vec<Found>,
+}
+
+/// What the caller does with a group.
+pub(crate) type Replayer<'r, E> = &'r mut dyn FnMut(&Group<'_>) -> std::result::Result<Verdict, E>;
+
+/// Reads the log and shows it to the replayer.
+pub(crate) fn recover<E: From<Error>>(
+    store: &FileStore,
+    options: &Options,
+    replayer: Replayer<'_, E>,
+) -> std::result::Result<Recovered, E> {
+    let geometry = Geometry::new(options.segment_bytes)?;
+    check_options(options)?;
+    let found = discover(store, geometry, options)?;
+    let start = geometry.normal(options.start);
+    let first = geometry.number(start);
+    let mut live = candidates(&found, first)?;
+    let (replayed, next_seq) = {
+        let mut scanner = Scanner::new(store.psync(), geometry, options.database, &live);
+        let mut epochs = Epochs::of_headers(&found);
+        let chain = scanner.walk(first, &mut |group| {
+            epochs.see(group.header.epoch);
+            Ok::<_, Error>(true)
+        })?;
+        let statements = scanner.statements(chain.lsn)?;
+        epochs.see(statements.epoch);
+        if !options.read_only {
+            epochs.check(store, options)?;
+        }
+        let floor = geometry.normal(options.durable_floor.max(start));
+        let durable = floor.max(chain.durable).max(statements.durable);
+        if chain.lsn < durable {
+            let flaw = chain
+                .flaw
+                .unwrap_or_else(|| Flaw::new("group", "a group", "none"));
+            return Err(damage(store, &scanner, chain.lsn, flaw).into());
+        }
+        show(
+            store,
+            &mut scanner,
+            &Known {
+                first,
+                start,
+                durable,
+                end: chain.lsn,
+            },
+            replayer,
+        )?
+    };
+    live.retain(|number, _| *number <= geometry.number(replayed.end));
+    let next_seq = next_seq.max(options.next_seq).max(1);
+    if next_seq > SEQ_MAX {
+        return Err(
+            Error::InvalidOptions(format!("seq {next_seq} is beyond the last of any log")).into(),
+        );
+    }
+    Ok(Recovered {
+        geometry,
+        next_seq,
+        replayed,
+        live,
+        found,
+    })
+}
+
+fn check_options(options: &Options) -> Result<()> {
+    let invalid = |what: &str| Err(Error::InvalidOptions(what.to_owned()));
+    if options.start.0 > LSN_MAX || options.durable_floor.0 > LSN_MAX {
+        return invalid("the checkpoint's position is beyond the end of any log");
+    }
+    if !options.read_only && options.epoch == 0 {
+        return invalid("epoch 0 is before the first; count from 1");
+    }
+    Ok(())
+}
+
+/// The file of each segment from `first` on.
+fn candidates(found: &[Found], first: u64) -> Result<BTreeMap<u64, Arc<SegmentFile>>> {
+    let mut best: BTreeMap<u64, (SegmentHeader, &Found)> = BTreeMap::new();
+    for file in found {
+        let Ok(header) = file.header else { continue };
+        if header.number < first {
+            continue;
+        }
+        match best.get(&header.number) {
+            Some((other, rival)) if other.epoch == header.epoch => {
+                return Err(Error::Corrupt {
+                    file: file.segment.file.path().to_owned(),
+                    offset: 0,
+                    what: "segment header",
+                    expected: format!(
+                        "one file for segment {} of epoch {}",
+                        header.number, header.epoch
+                    ),
+                    found: format!("another one in {}", rival.segment.file.path().display()),
+                });
+            }
+            Some((other, _)) if other.epoch > header.epoch => {}
+            _ => {
+                best.insert(header.number, (header, file));
+            }
+        }
+    }
+    Ok(best
+        .into_iter()
+        .map(|(number, (_, file))| (number, Arc::clone(&file.segment)))
+        .collect())
+}
+
+/// The largest epoch seen, and where.
+struct Epochs {
+    largest: u64,
+}
+
+impl Epochs {
+    fn of_headers(found: &[Found]) -> Self {
+        let headers = found.iter().filter_map(|file| file.header.as_ref().ok());
+        Self {
+            largest: headers.map(|header| header.epoch).max().unwrap_or(0),
+        }
+    }
+
+    fn see(&mut self, epoch: u64) {
+        self.largest = self.largest.max(epoch);
+    }
+
+    /// A group that this opening writes must be told from all that are there.
+    fn check(&self, store: &FileStore, options: &Options) -> Result<()> {
+        if self.largest < options.epoch {
+            return Ok(());
+        }
+        Err(Error::EpochUsed {
+            file: store.directory().join(DIRECTORY),
+            epoch: options.epoch,
+            found: self.largest,
+        })
+    }
+}
+
+fn damage(store: &FileStore, scanner: &Scanner<'_>, lsn: Lsn, flaw: Flaw) -> Error {
+    let (file, offset) = scanner.place(lsn);
+    let file = file.unwrap_or_else(|| store.directory().join(DIRECTORY));
+    Error::Corrupt {
+        file,
+        offset,
+        what: flaw.what,
+        expected: flaw.expected,
+        found: flaw.found,
+    }
+}
+
+/// What the first pass found out.
+struct Known {
+    /// The segment that holds `start`.
+    first: u64,
+    start: Lsn,
+    durable: Lsn,
+    end: Lsn,
+}
+
+impl Known {
+    fn group<'a>(&self, whole: &WholeGroup<'a>) -> Group<'a> {
+        let lsn = whole.header.lsn;
+        let end = Lsn(lsn.0 + u64::from(whole.header.length));
+        let mut records = whole.records.clone();
+        records.skip_before(self.start);
+        Group {
+            lsn,
+            end,
+            epoch: whole.header.epoch,
+            durable: end <= self.durable,
+            records,
+        }
+    }
+}
+
+/// The second pass: shows the records from `start` on. Returns what was accepted, and the seq behind it.
+fn show<E: From<Error>>(
+    store: &FileStore,
+    scanner: &mut Scanner<'_>,
+    known: &Known,
+    replayer: Replayer<'_, E>,
+) -> std::result::Result<(Replayed, u64), E> {
+    let (mut groups, mut records, mut bytes) = (0, 0, 0);
+    let mut refused = None;
+    let chain = scanner.walk(known.first, &mut |whole| {
+        let group = known.group(whole);
+        if group.records().next().is_none() {
+            return Ok(true);
+        }
+        if replayer(&group)? == Verdict::Tail {
+            refused = Some(group.durable);
+            return Ok(false);
+        }
+        groups += 1;
+        for record in group.records() {
+            records += 1;
+            bytes += record.payload.len() as u64;
+        }
+        Ok::<_, E>(true)
+    })?;
+    let tail = match (refused, chain.flaw) {
+        (Some(false), _) => "what the next group refers to is missing".to_owned(),
+        (None, Some(flaw)) if chain.lsn == known.end => flaw.to_string(),
+        (Some(true), _) => {
+            let flaw = Flaw::new(
+                "what a durable group refers to",
+                "all of it",
+                "not all of it",
+            );
+            return Err(damage(store, scanner, chain.lsn, flaw).into());
+        }
+        (None, flaw) => {
+            let flaw = flaw
+                .unwrap_or_else(|| Flaw::new("group", "what was read before", "something else"));
+            return Err(damage(store, scanner, chain.lsn, flaw).into());
+        }
+    };
+    let last_seq = chain.next_seq.saturating_sub(1);
+    let replayed = Replayed {
+        end: chain.lsn,
+        durable: known.durable,
+        groups,
+        records,
+        bytes,
+        last_seq,
+        tail,
+    };
+    Ok((replayed, chain.next_seq))
+}

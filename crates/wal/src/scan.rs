@@ -1,0 +1,216 @@
+//! Reading groups back.
+//!
+//! 1. A [`Scanner`] reads one segment at a time, whole, with large reads in one batch; bytes that a short file lacks are zero.
+//! 2. [`Scanner::walk`] follows the chain of groups from the beginning of a segment, across pads, until one does not check.
+//! 3. [`Scanner::statements`] looks for whole groups behind that place, where no chain leads: what they say was durable tells a
+//!    torn tail from damage.
+//!
+//! Invariants: memory is one segment; nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use psync::{Buffer, Psync, Request};
+
+use crate::format::{
+    ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, WholeGroup,
+};
+use crate::geometry::Geometry;
+use crate::segment::SegmentFile;
+use crate::{Error, Lsn, Result};
+
+const READ_BYTES: usize = 1 << 20;
+
+/// Reads groups out of segment files.
+pub(crate) struct Scanner<'a> {
+    psync: &'a Psync,
+    geometry: Geometry,
+    database: [u8; 16],
+    files: &'a BTreeMap<u64, Arc<SegmentFile>>,
+    loaded: Option<(u64, Vec<u8>)>,
+}
+
+/// Where a chain of groups ended.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainEnd {
+    /// Where the next group would be.
+    pub(crate) lsn: Lsn,
+    /// Epoch of the last group.
+    pub(crate) epoch: u64,
+    /// Seq behind the last group's.
+    pub(crate) next_seq: u64,
+    /// The largest durable position that a group states.
+    pub(crate) durable: Lsn,
+    /// Why no group is there; none when the visitor stopped.
+    pub(crate) flaw: Option<Flaw>,
+}
+
+/// What groups behind the end of the chain say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Statements {
+    /// The largest durable position.
+    pub(crate) durable: Lsn,
+    /// The largest epoch.
+    pub(crate) epoch: u64,
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn new(
+        psync: &'a Psync,
+        geometry: Geometry,
+        database: [u8; 16],
+        files: &'a BTreeMap<u64, Arc<SegmentFile>>,
+    ) -> Self {
+        Self {
+            psync,
+            geometry,
+            database,
+            files,
+            loaded: None,
+        }
+    }
+
+    /// Shows the groups from the beginning of segment `number` on to `visit`, until one does not check or `visit` says no.
+    pub(crate) fn walk<E: From<Error>>(
+        &mut self,
+        number: u64,
+        visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
+    ) -> std::result::Result<ChainEnd, E> {
+        let (geometry, database) = (self.geometry, self.database);
+        let lsn = geometry.first(number);
+        let mut end = ChainEnd {
+            lsn,
+            epoch: 0,
+            next_seq: 0,
+            durable: Lsn(0),
+            flaw: None,
+        };
+        loop {
+            let number = geometry.number(end.lsn);
+            let Some(bytes) = self.load(number)? else {
+                end.flaw = Some(Flaw::new("segment", format!("segment {number}"), "none"));
+                return Ok(end);
+            };
+            let group =
+                match GroupHeader::open(&database, end.lsn, &bytes[geometry.offset(end.lsn)..]) {
+                    Ok(group) => group,
+                    Err(flaw) => {
+                        end.flaw = Some(flaw);
+                        return Ok(end);
+                    }
+                };
+            let header = &group.header;
+            end.flaw = if header.epoch < end.epoch {
+                Some(Flaw::new(
+                    "group epoch",
+                    format!("at least {}", end.epoch),
+                    header.epoch,
+                ))
+            } else if header.first_seq < end.next_seq {
+                Some(Flaw::new(
+                    "group first seq",
+                    format!("at least {}", end.next_seq),
+                    header.first_seq,
+                ))
+            } else {
+                None
+            };
+            if end.flaw.is_some() || !visit(&group)? {
+                return Ok(end);
+            }
+            end.lsn = match header.kind {
+                GroupType::Pad => geometry.first(number + 1),
+                GroupType::Records | GroupType::Opening => {
+                    geometry.normal(Lsn(end.lsn.0 + u64::from(header.length)))
+                }
+            };
+            end.epoch = header.epoch;
+            end.next_seq = group.next_seq;
+            end.durable = end.durable.max(header.durable);
+        }
+    }
+
+    /// What whole groups behind `lsn`, where the chain ended, say.
+    pub(crate) fn statements(&mut self, lsn: Lsn) -> Result<Statements> {
+        let (geometry, database) = (self.geometry, self.database);
+        let mut statements = Statements::default();
+        let numbers: Vec<u64> = self
+            .files
+            .range(geometry.number(lsn)..)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in numbers {
+            let Some(bytes) = self.load(number)? else {
+                continue;
+            };
+            let mut at = if number == geometry.number(lsn) {
+                geometry.offset(lsn)
+            } else {
+                SEGMENT_HEADER
+            };
+            while at + GROUP_HEADER <= bytes.len() {
+                let position = Lsn(geometry.base(number).0 + at as u64);
+                let group = GroupHeader::is_candidate(&bytes[at..])
+                    .then(|| GroupHeader::open(&database, position, &bytes[at..]).ok())
+                    .flatten();
+                let Some(WholeGroup { header, .. }) = group else {
+                    at += ALIGNMENT;
+                    continue;
+                };
+                statements.durable = statements.durable.max(header.durable);
+                statements.epoch = statements.epoch.max(header.epoch);
+                at += header.length as usize;
+            }
+        }
+        Ok(statements)
+    }
+
+    /// Where a position is on disk, for messages.
+    pub(crate) fn place(&self, lsn: Lsn) -> (Option<PathBuf>, u64) {
+        let file = self.files.get(&self.geometry.number(lsn));
+        (
+            file.map(|segment| segment.file.path().to_owned()),
+            self.geometry.offset(lsn) as u64,
+        )
+    }
+
+    fn load(&mut self, number: u64) -> Result<Option<&[u8]>> {
+        let Some(segment) = self.files.get(&number) else {
+            return Ok(None);
+        };
+        if self
+            .loaded
+            .as_ref()
+            .is_none_or(|(loaded, _)| *loaded != number)
+        {
+            // The old segment goes before the new one comes.
+            let mut bytes = self.loaded.take().map_or_else(Vec::new, |(_, bytes)| bytes);
+            self.read(segment, &mut bytes)?;
+            self.loaded = Some((number, bytes));
+        }
+        Ok(self.loaded.as_ref().map(|(_, bytes)| bytes.as_slice()))
+    }
+
+    fn read(&self, segment: &SegmentFile, bytes: &mut Vec<u8>) -> Result<()> {
+        let length = self.geometry.segment_len();
+        let there = usize::try_from(segment.file.len()?)
+            .unwrap_or(usize::MAX)
+            .min(length);
+        bytes.clear();
+        bytes.reserve_exact(length);
+        let reads = (0..there).step_by(READ_BYTES).map(|at| {
+            Request::read(
+                &segment.file,
+                at as u64,
+                Buffer::zeroed(READ_BYTES.min(there - at)),
+                at as u64,
+            )
+        });
+        for buffer in self.psync.run_all(reads.collect())? {
+            bytes.extend_from_slice(&buffer.expect("a read hands its buffer back"));
+        }
+        bytes.resize(length, 0);
+        Ok(())
+    }
+}

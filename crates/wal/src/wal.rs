@@ -1,0 +1,411 @@
+//! The log: append, write, flush, trim.
+//!
+//! Owns the order in which its parts meet: space is taken in `slot`, groups are written by whoever has `write`'s turn, and made
+//! durable by whoever leads in `flush`.
+//!
+//! Invariants: a file is on the list of touched files before the position of what was written to it counts as written, so the
+//! flush that begins later includes it; a segment's header is written in the same batch as its first group.
+
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use psync::{Buffer, File, Psync, Request};
+use seeded::Bug;
+use space::FileStore;
+
+use crate::failure::Sticky;
+use crate::flush::Flusher;
+use crate::format::{SegmentHeader, record_space};
+use crate::geometry::Geometry;
+use crate::replay::{Recovered, Replayer, recover};
+use crate::segment::{Pool, SPARES, spares_needed};
+use crate::settle::settle;
+use crate::slot::{Batch, NewRecord, Space};
+use crate::stats::{Counters, add};
+use crate::write::Writer;
+use crate::{Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
+
+/// Appended bytes that may wait for a writer; whoever finds more writes them first. Bounds memory when nobody flushes.
+const PENDING_BYTES_MAX: usize = 4 << 20;
+
+/// A write-ahead log. All of it may be used from many threads at once. Dropping it writes nothing: what was not flushed may
+/// be lost.
+pub struct Wal {
+    geometry: Geometry,
+    replayed_end: Lsn,
+    last_seq: u64,
+    /// None when read-only.
+    log: Option<Log>,
+}
+
+struct Log {
+    geometry: Geometry,
+    psync: Psync,
+    database: [u8; 16],
+    epoch: u64,
+    companions: Arc<dyn Companions>,
+    counters: Arc<Counters>,
+    failure: Arc<Sticky>,
+    pool: Pool,
+    space: Mutex<Space>,
+    writer: Writer,
+    /// Log files written since the last flush, oldest first.
+    touched: Mutex<Vec<File>>,
+    flusher: Flusher,
+}
+
+impl Wal {
+    /// Opens the log in `wal/` of a store, which is made if it is not there, and shows every group from [`Options::start`] on to
+    /// `replay`. Unless read-only, the accepted log is durable on return, with all `companions` that are unflushed by
+    /// then, and the log goes on where the accepted log ends.
+    ///
+    /// # Errors
+    /// Of the replayer; [`Error::Corrupt`] when something that was known durable is damaged; [`Error::Foreign`],
+    /// [`Error::NewerVersion`], [`Error::SegmentSize`], [`Error::EpochUsed`] when the files are not this log's;
+    /// [`Error::Full`] when a segment is needed and the disk is full; [`Error::Io`]. Nothing that was accepted is lost by it.
+    pub fn open<E: From<Error>>(
+        store: &FileStore,
+        options: &Options,
+        companions: Arc<dyn Companions>,
+        replay: Replayer<'_, E>,
+    ) -> std::result::Result<(Self, Replayed), E> {
+        let recovered = recover(store, options, replay)?;
+        let (geometry, replayed) = (recovered.geometry, recovered.replayed.clone());
+        let log = if options.read_only {
+            None
+        } else {
+            Some(Log::open(store, options, companions, recovered)?)
+        };
+        let wal = Self {
+            geometry,
+            replayed_end: replayed.end,
+            last_seq: replayed.last_seq,
+            log,
+        };
+        Ok((wal, replayed))
+    }
+
+    /// Appends a record of a kind of the caller's (not 0), its payload gathered from parts, and gives it the next seq if it is to
+    /// be `sequenced`. It is in memory only until it is written or flushed; calls that come after it in the
+    /// log are written no earlier. With `reserve` it may use the segment that is kept for deletes on a full disk.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: nothing was appended, and the log is as good as before. [`Error::RecordTooLarge`], [`Error::ReadOnly`],
+    /// [`Error::Failed`].
+    ///
+    /// # Panics
+    /// When `kind` is 0.
+    pub fn append(
+        &self,
+        kind: u8,
+        payload: &[&[u8]],
+        sequenced: bool,
+        reserve: bool,
+    ) -> Result<Position> {
+        assert_ne!(kind, 0, "0 is no kind of a record");
+        let log = self.log()?;
+        let bytes = payload
+            .iter()
+            .fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
+        let max = self.record_bytes_max();
+        let payload_len = u32::try_from(bytes).ok().filter(|_| bytes <= max);
+        let payload_len = payload_len.ok_or(Error::RecordTooLarge { bytes, max })?;
+        log.append(
+            &NewRecord {
+                kind,
+                payload,
+                payload_len,
+                sequenced,
+            },
+            reserve,
+        )
+    }
+
+    /// Returns when everything below `end` is written: it survives the process, not the machine.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn write_through(&self, end: Lsn) -> Result<()> {
+        self.log()?.write_through(end).map(drop)
+    }
+
+    /// Returns when everything below `end`, and all companions that it refers to, are on stable storage. One flush serves
+    /// all that wait.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn flush_through(&self, end: Lsn) -> Result<()> {
+        self.log()?.flush_through(end)
+    }
+
+    /// Everything below is written.
+    #[must_use]
+    pub fn written(&self) -> Lsn {
+        self.log
+            .as_ref()
+            .map_or(self.replayed_end, |log| log.writer.written())
+    }
+
+    /// Everything below is on stable storage.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.log
+            .as_ref()
+            .map_or(self.replayed_end, |log| log.flusher.durable())
+    }
+
+    /// Position behind the last record.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        self.log
+            .as_ref()
+            .map_or(self.replayed_end, |log| log.space.lock().end())
+    }
+
+    /// The last seq that was given out; 0 when none was.
+    #[must_use]
+    pub fn last_seq(&self) -> u64 {
+        self.log
+            .as_ref()
+            .map_or(self.last_seq, |log| log.space.lock().next_seq() - 1)
+    }
+
+    /// Recycles the segments that are wholly below `before`, from which on the newest durable checkpoint replays.
+    ///
+    /// # Errors
+    /// When a file that is not needed cannot be removed; the log goes on. [`Error::ReadOnly`].
+    pub fn trim(&self, before: Lsn) -> Result<()> {
+        let log = self.log()?;
+        let before = before.min(log.flusher.durable());
+        log.pool.trim(self.geometry.number(before))
+    }
+
+    /// Makes segments ahead of time, so that no append has to: for a background thread, after each trim and now and then. Returns
+    /// at once when there are enough.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: the log goes on with what it has. [`Error::Io`], [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn prepare(&self) -> Result<()> {
+        let log = self.log()?;
+        log.failure.check()?;
+        log.pool.prepare(SPARES)
+    }
+
+    /// Bytes of log from the beginning of the oldest segment kept to the end.
+    #[must_use]
+    pub fn bytes_retained(&self) -> u64 {
+        let first = self.log.as_ref().and_then(|log| log.pool.first_live());
+        first.map_or(0, |first| {
+            self.end().0.saturating_sub(self.geometry.base(first).0)
+        })
+    }
+
+    /// Why the log takes nothing any more, if so.
+    #[must_use]
+    pub fn failed(&self) -> Option<Error> {
+        self.log.as_ref().and_then(|log| log.failure.get())
+    }
+
+    /// What the log did since it was opened.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let Some(log) = &self.log else {
+            return Stats::default();
+        };
+        let (segments_live, segments_spare) = log.pool.counts();
+        Stats {
+            segments_live,
+            segments_spare,
+            ..log.counters.snapshot()
+        }
+    }
+
+    /// Most bytes that the payload of a record may have: it must fit into a segment.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> u64 {
+        self.geometry.record_bytes_max() as u64
+    }
+
+    /// Log space that a record takes besides its payload, at most.
+    #[must_use]
+    pub fn record_overhead_bytes(&self) -> u64 {
+        record_space(0) as u64
+    }
+
+    fn log(&self) -> Result<&Log> {
+        self.log.as_ref().ok_or(Error::ReadOnly)
+    }
+}
+
+impl Log {
+    fn open(
+        store: &FileStore,
+        options: &Options,
+        companions: Arc<dyn Companions>,
+        recovered: Recovered,
+    ) -> Result<Self> {
+        let Recovered {
+            geometry,
+            replayed,
+            next_seq,
+            live,
+            found,
+        } = recovered;
+        let counters = Arc::new(Counters::default());
+        if replayed.durable < replayed.end {
+            settle(
+                store.psync(),
+                geometry,
+                &live,
+                replayed.durable,
+                replayed.end,
+                companions.take_unflushed(),
+            )?;
+        }
+        let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), found, live)?;
+        let end = replayed.end;
+        let number = geometry.number(end);
+        let (segment, activate) = match pool.live(number) {
+            Some(segment) => (segment, false),
+            None => {
+                pool.prepare(spares_needed(true))?;
+                let segment = pool
+                    .take(number, true)
+                    .expect("a spare was just prepared, and nobody else takes one");
+                (segment, true)
+            }
+        };
+        let failure = Arc::new(Sticky::default());
+        let log = Self {
+            geometry,
+            psync: store.psync().clone(),
+            database: options.database,
+            epoch: options.epoch,
+            companions,
+            pool,
+            space: Mutex::new(Space::new(geometry, segment, activate, end, next_seq)),
+            writer: Writer::new(Arc::clone(&failure), end),
+            touched: Mutex::default(),
+            flusher: Flusher::new(Arc::clone(&failure), Arc::clone(&counters), end),
+            counters,
+            failure,
+        };
+        let opened = {
+            let mut space = log.space.lock();
+            space.push_opening();
+            space.end()
+        };
+        log.flush_through(opened)?;
+        Ok(log)
+    }
+
+    fn append(&self, record: &NewRecord<'_>, reserve: bool) -> Result<Position> {
+        // A turn that does not place the record writes what waits, or makes a segment; it comes again only if others filled a
+        // whole segment meanwhile.
+        loop {
+            self.failure.check()?;
+            let mut space = self.space.lock();
+            if space.pending() > PENDING_BYTES_MAX {
+                let end = space.end();
+                drop(space);
+                self.write_through(end)?;
+                continue;
+            }
+            if let Some(position) = space.append(record, |number| self.pool.take(number, reserve)) {
+                drop(space);
+                add(&self.counters.records, 1);
+                add(&self.counters.record_bytes, u64::from(record.payload_len));
+                return Ok(position);
+            }
+            drop(space);
+            self.pool.prepare(spares_needed(reserve))?;
+        }
+    }
+
+    fn write_through(&self, end: Lsn) -> Result<Lsn> {
+        let end = if end <= self.writer.written() {
+            end
+        } else {
+            end.min(self.space.lock().end())
+        };
+        self.writer.write_through(end, || self.write())
+    }
+
+    fn flush_through(&self, end: Lsn) -> Result<()> {
+        // The end of a group, so that what is stated durable ends with one.
+        let written = self.write_through(end)?;
+        let needed = if end <= self.flusher.durable() {
+            end
+        } else {
+            written
+        };
+        self.flusher.flush_through(needed, || self.flush())
+    }
+
+    /// Writes all that was appended. One at a time.
+    fn write(&self) -> Result<Lsn> {
+        let Some((mut batches, end)) = self.space.lock().take() else {
+            return Ok(self.writer.written());
+        };
+        let durable = self.flusher.durable();
+        let mut requests = Vec::with_capacity(batches.len() + 1);
+        for batch in &mut batches {
+            batch.seal(&self.database, self.epoch, durable);
+            add(&self.counters.groups, batch.groups() as u64);
+            add(&self.counters.group_bytes, batch.bytes.len() as u64);
+            self.push_writes(batch, &mut requests);
+        }
+        self.psync
+            .run_all(requests)
+            .map_err(|cause| self.failure.set("write", cause))?;
+        let mut touched = self.touched.lock();
+        for batch in batches {
+            if touched.last() != Some(&batch.segment.file) {
+                touched.push(batch.segment.file.clone());
+            }
+        }
+        Ok(end)
+    }
+
+    fn push_writes(&self, batch: &Batch, requests: &mut Vec<Request>) {
+        let file = &batch.segment.file;
+        if batch.activate {
+            let header = SegmentHeader {
+                database: self.database,
+                number: batch.number,
+                segment_bytes: self.geometry.segment_bytes(),
+                epoch: self.epoch,
+            };
+            requests.push(Request::write(
+                file,
+                0,
+                Buffer::from_slice(&header.encode()),
+                0,
+            ));
+        }
+        let offset = self.geometry.offset(batch.lsn) as u64;
+        requests.push(Request::write(
+            file,
+            offset,
+            Buffer::from_slice(&batch.bytes),
+            0,
+        ));
+    }
+
+    /// Makes everything durable that was written before the call.
+    fn flush(&self) -> Result<()> {
+        let mut files = mem::take(&mut *self.touched.lock());
+        if seeded::on(Bug::FlushOverHole)
+            && let Some(newest) = files.pop()
+        {
+            files = vec![newest];
+        }
+        files.extend(self.companions.take_unflushed());
+        let flushes = files.iter().map(|file| Request::flush(file, 0)).collect();
+        self.psync
+            .run_all(flushes)
+            .map(drop)
+            .map_err(|cause| self.failure.set("flush", cause))
+    }
+}
