@@ -33,8 +33,7 @@ const PENDING_BYTES_MAX: usize = 4 << 20;
 /// be lost.
 pub struct Wal {
     geometry: Geometry,
-    replayed_end: Lsn,
-    last_seq: u64,
+    replayed: Replayed,
     /// None when read-only.
     log: Option<Log>,
 }
@@ -79,8 +78,7 @@ impl Wal {
         };
         let wal = Self {
             geometry,
-            replayed_end: replayed.end,
-            last_seq: replayed.last_seq,
+            replayed: replayed.clone(),
             log,
         };
         Ok((wal, replayed))
@@ -144,7 +142,7 @@ impl Wal {
     pub fn written(&self) -> Lsn {
         self.log
             .as_ref()
-            .map_or(self.replayed_end, |log| log.writer.written())
+            .map_or(self.replayed.end, |log| log.writer.written())
     }
 
     /// Everything below is on stable storage.
@@ -152,7 +150,7 @@ impl Wal {
     pub fn durable(&self) -> Lsn {
         self.log
             .as_ref()
-            .map_or(self.replayed_end, |log| log.flusher.durable())
+            .map_or(self.replayed.durable, |log| log.flusher.durable())
     }
 
     /// Position behind the last record.
@@ -160,15 +158,15 @@ impl Wal {
     pub fn end(&self) -> Lsn {
         self.log
             .as_ref()
-            .map_or(self.replayed_end, |log| log.space.lock().end())
+            .map_or(self.replayed.end, |log| log.space.lock().end())
     }
 
     /// The last seq that was given out; 0 when none was.
     #[must_use]
     pub fn last_seq(&self) -> u64 {
-        self.log
-            .as_ref()
-            .map_or(self.last_seq, |log| log.space.lock().next_seq() - 1)
+        self.log.as_ref().map_or(self.replayed.last_seq, |log| {
+            log.space.lock().next_seq() - 1
+        })
     }
 
     /// Recycles the segments that are wholly below `before`, from which on the newest durable checkpoint replays.

@@ -1,0 +1,322 @@
+//! The crash property: a log on a simulated disk that loses power at random, over several lives, during recovery too.
+//!
+//! After each crash: everything that a flush acknowledged is there, with the documents it refers to; the records are a
+//! prefix, in order, of what was appended; none is there in part; nothing of a dropped tail comes back.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use psync::sim::SimDisk;
+use psync::{Buffer, File, OpenOptions, Psync, Request};
+use wal::{Companions, Error, Group, Lsn, Options, Replayed, Verdict, Wal};
+
+use super::{Owned, Random, options, owned};
+
+const DOCUMENT: u8 = 9;
+
+/// A file that records refer to.
+struct Documents {
+    psync: Psync,
+    file: File,
+    end: Mutex<u64>,
+    unflushed: Mutex<Vec<File>>,
+}
+
+impl Companions for Documents {
+    fn take_unflushed(&self) -> Vec<File> {
+        std::mem::take(&mut *self.unflushed.lock())
+    }
+}
+
+impl Documents {
+    fn open(psync: Psync) -> psync::Result<Self> {
+        let open = OpenOptions {
+            write: true,
+            create: true,
+            ..OpenOptions::default()
+        };
+        let file = psync.open(Path::new("/db/documents"), &open)?;
+        psync.sync_directory(Path::new("/db"))?;
+        let end = Mutex::new(file.len()?);
+        Ok(Self {
+            psync,
+            file,
+            end,
+            unflushed: Mutex::default(),
+        })
+    }
+
+    /// Writes a document; what a record holds to find it.
+    fn append(&self, bytes: &[u8]) -> psync::Result<Vec<u8>> {
+        let offset = {
+            let mut end = self.end.lock();
+            *end += bytes.len() as u64;
+            *end - bytes.len() as u64
+        };
+        self.psync.run_all(vec![Request::write(
+            &self.file,
+            offset,
+            Buffer::from_slice(bytes),
+            0,
+        )])?;
+        self.unflushed.lock().push(self.file.clone());
+        let length = bytes.len() as u64;
+        let crc = crc32c::crc32c(bytes);
+        Ok([
+            &offset.to_le_bytes()[..],
+            &length.to_le_bytes(),
+            &crc.to_le_bytes(),
+        ]
+        .concat())
+    }
+
+    fn is_whole(&self, pointer: &[u8]) -> psync::Result<bool> {
+        let number =
+            |at: usize| u64::from_le_bytes(pointer[at..at + 8].try_into().expect("8 bytes"));
+        let (offset, length) = (number(0), number(8));
+        if offset + length > self.file.len()? {
+            return Ok(false);
+        }
+        let buffer = Buffer::zeroed(usize::try_from(length).expect("small"));
+        let read = self
+            .psync
+            .run_all(vec![Request::read(&self.file, offset, buffer, 0)])?;
+        let bytes = read
+            .into_iter()
+            .flatten()
+            .next()
+            .expect("a read has a buffer");
+        self.unflushed.lock().push(self.file.clone());
+        Ok(crc32c::crc32c(&bytes).to_le_bytes() == pointer[16..20])
+    }
+}
+
+/// What must be in the log.
+struct Model {
+    sent: Vec<(Owned, Lsn)>,
+    /// Everything that ends at or before this must be there.
+    promised: Lsn,
+    /// The same, while the power stays on.
+    written: Lsn,
+    start: Lsn,
+    floor: Lsn,
+    epoch: u64,
+}
+
+impl Model {
+    fn options(&self) -> Options {
+        Options {
+            start: self.start,
+            durable_floor: self.floor,
+            ..options(self.epoch)
+        }
+    }
+
+    /// Compares what replay showed with what was sent, and forgets what is lost.
+    fn check(&mut self, shown: &[Owned]) -> Result<(), String> {
+        let from = self
+            .sent
+            .partition_point(|(record, _)| record.lsn < self.start);
+        let expected = &self.sent[from..];
+        let must = expected.partition_point(|(_, end)| *end <= self.promised.max(self.written));
+        if shown.len() < must {
+            return Err(format!(
+                "{must} records were promised, {} are there",
+                shown.len()
+            ));
+        }
+        for (index, record) in shown.iter().enumerate() {
+            match expected.get(index) {
+                Some((sent, _)) if sent == record => {}
+                other => {
+                    return Err(format!(
+                        "record {index} at {} is not what was sent ({:?})",
+                        record.lsn,
+                        other.map(|(sent, _)| sent.lsn)
+                    ));
+                }
+            }
+        }
+        self.sent.truncate(from + shown.len());
+        Ok(())
+    }
+}
+
+struct Opened {
+    wal: Wal,
+    documents: Arc<Documents>,
+    replayed: Replayed,
+    shown: Vec<Owned>,
+}
+
+fn open(disk: &SimDisk, model: &Model) -> Result<Opened, Error> {
+    let store = store_of(disk)?;
+    let documents = Arc::new(Documents::open(disk.psync())?);
+    let mut shown = Vec::new();
+    let companions = Arc::clone(&documents) as Arc<dyn Companions>;
+    let (wal, replayed) = Wal::open(
+        &store,
+        &model.options(),
+        companions,
+        &mut |group: &Group<'_>| {
+            for record in group.records().filter(|record| record.kind == DOCUMENT) {
+                if !documents.is_whole(record.payload)? {
+                    return Ok::<_, Error>(Verdict::Tail);
+                }
+            }
+            shown.extend(owned(group));
+            Ok(Verdict::Accept)
+        },
+    )?;
+    Ok(Opened {
+        wal,
+        documents,
+        replayed,
+        shown,
+    })
+}
+
+fn store_of(disk: &SimDisk) -> Result<space::FileStore, Error> {
+    let store = space::FileStore::open(disk.psync(), Path::new("/db"), false)?;
+    store.sync_directories()?;
+    Ok(store)
+}
+
+/// One random step. Says whether the disk still has power.
+fn step(random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), Error> {
+    let wal = &opened.wal;
+    match random.below(100) {
+        0..55 => {
+            let length = match random.below(20) {
+                0 => random.index(usize::try_from(wal.record_bytes_max()).expect("small") + 1),
+                1..4 => random.index(8000),
+                _ => random.index(300),
+            };
+            let document = random.chance(20);
+            let mut payload = random.bytes(length);
+            let mut kind = 1 + u8::try_from(random.below(5)).expect("small");
+            if document {
+                payload = opened.documents.append(&payload)?;
+                kind = DOCUMENT;
+            }
+            let cut = random.index(payload.len() + 1);
+            let parts = [&payload[..cut], &payload[cut..]];
+            let position = wal.append(kind, &parts, random.chance(70), random.chance(10))?;
+            let record = Owned {
+                lsn: position.lsn,
+                kind,
+                seq: position.seq,
+                payload,
+            };
+            model.sent.push((record, position.end));
+        }
+        55..65 => wal.write_through(some_end(random, wal, model))?,
+        65..90 => {
+            let end = some_end(random, wal, model);
+            wal.flush_through(end)?;
+            model.promised = model.promised.max(end).max(wal.durable());
+        }
+        90..94 => wal.prepare()?,
+        _ => {
+            // A checkpoint: its position is durable before the log is trimmed.
+            let durable = wal.durable();
+            let candidates: Vec<Lsn> = model
+                .sent
+                .iter()
+                .filter(|(_, end)| *end <= durable)
+                .map(|(_, end)| *end)
+                .collect();
+            if !candidates.is_empty() {
+                model.start = model.start.max(candidates[random.index(candidates.len())]);
+                model.floor = durable;
+                wal.trim(model.start)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn some_end(random: &mut Random, wal: &Wal, model: &Model) -> Lsn {
+    if model.sent.is_empty() || random.chance(70) {
+        return wal.end();
+    }
+    model.sent[random.index(model.sent.len())].1
+}
+
+/// Several lives of one log. An error says what was broken.
+pub(crate) fn run(seed: u64) -> Result<(), String> {
+    let disk = SimDisk::new(seed);
+    let mut random = Random::new(seed);
+    let mut model = Model {
+        sent: Vec::new(),
+        promised: Lsn(0),
+        written: Lsn(0),
+        start: Lsn(0),
+        floor: Lsn(0),
+        epoch: 0,
+    };
+    for _ in 0..8 {
+        model.epoch += 1;
+        if random.chance(80) {
+            disk.crash_after(random.below(120));
+        }
+        live(&disk, &mut random, &mut model)?;
+    }
+    disk.restart();
+    model.written = Lsn(0);
+    model.epoch += 1;
+    let last = open(&disk, &model).map_err(|error| format!("the last opening failed: {error}"))?;
+    model.check(&last.shown)
+}
+
+/// One life: opens, works, and dies by power or by kill.
+fn live(disk: &SimDisk, random: &mut Random, model: &mut Model) -> Result<(), String> {
+    let opened = match open(disk, model) {
+        Ok(opened) => opened,
+        Err(_) if disk.is_crashed() => {
+            disk.restart();
+            model.written = Lsn(0);
+            return Ok(());
+        }
+        Err(error) => return Err(format!("a crash left a log that does not open: {error}")),
+    };
+    model.check(&opened.shown)?;
+    model.promised = opened.replayed.end;
+    let last = model
+        .sent
+        .iter()
+        .map(|(record, _)| record.seq)
+        .max()
+        .unwrap_or(0);
+    if opened.wal.last_seq() != last {
+        return Err(format!(
+            "seq goes on after {} instead of {last}",
+            opened.wal.last_seq()
+        ));
+    }
+    for _ in 0..random.below(150) {
+        match step(random, &opened, model) {
+            Ok(()) => {}
+            Err(_) if disk.is_crashed() => break,
+            Err(error) => return Err(format!("a step failed: {error}")),
+        }
+    }
+    if disk.is_crashed() || random.chance(60) {
+        disk.restart();
+        model.written = Lsn(0);
+    } else {
+        // Only the process is gone: what was written is still there.
+        model.written = opened.wal.written();
+    }
+    Ok(())
+}
+
+/// Seeds to run: `BRAID_SEEDS=from..to`, or so many from 0.
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("BRAID_SEEDS") else {
+        return 0..count;
+    };
+    let (from, to) = text.split_once("..").expect("BRAID_SEEDS is from..to");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}
