@@ -1,1 +1,30 @@
 //! Append-only documents: values too large for an index.
+//!
+//! A [`DocLog`] holds the documents of one table in segment files `doc/<table>-<segment>.doc`.
+//!
+//! 1. `append` reserves room at the end of the active segment under a short lock, and writes all documents of the call in one psync,
+//!    through the page cache. A [`DocPointer`] says where a document is and what its checksum must be.
+//! 2. The files written are handed to the log (`take_unflushed`), whose flush makes documents durable together with the commits that
+//!    refer to them.
+//! 3. `read_many` reads any number of documents in one psync and checks every one of them.
+//! 4. Per segment, the bytes of live documents are counted: `retain` when a version refers to a document, `drop_document` when none does
+//!    any more. A segment without live bytes is unlinked by `release_dead`.
+//! 5. A [`DocImage`] is what a checkpoint keeps: the segments and their live bytes. `open` seals them all; a new life writes to a new segment.
+//!
+//! Invariants: a document's bytes never change once `append` has returned; segment numbers are not reused; a read returns the
+//! bytes that were appended or an error, because header, length and checksum are bound to table, segment and offset.
+//!
+//! Left to others: which documents are live, when a pointer is durable, and when no reader needs a dead segment any more.
+
+mod error;
+mod files;
+mod format;
+mod log;
+mod read;
+mod segments;
+mod write;
+
+pub use error::{Error, Result};
+pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocPointer, SegmentId, SegmentImage};
+pub use log::{DocLog, SEGMENT_BYTES_DEFAULT};
+pub use segments::Stats;

@@ -1,0 +1,90 @@
+//! What can go wrong with documents.
+
+use std::path::{Path, PathBuf};
+
+use crate::format::DOCUMENT_BYTES_MAX;
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failed operation.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The device or file system failed.
+    #[error(transparent)]
+    Io(#[from] psync::Error),
+    /// A file could not be made, opened or removed.
+    #[error(transparent)]
+    Space(#[from] space::Error),
+    /// A document is larger than any may be.
+    #[error(
+        "a document of {length} bytes is too large: at most {DOCUMENT_BYTES_MAX} bytes are possible"
+    )]
+    TooLarge {
+        /// Its bytes.
+        length: u64,
+    },
+    /// Stored bytes, or a pointer to them, do not check.
+    #[error(
+        "{} is damaged at byte {offset}: {what}: expected {expected}, found {found}; the other documents stay readable, restore this one from a backup",
+        file.display()
+    )]
+    Corrupt {
+        /// The segment's file, or the structure where the bytes are part of something larger.
+        file: PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// What does not check.
+        what: &'static str,
+        /// What a whole one would hold.
+        expected: String,
+        /// What it holds.
+        found: String,
+    },
+    /// Written by a newer version of this program.
+    #[error("{} has format version {found} at byte {offset}, this program knows up to {known}: use a newer program", file.display())]
+    NewerVersion {
+        /// The file, or the structure where the bytes are part of something larger.
+        file: PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// Its version.
+        found: u32,
+        /// The newest known here.
+        known: u32,
+    },
+}
+
+impl Error {
+    pub(crate) fn corrupt(
+        file: &Path,
+        offset: u64,
+        what: &'static str,
+        expected: impl ToString,
+        found: impl ToString,
+    ) -> Self {
+        Self::Corrupt {
+            file: file.to_owned(),
+            offset,
+            what,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// Whether the bytes are at fault, and not the device or the request: reading again would give the same answer.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::NewerVersion { .. })
+    }
+
+    /// Whether the disk is full: retry after space was made.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io(error) => error.is_disk_full(),
+            Self::Space(error) => error.is_disk_full(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The bytes of this crate on storage, all little-endian.
+//!
+//! A document, at a multiple of 8 in its segment file:
+//!
+//! ```text
+//!  0  4  magic "BDOC"
+//!  4  2  version, 1
+//!  6  2  type, 1: a whole document
+//!  8  8  bytes of the payload
+//! 16  4  table
+//! 20  4  CRC-32C of {table 4, segment 8, offset of the document in its file 8, bytes of the payload 8} and the payload
+//! 24     payload, then zeros up to a multiple of 8
+//! ```
+//!
+//! A pointer to it: segment 8, offset 8, bytes of the payload 8, CRC-32C as above 4.
+//!
+//! Image of a document log, which is part of a checkpoint:
+//!
+//! ```text
+//!  0  8  magic "BRAIDDOC"
+//!  8  4  version, 1
+//! 12  4  CRC-32C of the image without these four bytes
+//! 16  8  bytes of the image
+//! 24  8  number of the next segment
+//! 32  8  segments
+//! 40     per segment, in number order: number 8, bytes that committed documents reach 8, live bytes 8, 1 if sealed 8
+//! ```
+
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// Most bytes of a document.
+pub const DOCUMENT_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes before the payload.
+pub(crate) const HEADER: usize = 24;
+/// Documents begin at multiples of it.
+pub(crate) const ALIGNMENT: usize = 8;
+
+const MAGIC: &[u8; 4] = b"BDOC";
+const VERSION: u16 = 1;
+const TYPE_DOCUMENT: u16 = 1;
+
+const IMAGE_MAGIC: &[u8; 8] = b"BRAIDDOC";
+const IMAGE_VERSION: u32 = 1;
+const IMAGE_HEADER: usize = 40;
+const IMAGE_SEGMENT: usize = 32;
+/// What an image calls itself in errors: the checkpoint around it knows the file.
+const IMAGE_NAME: &str = "document-log image";
+const IMAGE_CRC: std::ops::Range<usize> = 12..16;
+
+/// Number of a segment among those of its table, from 1 on; never given twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u64);
+
+impl std::fmt::Display for SegmentId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Where a document is, and how to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocPointer {
+    /// Its segment.
+    pub segment: SegmentId,
+    /// Byte offset of its header in the segment.
+    pub offset: u64,
+    /// Bytes of its payload.
+    pub length: u64,
+    /// CRC-32C of its identity and payload.
+    pub crc: u32,
+}
+
+impl DocPointer {
+    /// Bytes of an encoded pointer.
+    pub const BYTES: usize = 28;
+
+    /// The pointer as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.segment.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.length.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.crc.to_le_bytes());
+        bytes
+    }
+
+    /// The pointer in `bytes`. Whether it leads to a document is found out by reading.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        Self {
+            segment: SegmentId(get_u64(bytes, 0)),
+            offset: get_u64(bytes, 8),
+            length: get_u64(bytes, 16),
+            crc: get_u32(bytes, 24),
+        }
+    }
+
+    /// Bytes that the document takes in its segment.
+    #[must_use]
+    pub const fn stored_bytes(&self) -> u64 {
+        stored_bytes(self.length)
+    }
+}
+
+/// Bytes that a document takes in its segment: header, payload, padding. Saturates on a length from a damaged pointer.
+pub(crate) const fn stored_bytes(length: u64) -> u64 {
+    let alignment = ALIGNMENT as u64;
+    let bytes = length.saturating_add(HEADER as u64 + alignment - 1);
+    bytes - bytes % alignment
+}
+
+/// CRC-32C of what a document is: the checksum of its payload goes on from here.
+pub(crate) fn identity_crc(table: u32, segment: SegmentId, offset: u64, length: u64) -> u32 {
+    let crc = crc32c::crc32c(&table.to_le_bytes());
+    [segment.0, offset, length].iter().fold(crc, |crc, field| {
+        crc32c::crc32c_append(crc, &field.to_le_bytes())
+    })
+}
+
+/// The header of the document that `pointer` leads to.
+pub(crate) fn encode_header(table: u32, pointer: &DocPointer) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    bytes[..4].copy_from_slice(MAGIC);
+    bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[6..8].copy_from_slice(&TYPE_DOCUMENT.to_le_bytes());
+    bytes[8..16].copy_from_slice(&pointer.length.to_le_bytes());
+    bytes[16..20].copy_from_slice(&table.to_le_bytes());
+    bytes[20..].copy_from_slice(&pointer.crc.to_le_bytes());
+    bytes
+}
+
+/// Whether `bytes` is the header of the document that `pointer` leads to in `file`.
+pub(crate) fn check_header(
+    file: &Path,
+    table: u32,
+    pointer: &DocPointer,
+    bytes: &[u8; HEADER],
+) -> Result<()> {
+    let at = pointer.offset;
+    if &bytes[..4] != MAGIC {
+        let found = bytes[..4].escape_ascii();
+        return Err(Error::corrupt(
+            file,
+            at,
+            "document magic",
+            MAGIC.escape_ascii(),
+            found,
+        ));
+    }
+    let [version, kind] = [get_u16(bytes, 4), get_u16(bytes, 6)];
+    if version > VERSION {
+        return Err(Error::NewerVersion {
+            file: file.to_owned(),
+            offset: at + 4,
+            found: version.into(),
+            known: VERSION.into(),
+        });
+    }
+    let fields: [(u64, &'static str, u64, u64); 5] = [
+        (4, "document version", VERSION.into(), version.into()),
+        (6, "document type", TYPE_DOCUMENT.into(), kind.into()),
+        (8, "document length", pointer.length, get_u64(bytes, 8)),
+        (
+            16,
+            "table of the document",
+            table.into(),
+            get_u32(bytes, 16).into(),
+        ),
+        (
+            20,
+            "document checksum",
+            pointer.crc.into(),
+            get_u32(bytes, 20).into(),
+        ),
+    ];
+    match fields
+        .iter()
+        .find(|(_, _, expected, found)| expected != found)
+    {
+        Some((field, what, expected, found)) => {
+            Err(Error::corrupt(file, at + field, what, expected, found))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A segment, as a checkpoint keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentImage {
+    /// Its number.
+    pub id: SegmentId,
+    /// Bytes from its beginning to the end of the last document that was ever retained: its file is at least that long.
+    pub length: u64,
+    /// Bytes of documents that are retained.
+    pub live_bytes: u64,
+    /// Whether nothing is appended to it any more.
+    pub sealed: bool,
+}
+
+/// The segments of a table, as a checkpoint keeps them. The default is that of a new table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DocImage {
+    /// Above every segment number ever used.
+    pub next: SegmentId,
+    /// Segments in number order.
+    pub segments: Vec<SegmentImage>,
+}
+
+impl DocImage {
+    /// The image as bytes that know their own length and checksum.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let length = IMAGE_HEADER + self.segments.len() * IMAGE_SEGMENT;
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(IMAGE_MAGIC);
+        bytes.extend_from_slice(&IMAGE_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        for field in [length as u64, self.next.0, self.segments.len() as u64] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        for segment in &self.segments {
+            let sealed = u64::from(segment.sealed);
+            for field in [segment.id.0, segment.length, segment.live_bytes, sealed] {
+                bytes.extend_from_slice(&field.to_le_bytes());
+            }
+        }
+        let crc = image_checksum(&bytes);
+        bytes[IMAGE_CRC].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The image in `bytes`, all of which must belong to it.
+    ///
+    /// # Errors
+    /// When the bytes are not a whole image, or one that no document log can have made.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let file = Path::new(IMAGE_NAME);
+        check_image(file, bytes)?;
+        let next = get_u64(bytes, 24);
+        let mut segments: Vec<SegmentImage> =
+            Vec::with_capacity((bytes.len() - IMAGE_HEADER) / IMAGE_SEGMENT);
+        for (index, fields) in bytes[IMAGE_HEADER..]
+            .chunks_exact(IMAGE_SEGMENT)
+            .enumerate()
+        {
+            let segment = SegmentImage {
+                id: SegmentId(get_u64(fields, 0)),
+                length: get_u64(fields, 8),
+                live_bytes: get_u64(fields, 16),
+                sealed: get_u64(fields, 24) == 1,
+            };
+            let after = segments.last().map_or(0, |before| before.id.0);
+            let valid = segment.id.0 > after
+                && segment.id.0 < next
+                && segment.live_bytes <= segment.length
+                && get_u64(fields, 24) <= 1;
+            if !valid {
+                let at = (IMAGE_HEADER + index * IMAGE_SEGMENT) as u64;
+                let expected = format!(
+                    "a number in {}..{next}, live bytes within its length",
+                    after + 1
+                );
+                return Err(Error::corrupt(
+                    file,
+                    at,
+                    "segment",
+                    expected,
+                    format!("{segment:?}"),
+                ));
+            }
+            segments.push(segment);
+        }
+        Ok(Self {
+            next: SegmentId(next),
+            segments,
+        })
+    }
+}
+
+fn check_image(file: &Path, bytes: &[u8]) -> Result<()> {
+    if bytes.len() < IMAGE_HEADER {
+        return Err(Error::corrupt(
+            file,
+            0,
+            "header",
+            format!("{IMAGE_HEADER} bytes"),
+            bytes.len(),
+        ));
+    }
+    if &bytes[..8] != IMAGE_MAGIC {
+        let found = bytes[..8].escape_ascii();
+        return Err(Error::corrupt(
+            file,
+            0,
+            "magic",
+            IMAGE_MAGIC.escape_ascii(),
+            found,
+        ));
+    }
+    let version = get_u32(bytes, 8);
+    if version > IMAGE_VERSION {
+        return Err(Error::NewerVersion {
+            file: file.to_owned(),
+            offset: 8,
+            found: version,
+            known: IMAGE_VERSION,
+        });
+    }
+    let length = bytes.len() as u64;
+    let segments = (length - IMAGE_HEADER as u64) / IMAGE_SEGMENT as u64;
+    let whole = IMAGE_HEADER as u64 + segments * IMAGE_SEGMENT as u64;
+    let fields: [(u64, &'static str, u64, u64); 4] = [
+        (8, "version", IMAGE_VERSION.into(), version.into()),
+        (
+            12,
+            "checksum",
+            image_checksum(bytes).into(),
+            get_u32(bytes, 12).into(),
+        ),
+        (16, "length", whole, get_u64(bytes, 16)),
+        (32, "segments", segments, get_u64(bytes, 32)),
+    ];
+    match fields
+        .iter()
+        .find(|(_, _, expected, found)| expected != found)
+    {
+        Some((at, what, expected, found)) => Err(Error::corrupt(file, *at, what, expected, found)),
+        None if whole != length => Err(Error::corrupt(
+            file,
+            whole,
+            "end",
+            "no more bytes",
+            length - whole,
+        )),
+        None => Ok(()),
+    }
+}
+
+fn image_checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(
+        crc32c::crc32c(&bytes[..IMAGE_CRC.start]),
+        &bytes[IMAGE_CRC.end..],
+    )
+}
+
+fn get_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
+fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn pointer() -> DocPointer {
+        let (segment, offset, payload) = (SegmentId(3), 48, b"braid");
+        let identity = identity_crc(7, segment, offset, payload.len() as u64);
+        DocPointer {
+            segment,
+            offset,
+            length: payload.len() as u64,
+            crc: crc32c::crc32c_append(identity, payload),
+        }
+    }
+
+    #[test]
+    fn golden_document_and_pointer() {
+        let pointer = pointer();
+        assert_eq!(
+            hex(&encode_header(7, &pointer)),
+            concat!(
+                "42444f43",
+                "0100",
+                "0100",
+                "0500000000000000",
+                "07000000",
+                "CRC"
+            )
+        );
+        let bytes = pointer.encode();
+        assert_eq!(
+            hex(&bytes),
+            concat!(
+                "0300000000000000",
+                "3000000000000000",
+                "0500000000000000",
+                "CRC"
+            )
+        );
+        assert_eq!(DocPointer::decode(&bytes), pointer);
+        assert_eq!(pointer.stored_bytes(), 32);
+        assert_eq!([0, 1, 8, 9].map(stored_bytes), [24, 32, 32, 40]);
+    }
+
+    #[test]
+    fn every_bit_of_a_header_counts() {
+        let pointer = pointer();
+        let header = encode_header(7, &pointer);
+        let file = Path::new("doc/7-3.doc");
+        check_header(file, 7, &pointer, &header).expect("whole");
+        for bit in 0..HEADER * 8 {
+            let mut damaged = header;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                check_header(file, 7, &pointer, &damaged)
+                    .expect_err("damaged")
+                    .is_damage()
+            );
+        }
+        check_header(file, 8, &pointer, &header).expect_err("of another table");
+    }
+
+    fn image() -> DocImage {
+        let segment = |id, length, live_bytes, sealed| SegmentImage {
+            id: SegmentId(id),
+            length,
+            live_bytes,
+            sealed,
+        };
+        DocImage {
+            next: SegmentId(9),
+            segments: vec![segment(2, 4096, 64, true), segment(8, 32, 32, false)],
+        }
+    }
+
+    #[test]
+    fn golden_image() {
+        let golden = concat!(
+            "4252414944444f43",
+            "01000000",
+            "CRC",
+            "6800000000000000",
+            "0900000000000000",
+            "0200000000000000",
+            "0200000000000000001000000000000040000000000000000100000000000000",
+            "0800000000000000200000000000000020000000000000000000000000000000",
+        );
+        let bytes = image().encode();
+        assert_eq!(hex(&bytes), golden);
+        assert_eq!(DocImage::decode(&bytes).expect("whole"), image());
+        let empty = DocImage::default();
+        assert_eq!(DocImage::decode(&empty.encode()).expect("whole"), empty);
+    }
+
+    #[test]
+    fn damaged_images_are_refused() {
+        let bytes = image().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            DocImage::decode(&damaged).expect_err("damaged");
+        }
+        for length in 0..bytes.len() {
+            DocImage::decode(&bytes[..length]).expect_err("cut");
+        }
+    }
+
+    #[test]
+    fn images_that_no_log_makes_are_refused() {
+        let change = |change: fn(&mut DocImage)| {
+            let mut image = image();
+            change(&mut image);
+            let error = DocImage::decode(&image.encode()).expect_err("refused");
+            assert!(
+                matches!(
+                    error,
+                    Error::Corrupt {
+                        what: "segment",
+                        ..
+                    }
+                ),
+                "{error}"
+            );
+        };
+        change(|image| image.next = SegmentId(8));
+        change(|image| image.segments[0].id = SegmentId(0));
+        change(|image| image.segments.swap(0, 1));
+        change(|image| image.segments[0].live_bytes = 4097);
+    }
+}

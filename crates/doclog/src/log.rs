@@ -1,0 +1,304 @@
+//! The document log of a table.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use psync::File;
+use space::FileStore;
+
+use crate::files::SegmentFiles;
+use crate::format::DOCUMENT_BYTES_MAX;
+use crate::read::{self, Wanted};
+use crate::segments::{Reservation, Segments, Stats};
+use crate::write;
+use crate::{DocImage, DocPointer, Error, Result, SegmentId};
+
+/// Bytes that a segment has unless said otherwise.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// Documents that [`DocLog::verify`] checks in one psync.
+const VERIFY_BATCH: usize = 1024;
+
+/// The documents of a table. All methods may be called from any thread; none holds a lock during I/O.
+#[derive(Debug)]
+pub struct DocLog {
+    files: Arc<SegmentFiles>,
+    segments: Mutex<Segments>,
+    damage: Vec<Error>,
+}
+
+impl DocLog {
+    /// Opens the documents of `table` as `image` and the files tell of them, all segments sealed. Segments that the image does not know
+    /// were made after the checkpoint: they have no live bytes until the log's replay retains their documents. A file
+    /// that is shorter than the image says is damage ([`DocLog::damage`]); a shorter tail beyond that is what a crash leaves.
+    ///
+    /// A segment gets about `segment_bytes`; larger documents get one of their own.
+    ///
+    /// # Errors
+    /// When the files cannot be listed or opened.
+    pub fn open(
+        store: &FileStore,
+        table: u32,
+        image: &DocImage,
+        segment_bytes: u64,
+    ) -> Result<Self> {
+        let files = Arc::new(SegmentFiles::new(store, table));
+        let mut found = Vec::new();
+        for segment in files.list()? {
+            found.push((segment, files.length(segment)?));
+        }
+        let (segments, damage) = Segments::new(Arc::clone(&files), segment_bytes, image, &found);
+        Ok(Self {
+            files,
+            segments: Mutex::new(segments),
+            damage,
+        })
+    }
+
+    /// What was wrong with the segments at open. Documents in undamaged parts are readable all the same.
+    #[must_use]
+    pub fn damage(&self) -> &[Error] {
+        &self.damage
+    }
+
+    /// Appends documents, all in one psync. They are written, not flushed: [`DocLog::take_unflushed`] has their files. Every pointer
+    /// has to be retained or abandoned once it is known whether its commit is.
+    ///
+    /// # Errors
+    /// When a document is larger than [`DOCUMENT_BYTES_MAX`], the store is read-only, the disk is full or a write fails. No
+    /// document is appended then.
+    pub fn append(&self, documents: &[&[u8]]) -> Result<Vec<DocPointer>> {
+        let lengths: Vec<u64> = documents
+            .iter()
+            .map(|document| document.len() as u64)
+            .collect();
+        if let Some(&length) = lengths.iter().find(|length| **length > DOCUMENT_BYTES_MAX) {
+            return Err(Error::TooLarge { length });
+        }
+        let reserved = self.reserve(&lengths)?;
+        let table = self.files.table();
+        let pointers = write::pointers(table, &reserved, documents);
+        let psync = self.files.store().psync();
+        let written = write::write(psync, table, &reserved, &pointers, documents);
+        let mut segments = self.segments.lock();
+        match written {
+            Ok(()) => segments.written(reserved),
+            Err(error) => {
+                segments.give_back(reserved);
+                return Err(error);
+            }
+        }
+        Ok(pointers)
+    }
+
+    fn reserve(&self, mut lengths: &[u64]) -> Result<Vec<Reservation>> {
+        let mut reserved = Vec::new();
+        loop {
+            let number = {
+                let mut segments = self.segments.lock();
+                segments.reserve(&mut lengths, &mut reserved);
+                if lengths.is_empty() {
+                    return Ok(reserved);
+                }
+                segments.number()
+            };
+            // Somebody else may use this file before the lock is held again: then it is made anew.
+            match self.files.create(number) {
+                Ok(file) => self.segments.lock().offer(number, file),
+                Err(error) => {
+                    self.segments.lock().give_back(reserved);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The files that documents were written to since the last call. Documents are durable when these are flushed.
+    #[must_use]
+    pub fn take_unflushed(&self) -> Vec<File> {
+        self.segments.lock().take_unflushed()
+    }
+
+    /// Reads documents, all in one psync, and checks them; in the order of the pointers. One that is asked for twice is read once.
+    ///
+    /// # Errors
+    /// The first pointer's, in their order, whose document cannot be read or does not check.
+    pub fn read_many(&self, pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
+        self.fetch(pointers, true).into_iter().collect()
+    }
+
+    /// Whether each document is whole. In recovery, one that is not was never durable, and neither was its commit.
+    ///
+    /// # Errors
+    /// When a file cannot be opened or read: then nothing is known.
+    pub fn check_many(&self, pointers: &[DocPointer]) -> Result<Vec<bool>> {
+        let outcomes = self.fetch(pointers, false).into_iter();
+        let whole = outcomes.map(|outcome| match outcome {
+            Ok(_) => Ok(true),
+            Err(Error::Corrupt { .. }) => Ok(false),
+            Err(error) => Err(error),
+        });
+        whole.collect()
+    }
+
+    /// Checks live documents in batches of one psync each, and reports every one that cannot be read or does not check, after what was
+    /// wrong at open. `progress` gets the documents and payload bytes of each batch.
+    pub fn verify(
+        &self,
+        live: &[DocPointer],
+        report: &mut dyn FnMut(Error),
+        progress: &mut dyn FnMut(u64, u64),
+    ) {
+        self.damage.iter().for_each(|error| report(error.clone()));
+        for batch in live.chunks(VERIFY_BATCH) {
+            let outcomes = self.fetch(batch, false);
+            outcomes
+                .into_iter()
+                .filter_map(Result::err)
+                .for_each(&mut *report);
+            progress(
+                batch.len() as u64,
+                batch.iter().map(|pointer| pointer.length).sum(),
+            );
+        }
+    }
+
+    /// Reads each document once and checks it. Without `keep`, payloads are empty.
+    fn fetch(&self, pointers: &[DocPointer], keep: bool) -> Vec<Result<Vec<u8>>> {
+        let mut order: Vec<usize> = (0..pointers.len()).collect();
+        order.sort_unstable_by_key(|index| pointers[*index]);
+        let same: Vec<&[usize]> = order
+            .chunk_by(|a, b| pointers[*a] == pointers[*b])
+            .collect();
+
+        let mut outcomes: Vec<Result<Vec<u8>>> = Vec::new();
+        outcomes.resize_with(pointers.len(), || Ok(Vec::new()));
+        let mut wanted = Vec::with_capacity(same.len());
+        let mut indexes = Vec::with_capacity(same.len());
+        for (equal, file) in same.iter().zip(self.files_of(pointers, &same)) {
+            match file {
+                Ok(file) => {
+                    wanted.push(Wanted::new(
+                        self.files.table(),
+                        pointers[equal[0]],
+                        file,
+                        keep,
+                    ));
+                    indexes.push(*equal);
+                }
+                Err(error) => equal
+                    .iter()
+                    .for_each(|index| outcomes[*index] = Err(error.clone())),
+            }
+        }
+        read::fetch(self.files.store().psync(), &mut wanted);
+        for (document, equal) in wanted.into_iter().zip(indexes) {
+            let outcome = document.finish();
+            for index in &equal[1..] {
+                outcomes[*index] = outcome.clone();
+            }
+            outcomes[equal[0]] = outcome;
+        }
+        outcomes
+    }
+
+    /// The file that each document is to be read from. Pointers are in segment order.
+    fn files_of(&self, pointers: &[DocPointer], same: &[&[usize]]) -> Vec<Result<File>> {
+        let checked: Vec<Result<Option<File>>> = {
+            let segments = self.segments.lock();
+            let distinct = same.iter().map(|equal| &pointers[equal[0]]);
+            let check = |pointer: &DocPointer| {
+                segments.check(pointer)?;
+                Ok(segments.active_file(pointer.segment))
+            };
+            distinct.map(check).collect()
+        };
+        let mut last: Option<(SegmentId, File)> = None;
+        let files = checked.into_iter().zip(same).map(|(active, equal)| {
+            let segment = pointers[equal[0]].segment;
+            let file = match (active?, &last) {
+                (Some(active), _) => active,
+                (None, Some((id, file))) if *id == segment => file.clone(),
+                (None, _) => self.files.open(segment)?,
+            };
+            last = Some((segment, file.clone()));
+            Ok(file)
+        });
+        files.collect()
+    }
+
+    /// A committed version refers to this document: its bytes are live. Called once per version, in recovery too.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when there can be no document at that place; nothing is counted then.
+    pub fn retain(&self, pointer: &DocPointer) -> Result<()> {
+        self.segments.lock().retain(pointer)
+    }
+
+    /// No version refers to this document any more: its bytes are dead. Called once per version that was retained.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when its segment has fewer live bytes than that; nothing is counted then.
+    pub fn drop_document(&self, pointer: &DocPointer) -> Result<()> {
+        self.segments.lock().drop_document(pointer)
+    }
+
+    /// No version will ever refer to this document, which was appended: its commit failed.
+    pub fn abandon(&self, pointer: &DocPointer) {
+        self.segments.lock().abandon(pointer);
+    }
+
+    /// Unlinks the segments that were dead in the image made last. The caller has made the checkpoint with that image durable, and knows that
+    /// no reader needs a document that was dropped before it. Returns their numbers.
+    ///
+    /// # Errors
+    /// When a file cannot be removed; it is tried again by the next call.
+    pub fn release_dead(&self) -> Result<Vec<SegmentId>> {
+        let mut dead = self.segments.lock().take_dead();
+        dead.sort_unstable();
+        for (index, segment) in dead.iter().enumerate() {
+            if let Err(error) = self.files.remove(*segment) {
+                let mut segments = self.segments.lock();
+                dead[index..]
+                    .iter()
+                    .for_each(|segment| segments.put_back(*segment));
+                return Err(error);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Unlinks every segment: the table is dropped. Nothing may be appended or read afterwards.
+    ///
+    /// # Errors
+    /// When a file cannot be removed. [`DocLog::remove_table`] removes what is left.
+    pub fn destroy(&self) -> Result<()> {
+        let all = self.segments.lock().take_all();
+        all.into_iter()
+            .try_for_each(|segment| self.files.remove(segment))
+    }
+
+    /// Unlinks whatever files a table that is not open has: it was dropped before a crash.
+    ///
+    /// # Errors
+    /// When the files cannot be listed or removed.
+    pub fn remove_table(store: &FileStore, table: u32) -> Result<()> {
+        let files = SegmentFiles::new(store, table);
+        files
+            .list()?
+            .into_iter()
+            .try_for_each(|segment| files.remove(segment))
+    }
+
+    /// The segments as of now, for a checkpoint. What is retained must be flushed before the checkpoint is durable.
+    #[must_use]
+    pub fn image(&self) -> DocImage {
+        self.segments.lock().image()
+    }
+
+    /// Room, by state.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.segments.lock().stats()
+    }
+}

@@ -1,0 +1,280 @@
+//! Reading documents, any number in one psync.
+//!
+//! 1. The documents are sorted by place. Those that share or touch blocks are read together, in windows of up to [`WINDOW_BYTES`] whose
+//!    ends are block boundaries where the file is read directly; a large document is read in several windows.
+//! 2. All windows are one psync; of a large one, windows of no more than [`BYTES_IN_FLIGHT`] are in memory at a time.
+//! 3. A completed window is cut into parts of documents. Every part is checksummed at once, and copied if its bytes are
+//!    wanted. When all parts are there, their checksums are combined and compared with the pointer's.
+//!
+//! Invariant: a document is handed out only when its header, its length and the checksum over identity and payload are the pointer's.
+
+use std::ops::Range;
+use std::path::Path;
+
+use psync::{BLOCK, Buffer, Completion, File, Psync, Request};
+
+use crate::format::{HEADER, check_header, identity_crc};
+use crate::{DocPointer, Error, Result};
+
+/// Most bytes of one read.
+const WINDOW_BYTES: u64 = 1 << 20;
+/// Most bytes in flight: what a read needs of memory beside the documents it returns.
+const BYTES_IN_FLIGHT: u64 = 32 << 20;
+
+const _: () = assert!(WINDOW_BYTES.is_multiple_of(BLOCK as u64));
+
+/// A document to be read, in place order among those of its call.
+pub(crate) struct Wanted {
+    table: u32,
+    pointer: DocPointer,
+    file: File,
+    /// The payload, of the pointer's length, when it is wanted and not only checked.
+    payload: Option<Vec<u8>>,
+    header: [u8; HEADER],
+    /// Checksum of the whole, when it came in one window.
+    whole: Option<u32>,
+    /// Checksums of parts of the payload: offset in it, bytes, CRC.
+    parts: Vec<(u64, usize, u32)>,
+    /// What keeps it from being whole.
+    failure: Option<Error>,
+}
+
+/// A part of a file that is read at once, and the documents that have bytes in it.
+struct Window {
+    file: File,
+    bytes: Range<u64>,
+    documents: Range<usize>,
+}
+
+impl Wanted {
+    pub(crate) fn new(table: u32, pointer: DocPointer, file: File, keep: bool) -> Self {
+        Self {
+            table,
+            pointer,
+            file,
+            payload: keep.then(Vec::new),
+            header: [0; HEADER],
+            whole: None,
+            parts: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// The bytes of the file that hold header and payload.
+    fn place(&self) -> Range<u64> {
+        self.pointer.offset..self.pointer.offset + HEADER as u64 + self.pointer.length
+    }
+
+    /// Takes the bytes that a window has of this document.
+    fn take(&mut self, start: u64, bytes: &[u8]) {
+        let place = self.place();
+        let payload = place.start + HEADER as u64;
+        if let Some(header) = common(start, bytes, &(place.start..payload)) {
+            let at = offset_in(header.start, place.start);
+            self.header[at..at + header.bytes.len()].copy_from_slice(header.bytes);
+        }
+        let Some(part) = common(start, bytes, &(payload..place.end)) else {
+            return;
+        };
+        let at = offset_in(part.start, payload);
+        if part.bytes.len() as u64 == self.pointer.length {
+            self.whole = Some(crc32c::crc32c_append(self.identity(), part.bytes));
+        } else {
+            self.parts
+                .push((at as u64, part.bytes.len(), crc32c::crc32c(part.bytes)));
+        }
+        if let Some(kept) = &mut self.payload {
+            if kept.is_empty() {
+                kept.resize(usize::try_from(self.pointer.length).unwrap_or(0), 0);
+            }
+            kept[at..at + part.bytes.len()].copy_from_slice(part.bytes);
+        }
+    }
+
+    fn identity(&self) -> u32 {
+        let pointer = &self.pointer;
+        identity_crc(self.table, pointer.segment, pointer.offset, pointer.length)
+    }
+
+    /// The checksum of identity and payload, of what has come.
+    fn checksum(&mut self) -> u32 {
+        if let Some(whole) = self.whole {
+            return whole;
+        }
+        self.parts.sort_unstable();
+        let (mut crc, mut end) = (self.identity(), 0);
+        for &(at, bytes, part) in &self.parts {
+            assert_eq!(
+                at, end,
+                "the windows of a document cover every byte of it once"
+            );
+            crc = crc32c::crc32c_combine(crc, part, bytes);
+            end += bytes as u64;
+        }
+        assert_eq!(
+            end, self.pointer.length,
+            "the windows of a document cover all of it"
+        );
+        crc
+    }
+
+    /// The payload, if it was wanted, when everything about the document is right.
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        check_header(self.file.path(), self.table, &self.pointer, &self.header)?;
+        let (expected, found) = (self.pointer.crc, self.checksum());
+        if expected != found {
+            let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
+            let at = self.pointer.offset;
+            return Err(Error::corrupt(
+                self.file.path(),
+                at,
+                "checksum of the document",
+                expected,
+                found,
+            ));
+        }
+        Ok(self.payload.unwrap_or_default())
+    }
+}
+
+struct Part<'a> {
+    start: u64,
+    bytes: &'a [u8],
+}
+
+/// The bytes, beginning at `start` of a file, that lie in `range` of it.
+fn common<'a>(start: u64, bytes: &'a [u8], range: &Range<u64>) -> Option<Part<'a>> {
+    let from = range.start.max(start);
+    let to = range.end.min(start + bytes.len() as u64);
+    (from < to).then(|| Part {
+        start: from,
+        bytes: &bytes[offset_in(from, start)..offset_in(to, start)],
+    })
+}
+
+/// A distance within a window or document, both of which fit in memory.
+fn offset_in(offset: u64, start: u64) -> usize {
+    usize::try_from(offset - start).expect("documents and windows are bounded")
+}
+
+/// Reads all documents, which are sorted by place and no two of which are the same.
+pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
+    let windows = plan(documents);
+    let total: u64 = windows
+        .iter()
+        .map(|window| window.bytes.end - window.bytes.start)
+        .sum();
+    if total <= BYTES_IN_FLIGHT {
+        let requests = (0..windows.len())
+            .map(|index| request(&windows, index))
+            .collect();
+        for completion in psync.run(requests) {
+            deliver(&windows, documents, completion);
+        }
+        return;
+    }
+    let mut stream = psync.stream(psync.pio_max());
+    let mut in_flight = 0;
+    for (index, window) in windows.iter().enumerate() {
+        let bytes = window.bytes.end - window.bytes.start;
+        while in_flight + bytes > BYTES_IN_FLIGHT
+            && let Some(completion) = stream.next()
+        {
+            in_flight -= deliver(&windows, documents, completion);
+        }
+        in_flight += bytes;
+        stream.push(request(&windows, index));
+    }
+    for completion in stream {
+        deliver(&windows, documents, completion);
+    }
+}
+
+fn request(windows: &[Window], index: usize) -> Request {
+    let window = &windows[index];
+    let length = offset_in(window.bytes.end, window.bytes.start);
+    Request::read(
+        &window.file,
+        window.bytes.start,
+        Buffer::zeroed(length),
+        index as u64,
+    )
+}
+
+/// Gives a completed window to its documents. Returns the bytes that it had in flight.
+fn deliver(windows: &[Window], documents: &mut [Wanted], completion: Completion) -> u64 {
+    let window = &windows[usize::try_from(completion.tag).expect("tags are window numbers")];
+    let buffer = completion.buffer.unwrap_or_else(|| Buffer::zeroed(0));
+    let (read, failure) = match completion.result {
+        Ok(()) => (buffer.len(), None),
+        // The last block of a file may be short; what is missing of a document is found below.
+        Err(error @ psync::Error::ShortRead { got, .. }) => (
+            usize::try_from(got).unwrap_or(0).min(buffer.len()),
+            Some(error),
+        ),
+        Err(error) => (0, Some(error)),
+    };
+    for document in &mut documents[window.documents.clone()] {
+        let wanted = document.place().end.min(window.bytes.end);
+        let have = window.bytes.start + read as u64;
+        if wanted <= have {
+            document.take(window.bytes.start, &buffer[..read]);
+        } else if document.failure.is_none() {
+            document.failure = Some(match &failure {
+                Some(error) if !matches!(error, psync::Error::ShortRead { .. }) => {
+                    error.clone().into()
+                }
+                _ => missing(
+                    document.file.path(),
+                    &document.pointer,
+                    document.place().end,
+                    have,
+                ),
+            });
+        }
+    }
+    window.bytes.end - window.bytes.start
+}
+
+fn missing(file: &Path, pointer: &DocPointer, end: u64, have: u64) -> Error {
+    let [expected, found] = [end, have].map(|bytes| format!("at least {bytes} bytes"));
+    Error::corrupt(file, pointer.offset, "length of the file", expected, found)
+}
+
+/// Windows that cover all documents. Every byte of a document is in exactly one of the windows that name the document.
+fn plan(documents: &[Wanted]) -> Vec<Window> {
+    let mut windows: Vec<Window> = Vec::new();
+    for (index, document) in documents.iter().enumerate() {
+        let block = if document.file.is_direct() {
+            BLOCK as u64
+        } else {
+            1
+        };
+        let place = document.place();
+        let end = place.end.next_multiple_of(block);
+        let mut start = place.start - place.start % block;
+        if let Some(last) = windows.last_mut()
+            && last.file == document.file
+            && (last.bytes.start..last.bytes.start + WINDOW_BYTES).contains(&place.start)
+            && start <= last.bytes.end + BLOCK as u64
+        {
+            let until = end.min(last.bytes.start + WINDOW_BYTES);
+            last.bytes.end = last.bytes.end.max(until);
+            last.documents.end = index + 1;
+            start = last.bytes.end;
+        }
+        while start < end {
+            let until = end.min(start + WINDOW_BYTES);
+            windows.push(Window {
+                file: document.file.clone(),
+                bytes: start..until,
+                documents: index..index + 1,
+            });
+            start = until;
+        }
+    }
+    windows
+}

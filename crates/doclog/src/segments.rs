@@ -1,0 +1,361 @@
+//! The segments of a table: where the next document goes and how much of each is live. No I/O happens here.
+//!
+//! 1. Documents go to the active segment. One that takes more than half a segment gets a segment of its own, so that the active
+//!    one is not closed half full.
+//! 2. Where a new file is needed, `reserve` stops; the caller makes it, outside the lock, offers it as a spare and goes on.
+//! 3. A document that was appended in this life is pending until it is retained or abandoned. It keeps its segment from being released.
+//! 4. A segment is released when it was sealed, without live bytes and without pending documents at the time of the last image: after the
+//!    checkpoint that keeps the image, neither the log nor the checkpoint refers to it.
+//!
+//! Invariant: reserved ranges of a segment are disjoint, and a failed append's range is only given out again when it was the last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use psync::File;
+
+use crate::files::SegmentFiles;
+use crate::format::{ALIGNMENT, DOCUMENT_BYTES_MAX, HEADER, stored_bytes};
+use crate::{DocImage, DocPointer, Error, Result, SegmentId, SegmentImage};
+
+/// Room of a document log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of all segments, with what is dead or reserved in them.
+    pub bytes: u64,
+    /// Bytes of retained documents, with headers and padding.
+    pub live_bytes: u64,
+    /// Documents appended in this life and neither retained nor abandoned.
+    pub pending_documents: u64,
+}
+
+/// What is known of a segment.
+#[derive(Debug, Default)]
+struct Segment {
+    /// Bytes reserved, or found in the file at open.
+    end: u64,
+    /// End of the last document that was ever retained.
+    retained_end: u64,
+    live_bytes: u64,
+    /// Offsets of pending documents.
+    pending: BTreeSet<u64>,
+    /// See the module's point 4.
+    dead_in_image: bool,
+}
+
+/// Room for consecutive documents in one segment.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    pub(crate) segment: SegmentId,
+    pub(crate) file: File,
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+    /// How many of the documents to be appended.
+    pub(crate) documents: usize,
+}
+
+/// All segments of a table.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    /// For errors.
+    files: Arc<SegmentFiles>,
+    segment_bytes: u64,
+    next: SegmentId,
+    all: BTreeMap<SegmentId, Segment>,
+    /// The segment that is not sealed, and its file for appending.
+    active: Option<(SegmentId, File)>,
+    /// Files that were made for a segment and are not used yet.
+    spare: Vec<(SegmentId, File)>,
+    /// Files written since the log last took them.
+    unflushed: BTreeMap<SegmentId, File>,
+}
+
+impl Segments {
+    /// The segments as `image` and the files tell of them, all sealed; `found` are the files and their lengths. Also what is wrong with them.
+    pub(crate) fn new(
+        files: Arc<SegmentFiles>,
+        segment_bytes: u64,
+        image: &DocImage,
+        found: &[(SegmentId, u64)],
+    ) -> (Self, Vec<Error>) {
+        let mut damage = Vec::new();
+        let after = found.last().map_or(0, |(last, _)| last.0);
+        let mut all: BTreeMap<_, _> = found
+            .iter()
+            .map(|&(id, end)| {
+                (
+                    id,
+                    Segment {
+                        end,
+                        ..Segment::default()
+                    },
+                )
+            })
+            .collect();
+        for kept in &image.segments {
+            let there = all.get(&kept.id).map(|segment| segment.end);
+            if there.is_none() && kept.live_bytes == 0 {
+                // Released after the checkpoint.
+                continue;
+            }
+            let end = there.unwrap_or(0);
+            if end < kept.length {
+                let [expected, found] =
+                    [kept.length, end].map(|bytes| format!("at least {bytes} bytes"));
+                let found = there.map_or_else(|| "no file".to_owned(), |_| found);
+                damage.push(Error::corrupt(
+                    &files.path(kept.id),
+                    end,
+                    "length",
+                    expected,
+                    found,
+                ));
+            }
+            let segment = all.entry(kept.id).or_default();
+            segment.retained_end = kept.length;
+            segment.live_bytes = kept.live_bytes;
+        }
+        let segments = Self {
+            files,
+            segment_bytes,
+            next: SegmentId(image.next.0.max(after.saturating_add(1))),
+            all,
+            active: None,
+            spare: Vec::new(),
+            unflushed: BTreeMap::new(),
+        };
+        (segments, damage)
+    }
+
+    /// Reserves room for documents of these lengths, in order, as far as there are files for it; the rest is left in `lengths`.
+    pub(crate) fn reserve(&mut self, lengths: &mut &[u64], reserved: &mut Vec<Reservation>) {
+        while let Some((&length, rest)) = lengths.split_first() {
+            let bytes = stored_bytes(length);
+            let Some((id, file)) = self.place(bytes) else {
+                return;
+            };
+            *lengths = rest;
+            let segment = self.all.entry(id).or_default();
+            let offset = segment.end;
+            segment.end += bytes;
+            segment.pending.insert(offset);
+            match reserved.last_mut() {
+                Some(last) if last.segment == id && last.end == offset => {
+                    last.end = segment.end;
+                    last.documents += 1;
+                }
+                _ => reserved.push(Reservation {
+                    segment: id,
+                    file,
+                    offset,
+                    end: segment.end,
+                    documents: 1,
+                }),
+            }
+        }
+    }
+
+    /// The segment with room for so many bytes, if there is one or a file to make one of.
+    fn place(&mut self, bytes: u64) -> Option<(SegmentId, File)> {
+        if bytes > self.segment_bytes / 2 {
+            return self.spare.pop();
+        }
+        if let Some((id, file)) = &self.active {
+            let end = self.all.get(id).map_or(0, |segment| segment.end);
+            if end + bytes <= self.segment_bytes {
+                return Some((*id, file.clone()));
+            }
+        }
+        self.active = Some(self.spare.pop()?);
+        self.active.clone()
+    }
+
+    /// The number of a segment whose file is about to be made.
+    pub(crate) fn number(&mut self) -> SegmentId {
+        let number = SegmentId(self.next.0.max(1));
+        self.next = SegmentId(number.0 + 1);
+        number
+    }
+
+    pub(crate) fn offer(&mut self, segment: SegmentId, file: File) {
+        self.spare.push((segment, file));
+    }
+
+    /// Everything reserved is written.
+    pub(crate) fn written(&mut self, reserved: Vec<Reservation>) {
+        for reservation in reserved {
+            self.unflushed.insert(reservation.segment, reservation.file);
+        }
+    }
+
+    /// What was reserved will not be used. Room at the end of a segment is given out again, so that attempts on a full disk do
+    /// not add up.
+    pub(crate) fn give_back(&mut self, reserved: Vec<Reservation>) {
+        for reservation in reserved.into_iter().rev() {
+            let Some(segment) = self.all.get_mut(&reservation.segment) else {
+                continue;
+            };
+            segment
+                .pending
+                .retain(|offset| !(reservation.offset..reservation.end).contains(offset));
+            if segment.end == reservation.end {
+                segment.end = reservation.offset;
+            }
+            let active = self.active.as_ref().map(|(id, _)| *id);
+            if segment.end == 0 && active != Some(reservation.segment) {
+                self.all.remove(&reservation.segment);
+                self.spare.push((reservation.segment, reservation.file));
+            }
+        }
+    }
+
+    pub(crate) fn take_unflushed(&mut self) -> Vec<File> {
+        std::mem::take(&mut self.unflushed).into_values().collect()
+    }
+
+    /// The file of the active segment, if it is this one: what was just appended is in the page cache.
+    pub(crate) fn active_file(&self, segment: SegmentId) -> Option<File> {
+        let (id, file) = self.active.as_ref()?;
+        (*id == segment).then(|| file.clone())
+    }
+
+    /// Whether there can be a document where the pointer leads.
+    pub(crate) fn check(&self, pointer: &DocPointer) -> Result<()> {
+        let wrong = |what, expected: String, found: String| {
+            let file = self.files.path(pointer.segment);
+            Err(Error::corrupt(&file, pointer.offset, what, expected, found))
+        };
+        if pointer.length > DOCUMENT_BYTES_MAX {
+            let expected = format!("at most {DOCUMENT_BYTES_MAX} bytes");
+            return wrong(
+                "length in the pointer",
+                expected,
+                format!("{} bytes", pointer.length),
+            );
+        }
+        if !pointer.offset.is_multiple_of(ALIGNMENT as u64) {
+            let expected = format!("a multiple of {ALIGNMENT}");
+            return wrong(
+                "offset in the pointer",
+                expected,
+                pointer.offset.to_string(),
+            );
+        }
+        let Some(segment) = self.all.get(&pointer.segment) else {
+            return wrong(
+                "segment in the pointer",
+                "a segment".to_owned(),
+                "none".to_owned(),
+            );
+        };
+        let end = pointer
+            .offset
+            .saturating_add(HEADER as u64 + pointer.length);
+        if end > segment.end {
+            let found = format!("{} bytes in the segment", segment.end);
+            return wrong("document", format!("at least {end} bytes"), found);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn retain(&mut self, pointer: &DocPointer) -> Result<()> {
+        self.check(pointer)?;
+        if let Some(segment) = self.all.get_mut(&pointer.segment) {
+            segment.pending.remove(&pointer.offset);
+            segment.live_bytes += pointer.stored_bytes();
+            segment.retained_end = segment
+                .retained_end
+                .max(pointer.offset + pointer.stored_bytes());
+            segment.dead_in_image = false;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn drop_document(&mut self, pointer: &DocPointer) -> Result<()> {
+        let bytes = pointer.stored_bytes();
+        let live = self
+            .all
+            .get(&pointer.segment)
+            .map_or(0, |segment| segment.live_bytes);
+        match self.all.get_mut(&pointer.segment) {
+            Some(segment) if live >= bytes => segment.live_bytes -= bytes,
+            _ => {
+                let file = self.files.path(pointer.segment);
+                let [expected, found] =
+                    [bytes, live].map(|bytes| format!("at least {bytes} live bytes"));
+                return Err(Error::corrupt(
+                    &file,
+                    pointer.offset,
+                    "count of live bytes",
+                    expected,
+                    found,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn abandon(&mut self, pointer: &DocPointer) {
+        if let Some(segment) = self.all.get_mut(&pointer.segment) {
+            segment.pending.remove(&pointer.offset);
+        }
+    }
+
+    pub(crate) fn image(&mut self) -> DocImage {
+        let active = self.active.as_ref().map(|(id, _)| *id);
+        let segments = self.all.iter_mut().map(|(&id, segment)| {
+            let sealed = active != Some(id);
+            segment.dead_in_image = sealed && segment.live_bytes == 0 && segment.pending.is_empty();
+            SegmentImage {
+                id,
+                length: segment.retained_end,
+                live_bytes: segment.live_bytes,
+                sealed,
+            }
+        });
+        DocImage {
+            segments: segments.collect(),
+            next: self.next,
+        }
+    }
+
+    /// Takes out the segments that nothing can refer to, and spares.
+    pub(crate) fn take_dead(&mut self) -> Vec<SegmentId> {
+        let dead = self.all.iter().filter(|(_, segment)| segment.dead_in_image);
+        let mut dead: Vec<_> = dead.map(|(id, _)| *id).collect();
+        for id in &dead {
+            self.all.remove(id);
+            self.unflushed.remove(id);
+        }
+        dead.extend(self.spare.drain(..).map(|(id, _)| id));
+        dead
+    }
+
+    /// A dead segment that could not be unlinked is tried again.
+    pub(crate) fn put_back(&mut self, segment: SegmentId) {
+        let segment = self.all.entry(segment).or_default();
+        segment.dead_in_image = true;
+    }
+
+    /// Takes everything out.
+    pub(crate) fn take_all(&mut self) -> Vec<SegmentId> {
+        let spare = self.spare.drain(..).map(|(id, _)| id);
+        let all = std::mem::take(&mut self.all);
+        self.active = None;
+        self.unflushed.clear();
+        all.into_keys().chain(spare).collect()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for segment in self.all.values() {
+            stats.segments += 1;
+            stats.bytes += segment.end;
+            stats.live_bytes += segment.live_bytes;
+            stats.pending_documents += segment.pending.len() as u64;
+        }
+        stats
+    }
+}
