@@ -240,3 +240,51 @@ impl fmt::Debug for Psync {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusing(
+        refused: &'static [BackendKind],
+    ) -> impl Fn(BackendKind) -> Result<Arc<dyn Backend>> {
+        move |kind| {
+            if refused.contains(&kind) {
+                return Err(Error::Unsupported {
+                    backend: kind,
+                    reason: "not on this machine".to_owned(),
+                });
+            }
+            backend::open(kind)
+        }
+    }
+
+    #[test]
+    fn the_best_backend_that_works_is_taken_and_says_why() {
+        let best = |refused| Psync::best(refusing(refused)).expect("one works");
+        assert_eq!(best(&[]).fallback_reason(), None);
+        assert_eq!(best(&[]).backend(), BackendKind::IoUring);
+        let libaio = best(&[BackendKind::IoUring]);
+        assert_eq!(libaio.backend(), BackendKind::Libaio);
+        assert_eq!(
+            libaio.fallback_reason().as_deref(),
+            Some("io_uring is not available: not on this machine")
+        );
+        let threads = best(&[BackendKind::IoUring, BackendKind::Libaio]);
+        assert_eq!(threads.backend(), BackendKind::Threads);
+        assert!(
+            threads
+                .fallback_reason()
+                .is_some_and(|reason| reason.contains("libaio"))
+        );
+        assert!(Psync::best(refusing(&BackendKind::ALL)).is_err());
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let psync = Psync::new(Some(BackendKind::Sync)).expect("always works");
+        assert_eq!(psync.pio_max(), PIO_MAX_DEFAULT);
+        assert_eq!(psync.clone().with_pio_max(0).pio_max(), 1);
+        assert_eq!(psync.with_pio_max(usize::MAX).pio_max(), PIO_MAX_LIMIT);
+    }
+}

@@ -14,6 +14,9 @@
     reason = "hands memory owned by a slot to the kernel, which uses it after the call"
 )]
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;

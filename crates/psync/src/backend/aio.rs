@@ -4,7 +4,8 @@
 //! 2. `push` gathers control blocks. `reap` hands them over with `io_submit`, which may take fewer than it is given, and waits with
 //!    `io_getevents`.
 //! 3. A request that the kernel refuses at submission gets its own error; those after it are submitted again.
-//! 4. A flush is `IOCB_CMD_FDSYNC`; where that is missing (before Linux 4.18, some file systems) it is a plain `fdatasync`.
+//! 4. What the kernel or the file cannot do asynchronously (`EINVAL`: a flush before Linux 4.18, a device without asynchronous
+//!    I/O) is done by a plain call.
 
 #![expect(unsafe_code, reason = "raw system calls on memory given by address")]
 
@@ -213,11 +214,24 @@ fn slot(data: u64) -> u32 {
     u32::try_from(data).expect("the data of a control block is a slot")
 }
 
-/// The answer to a block that the kernel did not take: a flush it does not know is done by a plain call.
+/// The answer to a block that the kernel did not take. What it or the file cannot do asynchronously is done by a plain call.
 fn refused(block: &ControlBlock, errno: i32) -> Done {
-    let outcome = if block.opcode == IOCB_CMD_FDSYNC && errno == libc::EINVAL {
-        // SAFETY: a flush takes no memory.
-        unsafe { call::attempt(block.descriptor.cast_signed(), 0, Transfer::Flush) }
+    let outcome = if errno == libc::EINVAL {
+        let length = usize::try_from(block.bytes).expect("the length came from a usize");
+        let transfer = match block.opcode {
+            IOCB_CMD_PREAD => Transfer::Read {
+                memory: block.memory as *mut u8,
+                length,
+            },
+            IOCB_CMD_PWRITE => Transfer::Write {
+                memory: block.memory as *const u8,
+                length,
+            },
+            _ => Transfer::Flush,
+        };
+        let offset = block.offset.cast_unsigned();
+        // SAFETY: `Lane::push` demands that the memory stays valid until the slot is reported.
+        unsafe { call::attempt(block.descriptor.cast_signed(), offset, transfer) }
     } else {
         -i64::from(errno)
     };

@@ -1,0 +1,118 @@
+//! A machine whose security policy forbids kernel queues, as container runtimes do: a real seccomp filter, on one thread.
+
+#![cfg(target_os = "linux")]
+#![expect(unsafe_code, reason = "installs a seccomp filter with prctl")]
+
+use psync::{BLOCK, BackendKind, Buffer, Error, OpenOptions, Psync, Request};
+
+/// `BPF_LD | BPF_W | BPF_ABS`, `BPF_JMP | BPF_JEQ | BPF_K`, `BPF_RET | BPF_K`.
+const LOAD: u16 = 0x20;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
+const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
+
+/// Makes a system call fail with EPERM on the calling thread and those it starts, for good.
+fn forbid(call: libc::c_long) {
+    let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let number = u32::try_from(call).expect("numbers of system calls are small");
+    let refused = SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).expect("small");
+    let mut program = [
+        instruction(LOAD, 0, 0, 0), // the number is the first word of seccomp_data
+        instruction(JUMP_IF_EQUAL, 0, 1, number),
+        instruction(RETURN, 0, 0, refused),
+        instruction(RETURN, 0, 0, SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: 4,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the filter's program is valid during the call; both calls change only the calling thread.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let installed = libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+        );
+        assert_eq!(installed, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Writes and reads a few blocks in batches and in a stream.
+fn works(psync: &Psync) {
+    let directory = tempfile::tempdir().expect("directory");
+    let options = OpenOptions {
+        write: true,
+        create: true,
+        direct: true,
+        ..OpenOptions::default()
+    };
+    let file = psync
+        .open(&directory.path().join("file"), &options)
+        .expect("create");
+    let offsets = (0..8).map(|block| block * BLOCK as u64);
+    let writes = offsets
+        .clone()
+        .map(|offset| Request::write(&file, offset, Buffer::from_slice(&[7; BLOCK]), 0));
+    psync
+        .run_all(writes.chain([Request::flush(&file, 0)]).collect())
+        .expect("write");
+    let mut stream = psync.stream(4);
+    for offset in offsets {
+        stream.push(Request::read(&file, offset, Buffer::zeroed(BLOCK), 0));
+    }
+    let mut count = 0;
+    for completion in stream {
+        completion.result.expect("read");
+        assert_eq!(*completion.buffer.expect("buffer"), [7; BLOCK]);
+        count += 1;
+    }
+    assert_eq!(count, 8);
+}
+
+#[test]
+fn a_refused_backend_is_replaced_by_the_next() {
+    let before = Psync::new(Some(BackendKind::IoUring)).expect("not refused yet");
+    std::thread::spawn(move || {
+        forbid(libc::SYS_io_uring_setup);
+        let psync = Psync::new(None).expect("another backend");
+        assert_eq!(psync.backend(), BackendKind::Libaio);
+        let reason = psync.fallback_reason().expect("a reason");
+        assert!(
+            reason.starts_with("io_uring is not available: ") && reason.contains("not permitted"),
+            "{reason}"
+        );
+        works(&psync);
+
+        let error = Psync::new(Some(BackendKind::IoUring)).expect_err("refused");
+        assert!(
+            matches!(
+                error,
+                Error::Unsupported {
+                    backend: BackendKind::IoUring,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+
+        // One that was opened elsewhere makes plain calls on this thread, and says so.
+        assert_eq!(before.fallback_reason(), None);
+        works(&before);
+        let reason = before.fallback_reason().expect("a reason");
+        assert!(reason.contains("plain calls"), "{reason}");
+
+        forbid(libc::SYS_io_setup);
+        // A context that the thread has already serves on; a new thread gets none.
+        std::thread::spawn(|| {
+            let psync = Psync::new(None).expect("another backend");
+            assert_eq!(psync.backend(), BackendKind::Threads);
+            works(&psync);
+        })
+        .join()
+        .expect("threads do");
+    })
+    .join()
+    .expect("a refusal is no failure");
+}
