@@ -26,9 +26,7 @@ pub(crate) struct Sticky(OnceLock<Arc<Failure>>);
 impl Sticky {
     /// The failure, if there was one.
     pub(crate) fn get(&self) -> Option<Error> {
-        self.0
-            .get()
-            .map(|failure| Error::Failed(Arc::clone(failure)))
+        self.0.get().map(|failure| Error::Failed(Arc::clone(failure)))
     }
 
     /// An error if there was a failure.
@@ -52,20 +50,12 @@ mod tests {
 
     #[test]
     fn the_first_failure_stays() {
-        let cause = |got| psync::Error::ShortRead {
-            path: "wal/0.log".into(),
-            offset: 0,
-            wanted: 1,
-            got,
-        };
+        let cause = |got| psync::Error::ShortRead { path: "wal/0.log".into(), offset: 0, wanted: 1, got };
         let sticky = Sticky::default();
         assert!(sticky.check().is_ok());
         sticky.set("flush", cause(1));
         sticky.set("write", cause(2));
         let text = sticky.check().expect_err("it failed").to_string();
-        assert!(
-            text.contains("flush") && text.contains("found 1") && !text.contains("found 2"),
-            "{text}"
-        );
+        assert!(text.contains("flush") && text.contains("found 1") && !text.contains("found 2"), "{text}");
     }
 }

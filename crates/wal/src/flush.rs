@@ -79,12 +79,7 @@ pub(crate) struct Flusher {
 
 impl Flusher {
     pub(crate) fn new(failure: Arc<Sticky>, counters: Arc<Counters>, durable: Lsn) -> Self {
-        Self {
-            failure,
-            counters,
-            queues: Mutex::default(),
-            durable: AtomicU64::new(durable.0),
-        }
+        Self { failure, counters, queues: Mutex::default(), durable: AtomicU64::new(durable.0) }
     }
 
     /// Everything below is on stable storage.
@@ -99,11 +94,7 @@ impl Flusher {
         if self.durable() >= lsn {
             return Ok(());
         }
-        let request = Arc::new(Request {
-            lsn,
-            state: Mutex::new(State::Waiting),
-            changed: Condvar::new(),
-        });
+        let request = Arc::new(Request { lsn, state: Mutex::new(State::Waiting), changed: Condvar::new() });
         let wins = {
             let mut queues = self.queues.lock();
             queues.primary.push(Arc::clone(&request));
@@ -122,19 +113,13 @@ impl Flusher {
             let secondary = mem::take(&mut queues.secondary);
             mem::replace(&mut queues.primary, secondary)
         };
-        let last = served
-            .iter()
-            .map(|request| request.lsn)
-            .max()
-            .expect("the leader's own request is queued");
+        let last = served.iter().map(|request| request.lsn).max().expect("the leader's own request is queued");
         let result = self.failure.check().and_then(|()| {
             if self.durable() < last {
                 flush()?;
                 add(&self.counters.flushes, 1);
                 add(&self.counters.flush_requests, served.len() as u64);
-                self.counters
-                    .flush_requests_max
-                    .fetch_max(served.len() as u64, Ordering::Relaxed);
+                self.counters.flush_requests_max.fetch_max(served.len() as u64, Ordering::Relaxed);
                 self.durable.store(last.0, Ordering::Release);
             }
             Ok(())
@@ -189,11 +174,7 @@ mod tests {
             }
             for lsn in 2..9 {
                 let flusher = &flusher;
-                scope.spawn(move || {
-                    flusher
-                        .flush_through(Lsn(8 * lsn), slow)
-                        .expect("it flushes")
-                });
+                scope.spawn(move || flusher.flush_through(Lsn(8 * lsn), slow).expect("it flushes"));
             }
             while flusher.queues.lock().primary.len() < 7 {
                 thread::yield_now();
@@ -216,12 +197,7 @@ mod tests {
             while !open.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
-            let cause = psync::Error::ShortRead {
-                path: "wal/0.log".into(),
-                offset: 0,
-                wanted: 1,
-                got: 0,
-            };
+            let cause = psync::Error::ShortRead { path: "wal/0.log".into(), offset: 0, wanted: 1, got: 0 };
             Err(failure.set("flush", cause))
         };
         thread::scope(|scope| {

@@ -67,8 +67,7 @@ const SEGMENT_TYPE: u16 = 1;
 const GROUP_MAGIC: [u8; 4] = [0xB7, b'W', b'G', b'R'];
 const GROUP_VERSION: u8 = 1;
 
-const _: () =
-    assert!(GROUP_HEADER.is_multiple_of(ALIGNMENT) && SEGMENT_HEADER.is_multiple_of(ALIGNMENT));
+const _: () = assert!(GROUP_HEADER.is_multiple_of(ALIGNMENT) && SEGMENT_HEADER.is_multiple_of(ALIGNMENT));
 
 /// The next multiple of 8.
 pub(crate) const fn align(length: usize) -> usize {
@@ -90,35 +89,18 @@ pub(crate) struct Flaw {
 
 impl Flaw {
     pub(crate) fn new(what: &'static str, expected: impl Display, found: impl Display) -> Self {
-        Self {
-            what,
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+        Self { what, expected: expected.to_string(), found: found.to_string() }
     }
 }
 
 impl Display for Flaw {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{}: expected {}, found {}",
-            self.what, self.expected, self.found
-        )
+        write!(formatter, "{}: expected {}, found {}", self.what, self.expected, self.found)
     }
 }
 
-fn ensure(
-    good: bool,
-    what: &'static str,
-    expected: impl Display,
-    found: impl Display,
-) -> Result<(), Flaw> {
-    if good {
-        Ok(())
-    } else {
-        Err(Flaw::new(what, expected, found))
-    }
+fn ensure(good: bool, what: &'static str, expected: impl Display, found: impl Display) -> Result<(), Flaw> {
+    if good { Ok(()) } else { Err(Flaw::new(what, expected, found)) }
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -176,30 +158,17 @@ impl SegmentHeader {
 
     /// Reads a header block, which may be cut short.
     pub(crate) fn decode(block: &[u8]) -> Result<Self, BadSegment> {
-        let flaw = |what, expected: &dyn Display, found: &dyn Display| {
-            BadSegment::Flaw(Flaw::new(what, expected, found))
-        };
+        let flaw =
+            |what, expected: &dyn Display, found: &dyn Display| BadSegment::Flaw(Flaw::new(what, expected, found));
         if block.len() < SEGMENT_HEADER {
-            return Err(flaw(
-                "segment header cut short",
-                &SEGMENT_HEADER,
-                &block.len(),
-            ));
+            return Err(flaw("segment header cut short", &SEGMENT_HEADER, &block.len()));
         }
         if block[0..8] != SEGMENT_MAGIC {
-            return Err(flaw(
-                "segment magic",
-                &hex(&SEGMENT_MAGIC),
-                &hex(&block[0..8]),
-            ));
+            return Err(flaw("segment magic", &hex(&SEGMENT_MAGIC), &hex(&block[0..8])));
         }
         let crc = crc32c(&block[..64]);
         if crc != u32_at(block, 64) {
-            return Err(flaw(
-                "segment header checksum",
-                &hex32(crc),
-                &hex32(u32_at(block, 64)),
-            ));
+            return Err(flaw("segment header checksum", &hex32(crc), &hex32(u32_at(block, 64))));
         }
         let version = u16_at(block, 10);
         if version > VERSION {
@@ -235,9 +204,7 @@ pub(crate) enum GroupType {
 
 impl GroupType {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Records, Self::Pad, Self::Opening]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        [Self::Records, Self::Pad, Self::Opening].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -275,25 +242,11 @@ impl GroupHeader {
     }
 
     /// Reads and checks the group that is expected at `lsn`; `rest` is everything from there to the end of the segment.
-    pub(crate) fn open<'a>(
-        database: &[u8; 16],
-        lsn: Lsn,
-        rest: &'a [u8],
-    ) -> Result<WholeGroup<'a>, Flaw> {
-        ensure(
-            rest.len() >= GROUP_HEADER,
-            "group header cut short",
-            GROUP_HEADER,
-            rest.len(),
-        )?;
+    pub(crate) fn open<'a>(database: &[u8; 16], lsn: Lsn, rest: &'a [u8]) -> Result<WholeGroup<'a>, Flaw> {
+        ensure(rest.len() >= GROUP_HEADER, "group header cut short", GROUP_HEADER, rest.len())?;
         let header = Self::decode(database, &rest[..GROUP_HEADER])?;
         ensure(header.lsn == lsn, "group position", lsn, header.lsn)?;
-        ensure(
-            header.durable <= lsn,
-            "group durable position",
-            format!("at most {lsn}"),
-            header.durable,
-        )?;
+        ensure(header.durable <= lsn, "group durable position", format!("at most {lsn}"), header.durable)?;
         let length = header.length as usize;
         ensure(
             (GROUP_HEADER..=rest.len()).contains(&length) && length.is_multiple_of(ALIGNMENT),
@@ -305,41 +258,17 @@ impl GroupHeader {
         let crc = header.content_crc(database, content);
         let stored = u32_at(rest, 48);
         ensure(crc == stored, "group checksum", hex32(crc), hex32(stored))?;
-        let records = Records {
-            bytes: content,
-            lsn: Lsn(lsn.0 + GROUP_HEADER as u64),
-            first_seq: header.first_seq,
-        };
+        let records = Records { bytes: content, lsn: Lsn(lsn.0 + GROUP_HEADER as u64), first_seq: header.first_seq };
         let next_seq = header.check_records(&records)?;
-        Ok(WholeGroup {
-            header,
-            records,
-            next_seq,
-        })
+        Ok(WholeGroup { header, records, next_seq })
     }
 
     fn decode(database: &[u8; 16], bytes: &[u8]) -> Result<Self, Flaw> {
-        ensure(
-            Self::is_candidate(bytes),
-            "group magic",
-            hex(&GROUP_MAGIC),
-            hex(&bytes[0..4]),
-        )?;
+        ensure(Self::is_candidate(bytes), "group magic", hex(&GROUP_MAGIC), hex(&bytes[0..4]))?;
         let crc = crc32c_append(crc32c(database), &bytes[..52]);
-        ensure(
-            crc == u32_at(bytes, 52),
-            "group header checksum",
-            hex32(crc),
-            hex32(u32_at(bytes, 52)),
-        )?;
-        ensure(
-            bytes[5] == GROUP_VERSION,
-            "group version",
-            GROUP_VERSION,
-            bytes[5],
-        )?;
-        let kind = GroupType::from_byte(bytes[4])
-            .ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))?;
+        ensure(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)))?;
+        ensure(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5])?;
+        let kind = GroupType::from_byte(bytes[4]).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))?;
         Ok(Self {
             kind,
             length: u32_at(bytes, 8),
@@ -366,23 +295,12 @@ impl GroupHeader {
         let mut rest = records.bytes;
         let (mut count, mut sequenced) = (0u32, 0u32);
         while !rest.is_empty() {
-            ensure(
-                rest.len() >= RECORD_HEADER,
-                "record header cut short",
-                RECORD_HEADER,
-                rest.len(),
-            )?;
-            let space = (u32_at(rest, 0) as usize)
-                .checked_add(RECORD_HEADER + ALIGNMENT - 1)
-                .map(|end| end & !(ALIGNMENT - 1));
+            ensure(rest.len() >= RECORD_HEADER, "record header cut short", RECORD_HEADER, rest.len())?;
+            let space =
+                (u32_at(rest, 0) as usize).checked_add(RECORD_HEADER + ALIGNMENT - 1).map(|end| end & !(ALIGNMENT - 1));
             let space = space.filter(|space| *space <= rest.len());
-            let space = space.ok_or_else(|| {
-                Flaw::new(
-                    "record length",
-                    format!("below {}", rest.len()),
-                    u32_at(rest, 0),
-                )
-            })?;
+            let space =
+                space.ok_or_else(|| Flaw::new("record length", format!("below {}", rest.len()), u32_at(rest, 0)))?;
             ensure(
                 rest[8] != 0 && rest[9] <= 1,
                 "record kind",
@@ -390,37 +308,16 @@ impl GroupHeader {
                 format!("{} {}", rest[8], rest[9]),
             )?;
             let delta = if rest[9] == 1 { sequenced } else { 0 };
-            ensure(
-                u32_at(rest, 4) == delta,
-                "record seq",
-                delta,
-                u32_at(rest, 4),
-            )?;
+            ensure(u32_at(rest, 4) == delta, "record seq", delta, u32_at(rest, 4))?;
             sequenced += u32::from(rest[9]);
             count += 1;
             rest = &rest[space..];
         }
-        ensure(
-            count == self.records,
-            "number of records",
-            self.records,
-            count,
-        )?;
-        ensure(
-            self.kind == GroupType::Records || count == 0,
-            "records in an empty group",
-            0,
-            count,
-        )?;
-        self.first_seq
-            .checked_add(u64::from(sequenced))
-            .ok_or_else(|| {
-                Flaw::new(
-                    "group first seq",
-                    format!("at most {}", u64::MAX - u64::from(sequenced)),
-                    self.first_seq,
-                )
-            })
+        ensure(count == self.records, "number of records", self.records, count)?;
+        ensure(self.kind == GroupType::Records || count == 0, "records in an empty group", 0, count)?;
+        self.first_seq.checked_add(u64::from(sequenced)).ok_or_else(|| {
+            Flaw::new("group first seq", format!("at most {}", u64::MAX - u64::from(sequenced)), self.first_seq)
+        })
     }
 }
 
@@ -434,13 +331,7 @@ pub(crate) struct WholeGroup<'a> {
 }
 
 /// Appends a record to a group's bytes.
-pub(crate) fn push_record(
-    bytes: &mut Vec<u8>,
-    kind: u8,
-    delta: Option<u32>,
-    payload: &[&[u8]],
-    payload_len: u32,
-) {
+pub(crate) fn push_record(bytes: &mut Vec<u8>, kind: u8, delta: Option<u32>, payload: &[&[u8]], payload_len: u32) {
     let begin = bytes.len();
     bytes.extend_from_slice(&payload_len.to_le_bytes());
     bytes.extend_from_slice(&delta.unwrap_or(0).to_le_bytes());
@@ -492,11 +383,7 @@ impl<'a> Iterator for Records<'a> {
         let record = Record {
             lsn: self.lsn,
             kind: bytes[8],
-            seq: if bytes[9] == 1 {
-                self.first_seq + u64::from(u32_at(bytes, 4))
-            } else {
-                0
-            },
+            seq: if bytes[9] == 1 { self.first_seq + u64::from(u32_at(bytes, 4)) } else { 0 },
             payload: &bytes[RECORD_HEADER..RECORD_HEADER + length],
         };
         let space = record_space(length);

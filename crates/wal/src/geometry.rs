@@ -43,8 +43,7 @@ impl Geometry {
 
     /// Offset of a position in its segment's file.
     pub(crate) fn offset(self, lsn: Lsn) -> usize {
-        usize::try_from(lsn.0 % self.segment_bytes)
-            .expect("below the segment size, which is at most 1 GiB")
+        usize::try_from(lsn.0 % self.segment_bytes).expect("below the segment size, which is at most 1 GiB")
     }
 
     /// Where a segment begins.
@@ -96,19 +95,13 @@ mod tests {
         assert_eq!(geometry.normal(Lsn(16384)), Lsn(16384 + 4096));
         assert_eq!(geometry.normal(Lsn(5000)), Lsn(5000));
         assert_eq!(geometry.normal(Lsn(16384 - 8)), Lsn(16384 + 4096));
-        assert_eq!(
-            geometry.normal(Lsn(16384 - GROUP_HEADER as u64)),
-            Lsn(16384 - GROUP_HEADER as u64)
-        );
+        assert_eq!(geometry.normal(Lsn(16384 - GROUP_HEADER as u64)), Lsn(16384 - GROUP_HEADER as u64));
     }
 
     #[test]
     fn odd_sizes_are_refused() {
         for size in [0, 4096, 16385, 2 << 30] {
-            assert!(
-                matches!(Geometry::new(size), Err(Error::InvalidOptions(_))),
-                "{size}"
-            );
+            assert!(matches!(Geometry::new(size), Err(Error::InvalidOptions(_))), "{size}");
         }
     }
 }

@@ -40,7 +40,6 @@ pub use error::{Error, Result};
 pub use failure::Failure;
 pub use stats::Stats;
 pub use types::{
-    Alone, Companions, Group, Lsn, Options, Position, Record, Records, Replayed,
-    SEGMENT_BYTES_DEFAULT, Verdict,
+    Alone, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,
 };
 pub use wal::Wal;

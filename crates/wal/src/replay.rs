@@ -44,14 +44,13 @@ pub(crate) type Replayer<'r, E> = &'r mut dyn FnMut(&Group<'_>) -> std::result::
 
 /// Reads the log and shows it to the replayer.
 pub(crate) fn recover<E: From<Error>>(
-    store: &FileStore,
-    options: &Options,
-    replayer: Replayer<'_, E>,
+    store: &FileStore, options: &Options, replayer: Replayer<'_, E>,
 ) -> std::result::Result<Recovered, E> {
     let geometry = Geometry::new(options.segment_bytes)?;
     check_options(options)?;
     let found = discover(store, geometry, options)?;
-    let start = geometry.normal(options.start);
+    // As it is given, for a short record may begin where no group can.
+    let start = options.start;
     let first = geometry.number(start);
     let mut live = candidates(&found, first)?;
     let (replayed, next_seq) = {
@@ -69,37 +68,17 @@ pub(crate) fn recover<E: From<Error>>(
         let floor = geometry.normal(options.durable_floor.max(start));
         let durable = floor.max(chain.durable).max(statements.durable);
         if chain.lsn < durable {
-            let flaw = chain
-                .flaw
-                .unwrap_or_else(|| Flaw::new("group", "a group", "none"));
+            let flaw = chain.flaw.unwrap_or_else(|| Flaw::new("group", "a group", "none"));
             return Err(damage(store, &scanner, chain.lsn, flaw).into());
         }
-        show(
-            store,
-            &mut scanner,
-            &Known {
-                first,
-                start,
-                durable,
-                end: chain.lsn,
-            },
-            replayer,
-        )?
+        show(store, &mut scanner, &Known { first, start, durable, end: chain.lsn }, replayer)?
     };
     live.retain(|number, _| *number <= geometry.number(replayed.end));
     let next_seq = next_seq.max(options.next_seq).max(1);
     if next_seq > SEQ_MAX {
-        return Err(
-            Error::InvalidOptions(format!("seq {next_seq} is beyond the last of any log")).into(),
-        );
+        return Err(Error::InvalidOptions(format!("seq {next_seq} is beyond the last of any log")).into());
     }
-    Ok(Recovered {
-        geometry,
-        next_seq,
-        replayed,
-        live,
-        found,
-    })
+    Ok(Recovered { geometry, next_seq, replayed, live, found })
 }
 
 fn check_options(options: &Options) -> Result<()> {
@@ -127,10 +106,7 @@ fn candidates(found: &[Found], first: u64) -> Result<BTreeMap<u64, Arc<SegmentFi
                     file: file.segment.file.path().to_owned(),
                     offset: 0,
                     what: "segment header",
-                    expected: format!(
-                        "one file for segment {} of epoch {}",
-                        header.number, header.epoch
-                    ),
+                    expected: format!("one file for segment {} of epoch {}", header.number, header.epoch),
                     found: format!("another one in {}", rival.segment.file.path().display()),
                 });
             }
@@ -140,10 +116,7 @@ fn candidates(found: &[Found], first: u64) -> Result<BTreeMap<u64, Arc<SegmentFi
             }
         }
     }
-    Ok(best
-        .into_iter()
-        .map(|(number, (_, file))| (number, Arc::clone(&file.segment)))
-        .collect())
+    Ok(best.into_iter().map(|(number, (_, file))| (number, Arc::clone(&file.segment))).collect())
 }
 
 /// The largest epoch seen, and where.
@@ -154,9 +127,7 @@ struct Epochs {
 impl Epochs {
     fn of_headers(found: &[Found]) -> Self {
         let headers = found.iter().filter_map(|file| file.header.as_ref().ok());
-        Self {
-            largest: headers.map(|header| header.epoch).max().unwrap_or(0),
-        }
+        Self { largest: headers.map(|header| header.epoch).max().unwrap_or(0) }
     }
 
     fn see(&mut self, epoch: u64) {
@@ -168,24 +139,14 @@ impl Epochs {
         if self.largest < options.epoch {
             return Ok(());
         }
-        Err(Error::EpochUsed {
-            file: store.directory().join(DIRECTORY),
-            epoch: options.epoch,
-            found: self.largest,
-        })
+        Err(Error::EpochUsed { file: store.directory().join(DIRECTORY), epoch: options.epoch, found: self.largest })
     }
 }
 
 fn damage(store: &FileStore, scanner: &Scanner<'_>, lsn: Lsn, flaw: Flaw) -> Error {
     let (file, offset) = scanner.place(lsn);
     let file = file.unwrap_or_else(|| store.directory().join(DIRECTORY));
-    Error::Corrupt {
-        file,
-        offset,
-        what: flaw.what,
-        expected: flaw.expected,
-        found: flaw.found,
-    }
+    Error::Corrupt { file, offset, what: flaw.what, expected: flaw.expected, found: flaw.found }
 }
 
 /// What the first pass found out.
@@ -203,22 +164,13 @@ impl Known {
         let end = Lsn(lsn.0 + u64::from(whole.header.length));
         let mut records = whole.records.clone();
         records.skip_before(self.start);
-        Group {
-            lsn,
-            end,
-            epoch: whole.header.epoch,
-            durable: end <= self.durable,
-            records,
-        }
+        Group { lsn, end, epoch: whole.header.epoch, durable: end <= self.durable, records }
     }
 }
 
 /// The second pass: shows the records from `start` on. Returns what was accepted, and the seq behind it.
 fn show<E: From<Error>>(
-    store: &FileStore,
-    scanner: &mut Scanner<'_>,
-    known: &Known,
-    replayer: Replayer<'_, E>,
+    store: &FileStore, scanner: &mut Scanner<'_>, known: &Known, replayer: Replayer<'_, E>,
 ) -> std::result::Result<(Replayed, u64), E> {
     let (mut groups, mut records, mut bytes) = (0, 0, 0);
     let mut refused = None;
@@ -242,28 +194,15 @@ fn show<E: From<Error>>(
         (Some(false), _) => "what the next group refers to is missing".to_owned(),
         (None, Some(flaw)) if chain.lsn == known.end => flaw.to_string(),
         (Some(true), _) => {
-            let flaw = Flaw::new(
-                "what a durable group refers to",
-                "all of it",
-                "not all of it",
-            );
+            let flaw = Flaw::new("what a durable group refers to", "all of it", "not all of it");
             return Err(damage(store, scanner, chain.lsn, flaw).into());
         }
         (None, flaw) => {
-            let flaw = flaw
-                .unwrap_or_else(|| Flaw::new("group", "what was read before", "something else"));
+            let flaw = flaw.unwrap_or_else(|| Flaw::new("group", "what was read before", "something else"));
             return Err(damage(store, scanner, chain.lsn, flaw).into());
         }
     };
     let last_seq = chain.next_seq.saturating_sub(1);
-    let replayed = Replayed {
-        end: chain.lsn,
-        durable: known.durable,
-        groups,
-        records,
-        bytes,
-        last_seq,
-        tail,
-    };
+    let replayed = Replayed { end: chain.lsn, durable: known.durable, groups, records, bytes, last_seq, tail };
     Ok((replayed, chain.next_seq))
 }

@@ -13,9 +13,7 @@ use std::sync::Arc;
 
 use psync::{Buffer, Psync, Request};
 
-use crate::format::{
-    ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, WholeGroup,
-};
+use crate::format::{ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, WholeGroup};
 use crate::geometry::Geometry;
 use crate::segment::SegmentFile;
 use crate::{Error, Lsn, Result};
@@ -57,62 +55,36 @@ pub(crate) struct Statements {
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(
-        psync: &'a Psync,
-        geometry: Geometry,
-        database: [u8; 16],
-        files: &'a BTreeMap<u64, Arc<SegmentFile>>,
+        psync: &'a Psync, geometry: Geometry, database: [u8; 16], files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     ) -> Self {
-        Self {
-            psync,
-            geometry,
-            database,
-            files,
-            loaded: None,
-        }
+        Self { psync, geometry, database, files, loaded: None }
     }
 
     /// Shows the groups from the beginning of segment `number` on to `visit`, until one does not check or `visit` says no.
     pub(crate) fn walk<E: From<Error>>(
-        &mut self,
-        number: u64,
-        visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
+        &mut self, number: u64, visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
     ) -> std::result::Result<ChainEnd, E> {
         let (geometry, database) = (self.geometry, self.database);
         let lsn = geometry.first(number);
-        let mut end = ChainEnd {
-            lsn,
-            epoch: 0,
-            next_seq: 0,
-            durable: Lsn(0),
-            flaw: None,
-        };
+        let mut end = ChainEnd { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None };
         loop {
             let number = geometry.number(end.lsn);
             let Some(bytes) = self.load(number)? else {
                 end.flaw = Some(Flaw::new("segment", format!("segment {number}"), "none"));
                 return Ok(end);
             };
-            let group =
-                match GroupHeader::open(&database, end.lsn, &bytes[geometry.offset(end.lsn)..]) {
-                    Ok(group) => group,
-                    Err(flaw) => {
-                        end.flaw = Some(flaw);
-                        return Ok(end);
-                    }
-                };
+            let group = match GroupHeader::open(&database, end.lsn, &bytes[geometry.offset(end.lsn)..]) {
+                Ok(group) => group,
+                Err(flaw) => {
+                    end.flaw = Some(flaw);
+                    return Ok(end);
+                }
+            };
             let header = &group.header;
             end.flaw = if header.epoch < end.epoch {
-                Some(Flaw::new(
-                    "group epoch",
-                    format!("at least {}", end.epoch),
-                    header.epoch,
-                ))
+                Some(Flaw::new("group epoch", format!("at least {}", end.epoch), header.epoch))
             } else if header.first_seq < end.next_seq {
-                Some(Flaw::new(
-                    "group first seq",
-                    format!("at least {}", end.next_seq),
-                    header.first_seq,
-                ))
+                Some(Flaw::new("group first seq", format!("at least {}", end.next_seq), header.first_seq))
             } else {
                 None
             };
@@ -121,9 +93,7 @@ impl<'a> Scanner<'a> {
             }
             end.lsn = match header.kind {
                 GroupType::Pad => geometry.first(number + 1),
-                GroupType::Records | GroupType::Opening => {
-                    geometry.normal(Lsn(end.lsn.0 + u64::from(header.length)))
-                }
+                GroupType::Records | GroupType::Opening => geometry.normal(Lsn(end.lsn.0 + u64::from(header.length))),
             };
             end.epoch = header.epoch;
             end.next_seq = group.next_seq;
@@ -135,20 +105,12 @@ impl<'a> Scanner<'a> {
     pub(crate) fn statements(&mut self, lsn: Lsn) -> Result<Statements> {
         let (geometry, database) = (self.geometry, self.database);
         let mut statements = Statements::default();
-        let numbers: Vec<u64> = self
-            .files
-            .range(geometry.number(lsn)..)
-            .map(|(number, _)| *number)
-            .collect();
+        let numbers: Vec<u64> = self.files.range(geometry.number(lsn)..).map(|(number, _)| *number).collect();
         for number in numbers {
             let Some(bytes) = self.load(number)? else {
                 continue;
             };
-            let mut at = if number == geometry.number(lsn) {
-                geometry.offset(lsn)
-            } else {
-                SEGMENT_HEADER
-            };
+            let mut at = if number == geometry.number(lsn) { geometry.offset(lsn) } else { SEGMENT_HEADER };
             while at + GROUP_HEADER <= bytes.len() {
                 let position = Lsn(geometry.base(number).0 + at as u64);
                 let group = GroupHeader::is_candidate(&bytes[at..])
@@ -169,21 +131,14 @@ impl<'a> Scanner<'a> {
     /// Where a position is on disk, for messages.
     pub(crate) fn place(&self, lsn: Lsn) -> (Option<PathBuf>, u64) {
         let file = self.files.get(&self.geometry.number(lsn));
-        (
-            file.map(|segment| segment.file.path().to_owned()),
-            self.geometry.offset(lsn) as u64,
-        )
+        (file.map(|segment| segment.file.path().to_owned()), self.geometry.offset(lsn) as u64)
     }
 
     fn load(&mut self, number: u64) -> Result<Option<&[u8]>> {
         let Some(segment) = self.files.get(&number) else {
             return Ok(None);
         };
-        if self
-            .loaded
-            .as_ref()
-            .is_none_or(|(loaded, _)| *loaded != number)
-        {
+        if self.loaded.as_ref().is_none_or(|(loaded, _)| *loaded != number) {
             // The old segment goes before the new one comes.
             let mut bytes = self.loaded.take().map_or_else(Vec::new, |(_, bytes)| bytes);
             self.read(segment, &mut bytes)?;
@@ -194,19 +149,12 @@ impl<'a> Scanner<'a> {
 
     fn read(&self, segment: &SegmentFile, bytes: &mut Vec<u8>) -> Result<()> {
         let length = self.geometry.segment_len();
-        let there = usize::try_from(segment.file.len()?)
-            .unwrap_or(usize::MAX)
-            .min(length);
+        let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(length);
         bytes.clear();
         bytes.reserve_exact(length);
-        let reads = (0..there).step_by(READ_BYTES).map(|at| {
-            Request::read(
-                &segment.file,
-                at as u64,
-                Buffer::zeroed(READ_BYTES.min(there - at)),
-                at as u64,
-            )
-        });
+        let reads = (0..there)
+            .step_by(READ_BYTES)
+            .map(|at| Request::read(&segment.file, at as u64, Buffer::zeroed(READ_BYTES.min(there - at)), at as u64));
         for buffer in self.psync.run_all(reads.collect())? {
             bytes.extend_from_slice(&buffer.expect("a read hands its buffer back"));
         }

@@ -63,11 +63,7 @@ pub(crate) struct Found {
 }
 
 /// Opens all segment files and reads their headers. Changes nothing.
-pub(crate) fn discover(
-    store: &FileStore,
-    geometry: Geometry,
-    options: &Options,
-) -> Result<Vec<Found>> {
+pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options) -> Result<Vec<Found>> {
     let mut files = Vec::new();
     for name in store.list(DIRECTORY)? {
         let Some(index) = name.strip_suffix(".log").and_then(|stem| stem.parse().ok()) else {
@@ -81,53 +77,31 @@ pub(crate) fn discover(
         files.push((Arc::new(SegmentFile { index, file }), len));
     }
     let reads = files.iter().zip(0..).map(|((segment, len), tag)| {
-        let wanted = usize::try_from(*len)
-            .unwrap_or(usize::MAX)
-            .min(SEGMENT_HEADER);
+        let wanted = usize::try_from(*len).unwrap_or(usize::MAX).min(SEGMENT_HEADER);
         Request::read(&segment.file, 0, Buffer::zeroed(wanted), tag)
     });
     let headers = store.psync().run_all(reads.collect())?;
     let mut found = Vec::new();
     for ((segment, len), block) in files.into_iter().zip(headers) {
-        let header = read_header(
-            &segment,
-            block.as_deref().unwrap_or_default(),
-            geometry,
-            options,
-        )?;
-        found.push(Found {
-            segment,
-            header,
-            len,
-        });
+        let header = read_header(&segment, block.as_deref().unwrap_or_default(), geometry, options)?;
+        found.push(Found { segment, header, len });
     }
     Ok(found)
 }
 
 fn read_header(
-    segment: &SegmentFile,
-    block: &[u8],
-    geometry: Geometry,
-    options: &Options,
+    segment: &SegmentFile, block: &[u8], geometry: Geometry, options: &Options,
 ) -> Result<std::result::Result<SegmentHeader, Flaw>> {
     let path = || segment.file.path().to_owned();
     let header = match SegmentHeader::decode(block) {
         Ok(header) => header,
         Err(BadSegment::Flaw(flaw)) => return Ok(Err(flaw)),
         Err(BadSegment::Newer(found)) => {
-            return Err(Error::NewerVersion {
-                file: path(),
-                found,
-                supported: crate::format::VERSION,
-            });
+            return Err(Error::NewerVersion { file: path(), found, supported: crate::format::VERSION });
         }
     };
     if header.database != options.database {
-        return Err(Error::Foreign {
-            file: path(),
-            expected: hex(&options.database),
-            found: hex(&header.database),
-        });
+        return Err(Error::Foreign { file: path(), expected: hex(&options.database), found: hex(&header.database) });
     }
     if header.segment_bytes != geometry.segment_bytes() {
         return Err(Error::SegmentSize {
@@ -137,11 +111,7 @@ fn read_header(
         });
     }
     if header.number > geometry.number_max() {
-        return Ok(Err(Flaw::new(
-            "segment number",
-            format!("at most {}", geometry.number_max()),
-            header.number,
-        )));
+        return Ok(Err(Flaw::new("segment number", format!("at most {}", geometry.number_max()), header.number)));
     }
     Ok(Ok(header))
 }
@@ -168,19 +138,17 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Takes over the files of a log that is known to reach into segment `last` and begins in `first`. Files that are
-    /// too short to be used are removed.
+    /// Takes over the files of a log: those of the segments that hold it, and all others as spares. Files that are too
+    /// short to be used are removed.
     pub(crate) fn adopt(
-        store: FileStore,
-        geometry: Geometry,
-        counters: Arc<Counters>,
-        found: Vec<Found>,
+        store: FileStore, geometry: Geometry, counters: Arc<Counters>, found: Vec<Found>,
         live: BTreeMap<u64, Arc<SegmentFile>>,
     ) -> Result<Self> {
-        let mut state = State {
-            live,
-            ..State::default()
-        };
+        if !found.is_empty() {
+            // An earlier life may have ended, or failed, before it made their entries durable.
+            sync_directories(&store)?;
+        }
+        let mut state = State { live, ..State::default() };
         for Found { segment, len, .. } in found {
             let is_live = state.live.values().any(|live| Arc::ptr_eq(live, &segment));
             if is_live && len < geometry.segment_bytes() {
@@ -194,13 +162,7 @@ impl Pool {
                 state.spares.push_back(segment);
             }
         }
-        Ok(Self {
-            store,
-            geometry,
-            counters,
-            state: Mutex::new(state),
-            making: Mutex::new(()),
-        })
+        Ok(Self { store, geometry, counters, state: Mutex::new(state), making: Mutex::new(()) })
     }
 
     /// The file of a live segment.
@@ -248,10 +210,7 @@ impl Pool {
     fn make(&self) -> Result<Arc<SegmentFile>> {
         let index = {
             let mut state = self.state.lock();
-            let index = (0..)
-                .zip(&state.indices)
-                .find(|(free, used)| free != *used)
-                .map(|(free, _)| free);
+            let index = (0..).zip(&state.indices).find(|(free, used)| free != *used).map(|(free, _)| free);
             let index = index.unwrap_or(state.indices.len() as u64);
             state.indices.insert(index);
             index
@@ -264,8 +223,7 @@ impl Pool {
             }
             self.state.lock().indices.remove(&index);
         }
-        made.map(|file| Arc::new(SegmentFile { index, file }))
-            .map_err(|error| self.full(error))
+        made.map(|file| Arc::new(SegmentFile { index, file })).map_err(|error| self.full(error))
     }
 
     fn make_at(&self, index: u64) -> Result<File> {
@@ -279,11 +237,7 @@ impl Pool {
             created => created?,
         };
         write_zeros(&self.store, &file, 0, self.geometry.segment_bytes())?;
-        self.store.sync_directories()?;
-        // Once more for the log's own directory: another caller's sync may hold the note of our entry, and still be under way.
-        self.store
-            .psync()
-            .sync_directory(&self.store.path_of(DIRECTORY)?)?;
+        sync_directories(&self.store)?;
         Ok(file)
     }
 
@@ -296,10 +250,7 @@ impl Pool {
         if !is_full {
             return error;
         }
-        Error::Full {
-            segment_bytes: self.geometry.segment_bytes(),
-            cause: error.to_string(),
-        }
+        Error::Full { segment_bytes: self.geometry.segment_bytes(), cause: error.to_string() }
     }
 
     /// Recycles the segments below `number`.
@@ -315,9 +266,7 @@ impl Pool {
             add(&self.counters.segments_recycled, count);
             state.demand = count.max(state.demand - state.demand.div_ceil(8));
             state.spares.extend(trimmed.into_values());
-            let keep = usize::try_from(state.demand.min(SPARES_MAX))
-                .unwrap_or(SPARES)
-                .max(SPARES);
+            let keep = usize::try_from(state.demand.min(SPARES_MAX)).unwrap_or(SPARES).max(SPARES);
             let excess = state.spares.len().saturating_sub(keep);
             state.spares.drain(..excess).collect()
         };
@@ -334,15 +283,21 @@ pub(crate) fn spares_needed(reserve: bool) -> usize {
     if reserve { 1 } else { SPARES }
 }
 
+/// Makes the entries of all files of the log durable. It does not rely on the store's notes: they miss what an earlier life
+/// created, and what another caller's sync, still under way, took.
+fn sync_directories(store: &FileStore) -> Result<()> {
+    store.psync().sync_directory(&store.path_of(DIRECTORY)?)?;
+    store.psync().sync_directory(store.directory())?;
+    Ok(())
+}
+
 /// Writes zeros from one offset to another, and flushes.
 fn write_zeros(store: &FileStore, file: &File, from: u64, to: u64) -> Result<()> {
     let mut at = from;
     while at < to {
         let mut writes = Vec::new();
         while at < to && writes.len() < ZERO_WRITES_PER_RUN {
-            let length = usize::try_from(to - at)
-                .unwrap_or(usize::MAX)
-                .min(ZERO_WRITE_BYTES);
+            let length = usize::try_from(to - at).unwrap_or(usize::MAX).min(ZERO_WRITE_BYTES);
             writes.push(Request::write(file, at, Buffer::zeroed(length), 0));
             at += length as u64;
         }

@@ -20,33 +20,17 @@ const COPIES_PER_RUN: usize = 16;
 
 /// Writes the log from `durable` to `end` again, and flushes it together with the files of `companions`.
 pub(crate) fn settle(
-    psync: &Psync,
-    geometry: Geometry,
-    live: &BTreeMap<u64, Arc<SegmentFile>>,
-    durable: Lsn,
-    end: Lsn,
+    psync: &Psync, geometry: Geometry, live: &BTreeMap<u64, Arc<SegmentFile>>, durable: Lsn, end: Lsn,
     companions: Vec<File>,
 ) -> Result<()> {
     let mut files = companions;
     for (number, segment) in live.range(geometry.number(durable)..=geometry.number(end)) {
         // A segment of which nothing is known durable has a header of which nothing is known either.
-        let from = if durable <= geometry.first(*number) {
-            geometry.base(*number)
-        } else {
-            durable
-        };
+        let from = if durable <= geometry.first(*number) { geometry.base(*number) } else { durable };
         let to = end.min(geometry.base(number + 1));
         let length = to.0.saturating_sub(from.0);
-        let there = segment
-            .file
-            .len()?
-            .saturating_sub(geometry.offset(from) as u64);
-        copy(
-            psync,
-            &segment.file,
-            geometry.offset(from) as u64,
-            length.min(there),
-        )?;
+        let there = segment.file.len()?.saturating_sub(geometry.offset(from) as u64);
+        copy(psync, &segment.file, geometry.offset(from) as u64, length.min(there))?;
         files.push(segment.file.clone());
     }
     psync.run_all(files.iter().map(|file| Request::flush(file, 0)).collect())?;
@@ -60,20 +44,14 @@ fn copy(psync: &Psync, file: &File, offset: u64, length: u64) -> Result<()> {
     while at < end {
         let mut reads = Vec::new();
         while at < end && reads.len() < COPIES_PER_RUN {
-            let bytes = usize::try_from(end - at)
-                .unwrap_or(usize::MAX)
-                .min(COPY_BYTES);
+            let bytes = usize::try_from(end - at).unwrap_or(usize::MAX).min(COPY_BYTES);
             reads.push(Request::read(file, at, Buffer::zeroed(bytes), 0));
             at += bytes as u64;
         }
         let offsets: Vec<u64> = reads.iter().map(|read| read.offset).collect();
         let buffers = psync.run_all(reads)?;
         let writes = offsets.into_iter().zip(buffers.into_iter().flatten());
-        psync.run_all(
-            writes
-                .map(|(offset, buffer)| Request::write(file, offset, buffer, 0))
-                .collect(),
-        )?;
+        psync.run_all(writes.map(|(offset, buffer)| Request::write(file, offset, buffer, 0)).collect())?;
     }
     Ok(())
 }

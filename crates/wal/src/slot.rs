@@ -53,34 +53,18 @@ pub(crate) struct Batch {
 
 impl Batch {
     fn new(number: u64, segment: Arc<SegmentFile>, activate: bool, lsn: Lsn) -> Self {
-        Self {
-            number,
-            segment,
-            activate,
-            lsn,
-            bytes: Vec::new(),
-            spans: Vec::new(),
-        }
+        Self { number, segment, activate, lsn, bytes: Vec::new(), spans: Vec::new() }
     }
 
     fn begin_group(&mut self, kind: GroupType, first_seq: u64) {
         let begin = self.bytes.len();
         self.bytes.resize(begin + GROUP_HEADER, 0);
         let end = self.bytes.len();
-        self.spans.push(Span {
-            kind,
-            begin,
-            end,
-            records: 0,
-            sequenced: 0,
-            first_seq,
-        });
+        self.spans.push(Span { kind, begin, end, records: 0, sequenced: 0, first_seq });
     }
 
     fn group_is_open(&self) -> bool {
-        self.spans
-            .last()
-            .is_some_and(|span| span.kind == GroupType::Records)
+        self.spans.last().is_some_and(|span| span.kind == GroupType::Records)
     }
 
     pub(crate) fn groups(&self) -> usize {
@@ -92,8 +76,7 @@ impl Batch {
         for span in &self.spans {
             let header = GroupHeader {
                 kind: span.kind,
-                length: u32::try_from(span.end - span.begin)
-                    .expect("a group fits into a segment of at most 1 GiB"),
+                length: u32::try_from(span.end - span.begin).expect("a group fits into a segment of at most 1 GiB"),
                 records: span.records,
                 lsn: Lsn(self.lsn.0 + span.begin as u64),
                 epoch,
@@ -121,25 +104,10 @@ pub(crate) struct Space {
 
 impl Space {
     /// The log goes on at `end`, where a group can begin, in `segment`.
-    pub(crate) fn new(
-        geometry: Geometry,
-        segment: Arc<SegmentFile>,
-        activate: bool,
-        end: Lsn,
-        next_seq: u64,
-    ) -> Self {
+    pub(crate) fn new(geometry: Geometry, segment: Arc<SegmentFile>, activate: bool, end: Lsn, next_seq: u64) -> Self {
         assert_eq!(geometry.normal(end), end, "a group can begin there");
         let number = geometry.number(end);
-        Self {
-            geometry,
-            number,
-            segment,
-            activate,
-            end,
-            next_seq,
-            batches: Vec::new(),
-            pending: 0,
-        }
+        Self { geometry, number, segment, activate, end, next_seq, batches: Vec::new(), pending: 0 }
     }
 
     /// Position behind the last record.
@@ -167,9 +135,7 @@ impl Space {
     /// Takes space for a record, and a seq, and copies it. `next_segment` gives the file of the segment with the number it is
     /// handed; when it has none, the answer is none and nothing has changed.
     pub(crate) fn append(
-        &mut self,
-        record: &NewRecord<'_>,
-        next_segment: impl FnOnce(u64) -> Option<Arc<SegmentFile>>,
+        &mut self, record: &NewRecord<'_>, next_segment: impl FnOnce(u64) -> Option<Arc<SegmentFile>>,
     ) -> Option<Position> {
         let space = record_space(record.payload_len as usize);
         let open = self.batches.last().is_some_and(Batch::group_is_open);
@@ -187,11 +153,7 @@ impl Space {
         self.copy(record, space);
         let seq = if record.sequenced { self.next_seq } else { 0 };
         self.next_seq += u64::from(record.sequenced);
-        Some(Position {
-            seq,
-            lsn,
-            end: self.end,
-        })
+        Some(Position { seq, lsn, end: self.end })
     }
 
     fn copy(&mut self, record: &NewRecord<'_>, space: usize) {
@@ -201,18 +163,8 @@ impl Space {
         span.records += 1;
         span.sequenced += u32::from(record.sequenced);
         span.end += space;
-        push_record(
-            &mut batch.bytes,
-            record.kind,
-            delta,
-            record.payload,
-            record.payload_len,
-        );
-        debug_assert_eq!(
-            batch.bytes.len(),
-            span_end(batch),
-            "a record takes the space that was counted"
-        );
+        push_record(&mut batch.bytes, record.kind, delta, record.payload, record.payload_len);
+        debug_assert_eq!(batch.bytes.len(), span_end(batch), "a record takes the space that was counted");
         self.grow(space);
     }
 
@@ -232,18 +184,9 @@ impl Space {
 
     /// The batch that the end of the log is in.
     fn batch(&mut self) -> &mut Batch {
-        if self
-            .batches
-            .last()
-            .is_none_or(|batch| batch.number != self.number)
-        {
+        if self.batches.last().is_none_or(|batch| batch.number != self.number) {
             let activate = std::mem::take(&mut self.activate);
-            self.batches.push(Batch::new(
-                self.number,
-                Arc::clone(&self.segment),
-                activate,
-                self.end,
-            ));
+            self.batches.push(Batch::new(self.number, Arc::clone(&self.segment), activate, self.end));
         }
         self.batches.last_mut().expect("just pushed")
     }

@@ -64,23 +64,12 @@ impl Wal {
     /// [`Error::NewerVersion`], [`Error::SegmentSize`], [`Error::EpochUsed`] when the files are not this log's;
     /// [`Error::Full`] when a segment is needed and the disk is full; [`Error::Io`]. Nothing that was accepted is lost by it.
     pub fn open<E: From<Error>>(
-        store: &FileStore,
-        options: &Options,
-        companions: Arc<dyn Companions>,
-        replay: Replayer<'_, E>,
+        store: &FileStore, options: &Options, companions: Arc<dyn Companions>, replay: Replayer<'_, E>,
     ) -> std::result::Result<(Self, Replayed), E> {
         let recovered = recover(store, options, replay)?;
         let (geometry, replayed) = (recovered.geometry, recovered.replayed.clone());
-        let log = if options.read_only {
-            None
-        } else {
-            Some(Log::open(store, options, companions, recovered)?)
-        };
-        let wal = Self {
-            geometry,
-            replayed: replayed.clone(),
-            log,
-        };
+        let log = if options.read_only { None } else { Some(Log::open(store, options, companions, recovered)?) };
+        let wal = Self { geometry, replayed: replayed.clone(), log };
         Ok((wal, replayed))
     }
 
@@ -94,30 +83,14 @@ impl Wal {
     ///
     /// # Panics
     /// When `kind` is 0.
-    pub fn append(
-        &self,
-        kind: u8,
-        payload: &[&[u8]],
-        sequenced: bool,
-        reserve: bool,
-    ) -> Result<Position> {
+    pub fn append(&self, kind: u8, payload: &[&[u8]], sequenced: bool, reserve: bool) -> Result<Position> {
         assert_ne!(kind, 0, "0 is no kind of a record");
         let log = self.log()?;
-        let bytes = payload
-            .iter()
-            .fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
+        let bytes = payload.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         let max = self.record_bytes_max();
         let payload_len = u32::try_from(bytes).ok().filter(|_| bytes <= max);
         let payload_len = payload_len.ok_or(Error::RecordTooLarge { bytes, max })?;
-        log.append(
-            &NewRecord {
-                kind,
-                payload,
-                payload_len,
-                sequenced,
-            },
-            reserve,
-        )
+        log.append(&NewRecord { kind, payload, payload_len, sequenced }, reserve)
     }
 
     /// Returns when everything below `end` is written: it survives the process, not the machine.
@@ -140,33 +113,25 @@ impl Wal {
     /// Everything below is written.
     #[must_use]
     pub fn written(&self) -> Lsn {
-        self.log
-            .as_ref()
-            .map_or(self.replayed.end, |log| log.writer.written())
+        self.log.as_ref().map_or(self.replayed.end, |log| log.writer.written())
     }
 
     /// Everything below is on stable storage.
     #[must_use]
     pub fn durable(&self) -> Lsn {
-        self.log
-            .as_ref()
-            .map_or(self.replayed.durable, |log| log.flusher.durable())
+        self.log.as_ref().map_or(self.replayed.durable, |log| log.flusher.durable())
     }
 
     /// Position behind the last record.
     #[must_use]
     pub fn end(&self) -> Lsn {
-        self.log
-            .as_ref()
-            .map_or(self.replayed.end, |log| log.space.lock().end())
+        self.log.as_ref().map_or(self.replayed.end, |log| log.space.lock().end())
     }
 
     /// The last seq that was given out; 0 when none was.
     #[must_use]
     pub fn last_seq(&self) -> u64 {
-        self.log.as_ref().map_or(self.replayed.last_seq, |log| {
-            log.space.lock().next_seq() - 1
-        })
+        self.log.as_ref().map_or(self.replayed.last_seq, |log| log.space.lock().next_seq() - 1)
     }
 
     /// Recycles the segments that are wholly below `before`, from which on the newest durable checkpoint replays.
@@ -194,9 +159,7 @@ impl Wal {
     #[must_use]
     pub fn bytes_retained(&self) -> u64 {
         let first = self.log.as_ref().and_then(|log| log.pool.first_live());
-        first.map_or(0, |first| {
-            self.end().0.saturating_sub(self.geometry.base(first).0)
-        })
+        first.map_or(0, |first| self.end().0.saturating_sub(self.geometry.base(first).0))
     }
 
     /// Why the log takes nothing any more, if so.
@@ -212,11 +175,7 @@ impl Wal {
             return Stats::default();
         };
         let (segments_live, segments_spare) = log.pool.counts();
-        Stats {
-            segments_live,
-            segments_spare,
-            ..log.counters.snapshot()
-        }
+        Stats { segments_live, segments_spare, ..log.counters.snapshot() }
     }
 
     /// Most bytes that the payload of a record may have: it must fit into a segment.
@@ -238,28 +197,12 @@ impl Wal {
 
 impl Log {
     fn open(
-        store: &FileStore,
-        options: &Options,
-        companions: Arc<dyn Companions>,
-        recovered: Recovered,
+        store: &FileStore, options: &Options, companions: Arc<dyn Companions>, recovered: Recovered,
     ) -> Result<Self> {
-        let Recovered {
-            geometry,
-            replayed,
-            next_seq,
-            live,
-            found,
-        } = recovered;
+        let Recovered { geometry, replayed, next_seq, live, found } = recovered;
         let counters = Arc::new(Counters::default());
         if replayed.durable < replayed.end {
-            settle(
-                store.psync(),
-                geometry,
-                &live,
-                replayed.durable,
-                replayed.end,
-                companions.take_unflushed(),
-            )?;
+            settle(store.psync(), geometry, &live, replayed.durable, replayed.end, companions.take_unflushed())?;
         }
         let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), found, live)?;
         let end = replayed.end;
@@ -268,9 +211,7 @@ impl Log {
             Some(segment) => (segment, false),
             None => {
                 pool.prepare(spares_needed(true))?;
-                let segment = pool
-                    .take(number, true)
-                    .expect("a spare was just prepared, and nobody else takes one");
+                let segment = pool.take(number, true).expect("a spare was just prepared, and nobody else takes one");
                 (segment, true)
             }
         };
@@ -322,22 +263,14 @@ impl Log {
     }
 
     fn write_through(&self, end: Lsn) -> Result<Lsn> {
-        let end = if end <= self.writer.written() {
-            end
-        } else {
-            end.min(self.space.lock().end())
-        };
+        let end = if end <= self.writer.written() { end } else { end.min(self.space.lock().end()) };
         self.writer.write_through(end, || self.write())
     }
 
     fn flush_through(&self, end: Lsn) -> Result<()> {
         // The end of a group, so that what is stated durable ends with one.
         let written = self.write_through(end)?;
-        let needed = if end <= self.flusher.durable() {
-            end
-        } else {
-            written
-        };
+        let needed = if end <= self.flusher.durable() { end } else { written };
         self.flusher.flush_through(needed, || self.flush())
     }
 
@@ -354,9 +287,7 @@ impl Log {
             add(&self.counters.group_bytes, batch.bytes.len() as u64);
             self.push_writes(batch, &mut requests);
         }
-        self.psync
-            .run_all(requests)
-            .map_err(|cause| self.failure.set("write", cause))?;
+        self.psync.run_all(requests).map_err(|cause| self.failure.set("write", cause))?;
         let mut touched = self.touched.lock();
         for batch in batches {
             if touched.last() != Some(&batch.segment.file) {
@@ -375,20 +306,10 @@ impl Log {
                 segment_bytes: self.geometry.segment_bytes(),
                 epoch: self.epoch,
             };
-            requests.push(Request::write(
-                file,
-                0,
-                Buffer::from_slice(&header.encode()),
-                0,
-            ));
+            requests.push(Request::write(file, 0, Buffer::from_slice(&header.encode()), 0));
         }
         let offset = self.geometry.offset(batch.lsn) as u64;
-        requests.push(Request::write(
-            file,
-            offset,
-            Buffer::from_slice(&batch.bytes),
-            0,
-        ));
+        requests.push(Request::write(file, offset, Buffer::from_slice(&batch.bytes), 0));
     }
 
     /// Makes everything durable that was written before the call.
@@ -401,9 +322,6 @@ impl Log {
         }
         files.extend(self.companions.take_unflushed());
         let flushes = files.iter().map(|file| Request::flush(file, 0)).collect();
-        self.psync
-            .run_all(flushes)
-            .map(drop)
-            .map_err(|cause| self.failure.set("flush", cause))
+        self.psync.run_all(flushes).map(drop).map_err(|cause| self.failure.set("flush", cause))
     }
 }

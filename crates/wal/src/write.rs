@@ -26,12 +26,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(failure: Arc<Sticky>, written: Lsn) -> Self {
-        Self {
-            failure,
-            busy: Mutex::new(false),
-            changed: Condvar::new(),
-            written: AtomicU64::new(written.0),
-        }
+        Self { failure, busy: Mutex::new(false), changed: Condvar::new(), written: AtomicU64::new(written.0) }
     }
 
     /// Everything below is written.
@@ -108,12 +103,7 @@ mod tests {
         let write = || {
             calls.fetch_add(1, Ordering::SeqCst);
             thread::yield_now();
-            let cause = psync::Error::ShortRead {
-                path: "wal/0.log".into(),
-                offset: 0,
-                wanted: 1,
-                got: 0,
-            };
+            let cause = psync::Error::ShortRead { path: "wal/0.log".into(), offset: 0, wanted: 1, got: 0 };
             Err(failure.set("write", cause))
         };
         thread::scope(|scope| {

@@ -7,13 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use psync::sim::SimDisk;
+use psync::sim::{Fault, SimDisk};
 use psync::{Buffer, File, OpenOptions, Psync, Request};
 use wal::{Companions, Error, Group, Lsn, Options, Replayed, Verdict, Wal};
 
 use super::{Owned, Random, options, owned};
 
 const DOCUMENT: u8 = 9;
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
 
 /// A file that records refer to.
 struct Documents {
@@ -31,20 +33,11 @@ impl Companions for Documents {
 
 impl Documents {
     fn open(psync: Psync) -> psync::Result<Self> {
-        let open = OpenOptions {
-            write: true,
-            create: true,
-            ..OpenOptions::default()
-        };
+        let open = OpenOptions { write: true, create: true, ..OpenOptions::default() };
         let file = psync.open(Path::new("/db/documents"), &open)?;
         psync.sync_directory(Path::new("/db"))?;
         let end = Mutex::new(file.len()?);
-        Ok(Self {
-            psync,
-            file,
-            end,
-            unflushed: Mutex::default(),
-        })
+        Ok(Self { psync, file, end, unflushed: Mutex::default() })
     }
 
     /// Writes a document; what a record holds to find it.
@@ -54,41 +47,30 @@ impl Documents {
             *end += bytes.len() as u64;
             *end - bytes.len() as u64
         };
-        self.psync.run_all(vec![Request::write(
-            &self.file,
-            offset,
-            Buffer::from_slice(bytes),
-            0,
-        )])?;
+        self.psync.run_all(vec![Request::write(&self.file, offset, Buffer::from_slice(bytes), 0)])?;
         self.unflushed.lock().push(self.file.clone());
         let length = bytes.len() as u64;
         let crc = crc32c::crc32c(bytes);
-        Ok([
-            &offset.to_le_bytes()[..],
-            &length.to_le_bytes(),
-            &crc.to_le_bytes(),
-        ]
-        .concat())
+        Ok([&offset.to_le_bytes()[..], &length.to_le_bytes(), &crc.to_le_bytes()].concat())
     }
 
-    fn is_whole(&self, pointer: &[u8]) -> psync::Result<bool> {
-        let number =
-            |at: usize| u64::from_le_bytes(pointer[at..at + 8].try_into().expect("8 bytes"));
+    /// Whether a document is there. One that is not known durable is written again: after a flush that failed, the system
+    /// may hold it as clean.
+    fn is_whole(&self, pointer: &[u8], durable: bool) -> psync::Result<bool> {
+        let number = |at: usize| u64::from_le_bytes(pointer[at..at + 8].try_into().expect("8 bytes"));
         let (offset, length) = (number(0), number(8));
         if offset + length > self.file.len()? {
             return Ok(false);
         }
         let buffer = Buffer::zeroed(usize::try_from(length).expect("small"));
-        let read = self
-            .psync
-            .run_all(vec![Request::read(&self.file, offset, buffer, 0)])?;
-        let bytes = read
-            .into_iter()
-            .flatten()
-            .next()
-            .expect("a read has a buffer");
-        self.unflushed.lock().push(self.file.clone());
-        Ok(crc32c::crc32c(&bytes).to_le_bytes() == pointer[16..20])
+        let read = self.psync.run_all(vec![Request::read(&self.file, offset, buffer, 0)])?;
+        let bytes = read.into_iter().flatten().next().expect("a read has a buffer");
+        let whole = crc32c::crc32c(&bytes).to_le_bytes() == pointer[16..20];
+        if whole && !durable {
+            self.psync.run_all(vec![Request::write(&self.file, offset, bytes, 0)])?;
+            self.unflushed.lock().push(self.file.clone());
+        }
+        Ok(whole)
     }
 }
 
@@ -102,29 +84,29 @@ struct Model {
     start: Lsn,
     floor: Lsn,
     epoch: u64,
+    /// A fault was asked for in this life of the disk.
+    faulty: bool,
 }
 
 impl Model {
     fn options(&self) -> Options {
-        Options {
-            start: self.start,
-            durable_floor: self.floor,
-            ..options(self.epoch)
-        }
+        Options { start: self.start, durable_floor: self.floor, ..options(self.epoch) }
+    }
+
+    /// The power goes and comes back.
+    fn restart(&mut self, disk: &SimDisk) {
+        disk.restart();
+        self.written = Lsn(0);
+        self.faulty = false;
     }
 
     /// Compares what replay showed with what was sent, and forgets what is lost.
     fn check(&mut self, shown: &[Owned]) -> Result<(), String> {
-        let from = self
-            .sent
-            .partition_point(|(record, _)| record.lsn < self.start);
+        let from = self.sent.partition_point(|(record, _)| record.lsn < self.start);
         let expected = &self.sent[from..];
         let must = expected.partition_point(|(_, end)| *end <= self.promised.max(self.written));
         if shown.len() < must {
-            return Err(format!(
-                "{must} records were promised, {} are there",
-                shown.len()
-            ));
+            return Err(format!("{must} records were promised, {} are there", shown.len()));
         }
         for (index, record) in shown.iter().enumerate() {
             match expected.get(index) {
@@ -155,31 +137,21 @@ fn open(disk: &SimDisk, model: &Model) -> Result<Opened, Error> {
     let documents = Arc::new(Documents::open(disk.psync())?);
     let mut shown = Vec::new();
     let companions = Arc::clone(&documents) as Arc<dyn Companions>;
-    let (wal, replayed) = Wal::open(
-        &store,
-        &model.options(),
-        companions,
-        &mut |group: &Group<'_>| {
-            for record in group.records().filter(|record| record.kind == DOCUMENT) {
-                if !documents.is_whole(record.payload)? {
-                    return Ok::<_, Error>(Verdict::Tail);
-                }
+    let (wal, replayed) = Wal::open(&store, &model.options(), companions, &mut |group: &Group<'_>| {
+        for record in group.records().filter(|record| record.kind == DOCUMENT) {
+            if !documents.is_whole(record.payload, group.durable)? {
+                return Ok::<_, Error>(Verdict::Tail);
             }
-            shown.extend(owned(group));
-            Ok(Verdict::Accept)
-        },
-    )?;
-    Ok(Opened {
-        wal,
-        documents,
-        replayed,
-        shown,
-    })
+        }
+        shown.extend(owned(group));
+        Ok(Verdict::Accept)
+    })?;
+    Ok(Opened { wal, documents, replayed, shown })
 }
 
 fn store_of(disk: &SimDisk) -> Result<space::FileStore, Error> {
     let store = space::FileStore::open(disk.psync(), Path::new("/db"), false)?;
-    store.sync_directories()?;
+    disk.psync().sync_directory(Path::new("/"))?;
     Ok(store)
 }
 
@@ -203,12 +175,7 @@ fn step(random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), E
             let cut = random.index(payload.len() + 1);
             let parts = [&payload[..cut], &payload[cut..]];
             let position = wal.append(kind, &parts, random.chance(70), random.chance(10))?;
-            let record = Owned {
-                lsn: position.lsn,
-                kind,
-                seq: position.seq,
-                payload,
-            };
+            let record = Owned { lsn: position.lsn, kind, seq: position.seq, payload };
             model.sent.push((record, position.end));
         }
         55..65 => wal.write_through(some_end(random, wal, model))?,
@@ -221,12 +188,8 @@ fn step(random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), E
         _ => {
             // A checkpoint: its position is durable before the log is trimmed.
             let durable = wal.durable();
-            let candidates: Vec<Lsn> = model
-                .sent
-                .iter()
-                .filter(|(_, end)| *end <= durable)
-                .map(|(_, end)| *end)
-                .collect();
+            let candidates: Vec<Lsn> =
+                model.sent.iter().filter(|(_, end)| *end <= durable).map(|(_, end)| *end).collect();
             if !candidates.is_empty() {
                 model.start = model.start.max(candidates[random.index(candidates.len())]);
                 model.floor = durable;
@@ -255,16 +218,22 @@ pub(crate) fn run(seed: u64) -> Result<(), String> {
         start: Lsn(0),
         floor: Lsn(0),
         epoch: 0,
+        faulty: false,
     };
     for _ in 0..8 {
         model.epoch += 1;
         if random.chance(80) {
             disk.crash_after(random.below(120));
         }
+        if random.chance(25) {
+            let kind = [Fault::Flush, Fault::Write, Fault::Growth, Fault::Name, Fault::Any];
+            let errno = if random.chance(50) { ENOSPC } else { EIO };
+            disk.fail_operation(kind[random.index(kind.len())], random.below(40), errno);
+            model.faulty = true;
+        }
         live(&disk, &mut random, &mut model)?;
     }
-    disk.restart();
-    model.written = Lsn(0);
+    model.restart(&disk);
     model.epoch += 1;
     let last = open(&disk, &model).map_err(|error| format!("the last opening failed: {error}"))?;
     model.check(&last.shown)
@@ -275,36 +244,29 @@ fn live(disk: &SimDisk, random: &mut Random, model: &mut Model) -> Result<(), St
     let opened = match open(disk, model) {
         Ok(opened) => opened,
         Err(_) if disk.is_crashed() => {
-            disk.restart();
-            model.written = Lsn(0);
+            model.restart(disk);
             return Ok(());
         }
+        Err(_) if model.faulty => return Ok(()),
         Err(error) => return Err(format!("a crash left a log that does not open: {error}")),
     };
     model.check(&opened.shown)?;
     model.promised = opened.replayed.end;
-    let last = model
-        .sent
-        .iter()
-        .map(|(record, _)| record.seq)
-        .max()
-        .unwrap_or(0);
+    let last = model.sent.iter().map(|(record, _)| record.seq).max().unwrap_or(0);
     if opened.wal.last_seq() != last {
-        return Err(format!(
-            "seq goes on after {} instead of {last}",
-            opened.wal.last_seq()
-        ));
+        return Err(format!("seq goes on after {} instead of {last}", opened.wal.last_seq()));
     }
     for _ in 0..random.below(150) {
         match step(random, &opened, model) {
             Ok(()) => {}
             Err(_) if disk.is_crashed() => break,
+            Err(Error::Full { .. }) if model.faulty => {}
+            Err(_) if model.faulty => break,
             Err(error) => return Err(format!("a step failed: {error}")),
         }
     }
     if disk.is_crashed() || random.chance(60) {
-        disk.restart();
-        model.written = Lsn(0);
+        model.restart(disk);
     } else {
         // Only the process is gone: what was written is still there.
         model.written = opened.wal.written();

@@ -1,10 +1,6 @@
 //! What the tests of the log share: a log on a simulated disk, and a model of what must be in it.
 
-#![allow(
-    clippy::allow_attributes,
-    dead_code,
-    reason = "each test binary uses a part"
-)]
+#![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod crash;
 
@@ -66,10 +62,7 @@ impl Random {
 }
 
 pub(crate) fn options(epoch: u64) -> Options {
-    Options {
-        segment_bytes: SEGMENT_BYTES,
-        ..Options::new(DATABASE, epoch)
-    }
+    Options { segment_bytes: SEGMENT_BYTES, ..Options::new(DATABASE, epoch) }
 }
 
 pub(crate) fn store(disk: &SimDisk) -> FileStore {
@@ -86,10 +79,7 @@ pub(crate) fn owned(group: &Group<'_>) -> impl Iterator<Item = Owned> {
 }
 
 /// Opens a log without companions, accepting everything.
-pub(crate) fn open(
-    store: &FileStore,
-    options: &Options,
-) -> Result<(Wal, Replayed, Vec<Owned>), Error> {
+pub(crate) fn open(store: &FileStore, options: &Options) -> Result<(Wal, Replayed, Vec<Owned>), Error> {
     let mut records = Vec::new();
     let (wal, replayed) = Wal::open(store, options, Arc::new(Alone), &mut |group| {
         records.extend(owned(group));
@@ -100,15 +90,8 @@ pub(crate) fn open(
 
 /// Appends a sequenced record.
 pub(crate) fn append(wal: &Wal, kind: u8, payload: &[u8]) -> Owned {
-    let position = wal
-        .append(kind, &[payload], true, false)
-        .expect("it is appended");
-    Owned {
-        lsn: position.lsn,
-        kind,
-        seq: position.seq,
-        payload: payload.to_vec(),
-    }
+    let position = wal.append(kind, &[payload], true, false).expect("it is appended");
+    Owned { lsn: position.lsn, kind, seq: position.seq, payload: payload.to_vec() }
 }
 
 /// Appends and flushes a sequenced record.
