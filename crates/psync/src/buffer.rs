@@ -6,10 +6,7 @@
 //!    free megabytes at a time, which the allocator gives back to the system each time: the page faults of getting them again
 //!    halve the rate of 16 KiB reads in batches of 128.
 
-#![expect(
-    unsafe_code,
-    reason = "aligned allocation has no safe interface in the standard library"
-)]
+#![expect(unsafe_code, reason = "aligned allocation has no safe interface in the standard library")]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -38,10 +35,7 @@ struct Kept {
 
 impl Kept {
     const fn new() -> Self {
-        Self {
-            by_blocks: [const { Vec::new() }; KEPT_BLOCKS_MAX],
-            bytes: 0,
-        }
+        Self { by_blocks: [const { Vec::new() }; KEPT_BLOCKS_MAX], bytes: 0 }
     }
 
     fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
@@ -102,15 +96,11 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 fn layout(capacity: usize) -> Layout {
-    Layout::from_size_align(capacity, BLOCK)
-        .expect("a capacity is at most isize::MAX, checked at allocation")
+    Layout::from_size_align(capacity, BLOCK).expect("a capacity is at most isize::MAX, checked at allocation")
 }
 
 fn capacity(len: usize) -> usize {
-    assert!(
-        len <= isize::MAX as usize - BLOCK,
-        "a buffer of {len} bytes cannot exist"
-    );
+    assert!(len <= isize::MAX as usize - BLOCK, "a buffer of {len} bytes cannot exist");
     len.max(1).next_multiple_of(BLOCK)
 }
 
@@ -125,11 +115,7 @@ impl Buffer {
         let memory = allocate(capacity);
         // SAFETY: freshly allocated with at least `len` bytes.
         unsafe { memory.write_bytes(0, len) };
-        Self {
-            memory,
-            len,
-            capacity,
-        }
+        Self { memory, len, capacity }
     }
 
     /// A copy of `bytes`.
@@ -138,11 +124,7 @@ impl Buffer {
         let memory = allocate(capacity);
         // SAFETY: freshly allocated with at least as many bytes, so it does not overlap with `bytes`.
         unsafe { memory.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        Self {
-            memory,
-            len: bytes.len(),
-            capacity,
-        }
+        Self { memory, len: bytes.len(), capacity }
     }
 
     /// Bytes in use: what a request transfers.

@@ -53,8 +53,7 @@ impl Counters {
 
     pub(crate) fn add_write(&self, bytes: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn add_flush(&self) {

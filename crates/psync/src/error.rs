@@ -96,11 +96,7 @@ fn holder_text(holder: Option<u32>) -> String {
 
 impl Error {
     pub(crate) fn path(operation: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Path {
-            operation,
-            path: path.to_owned(),
-            source: Arc::new(source),
-        }
+        Self::Path { operation, path: path.to_owned(), source: Arc::new(source) }
     }
 
     /// The system's error behind this one, if there is one.
@@ -113,22 +109,17 @@ impl Error {
 
     /// Whether the disk or the user's quota is full: retry after space was made.
     pub fn is_disk_full(&self) -> bool {
-        matches!(
-            self.io().and_then(io::Error::raw_os_error),
-            Some(libc::ENOSPC | libc::EDQUOT)
-        )
+        matches!(self.io().and_then(io::Error::raw_os_error), Some(libc::ENOSPC | libc::EDQUOT))
     }
 
     /// Whether a file or directory that was named is not there.
     pub fn is_not_found(&self) -> bool {
-        self.io()
-            .is_some_and(|source| source.kind() == io::ErrorKind::NotFound)
+        self.io().is_some_and(|source| source.kind() == io::ErrorKind::NotFound)
     }
 
     /// Whether the file to be created exists already.
     pub fn is_already_exists(&self) -> bool {
-        self.io()
-            .is_some_and(|source| source.kind() == io::ErrorKind::AlreadyExists)
+        self.io().is_some_and(|source| source.kind() == io::ErrorKind::AlreadyExists)
     }
 }
 
@@ -150,14 +141,8 @@ mod tests {
             error.to_string(),
             "cannot write 4096 bytes at offset 8192 of db/data: No space left on device (os error 28)"
         );
-        let locked = Error::Locked {
-            path: "db/LOCK".into(),
-            holder: Some(7),
-        };
-        assert_eq!(
-            locked.to_string(),
-            "db/LOCK is locked by process 7: close the other user first"
-        );
+        let locked = Error::Locked { path: "db/LOCK".into(), holder: Some(7) };
+        assert_eq!(locked.to_string(), "db/LOCK is locked by process 7: close the other user first");
         assert!(!locked.is_disk_full());
     }
 }

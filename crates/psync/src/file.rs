@@ -53,18 +53,8 @@ impl FileInner {
 }
 
 impl File {
-    pub(crate) fn new(
-        path: &Path,
-        direct: bool,
-        counters: Option<Arc<Counters>>,
-        handle: Handle,
-    ) -> Self {
-        Self(Arc::new(FileInner {
-            path: path.to_owned(),
-            direct,
-            counters: counters.unwrap_or_default(),
-            handle,
-        }))
+    pub(crate) fn new(path: &Path, direct: bool, counters: Option<Arc<Counters>>, handle: Handle) -> Self {
+        Self(Arc::new(FileInner { path: path.to_owned(), direct, counters: counters.unwrap_or_default(), handle }))
     }
 
     /// The path it was opened under.

@@ -1,13 +1,17 @@
 //! Directories, names and locks.
 
+#![expect(unsafe_code, reason = "asks the kernel for the alignment that direct I/O needs")]
+
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::file::{File, Handle, retry_interrupted};
-use crate::{Error, OpenOptions, Result, sim};
+use crate::{BLOCK, Error, OpenOptions, Result, sim};
 
 /// Files and directories by name: the system's, or a simulated disk's.
 pub(crate) trait Names: Send + Sync {
@@ -49,11 +53,7 @@ impl fmt::Debug for Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if let Held::System {
-            file,
-            exclusive: true,
-        } = &self.0
-        {
+        if let Held::System { file, exclusive: true } = &self.0 {
             // Only so that a later reader of the file is not told of a process that has left.
             let _ = file.set_len(0);
         }
@@ -68,23 +68,15 @@ impl Names for SystemNames {
         if options.direct {
             match open_with(path, options, true) {
                 Ok(file) if direct_works(&file) => {
-                    return Ok(File::new(
-                        path,
-                        true,
-                        options.counters.clone(),
-                        Handle::System(file),
-                    ));
+                    return Ok(File::new(path, true, options.counters.clone(), Handle::System(file)));
                 }
                 Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
                 Err(error) => return Err(Error::path("open", path, error)),
             }
             // A file system may refuse O_DIRECT after it has created the file, so that "new" no longer holds.
-            let again = OpenOptions {
-                create: options.create || options.create_new,
-                create_new: false,
-                ..options.clone()
-            };
+            let again =
+                OpenOptions { create: options.create || options.create_new, create_new: false, ..options.clone() };
             return open_buffered(path, &again);
         }
         open_buffered(path, options)
@@ -115,17 +107,12 @@ impl Names for SystemNames {
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        path.try_exists()
-            .map_err(|error| Error::path("look for", path, error))
+        path.try_exists().map_err(|error| Error::path("look for", path, error))
     }
 
     fn sync_directory(&self, path: &Path) -> Result<()> {
         // The empty path is how `Path::parent` names the working directory.
-        let directory = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
+        let directory = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         fs::File::open(directory)
             .and_then(|opened| retry_interrupted(|| opened.sync_all()))
             .map_err(|error| Error::path("flush directory", path, error))
@@ -136,26 +123,13 @@ impl Names for SystemNames {
         let mut file = if shared {
             open_shared_lock(path).map_err(failed)?
         } else {
-            fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)
-                .map_err(failed)?
+            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?
         };
-        let locked = if shared {
-            file.try_lock_shared()
-        } else {
-            file.try_lock()
-        };
+        let locked = if shared { file.try_lock_shared() } else { file.try_lock() };
         match locked {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
-                return Err(Error::Locked {
-                    path: path.to_owned(),
-                    holder: holder(&mut file),
-                });
+                return Err(Error::Locked { path: path.to_owned(), holder: holder(&mut file) });
             }
             Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
@@ -164,10 +138,7 @@ impl Names for SystemNames {
                 .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
                 .map_err(failed)?;
         }
-        Ok(Lock(Held::System {
-            file,
-            exclusive: !shared,
-        }))
+        Ok(Lock(Held::System { file, exclusive: !shared }))
     }
 }
 
@@ -179,10 +150,7 @@ fn open_buffered(path: &Path, options: &OpenOptions) -> Result<File> {
 
 fn open_with(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<fs::File> {
     let mut open = fs::OpenOptions::new();
-    open.read(true)
-        .write(options.write)
-        .create(options.create)
-        .create_new(options.create_new);
+    open.read(true).write(options.write).create(options.create).create_new(options.create_new);
     if direct {
         open.custom_flags(libc::O_DIRECT);
     }
@@ -193,20 +161,29 @@ fn open_with(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<fs:
     Ok(file)
 }
 
-/// Whether the file takes direct I/O in units of [`crate::BLOCK`], as far as a read of nothing can tell.
-fn direct_works(_file: &fs::File) -> bool {
-    true
+/// Whether the file takes direct I/O in units of [`BLOCK`], where the kernel can tell (Linux 6.1); otherwise that it could be
+/// opened for it must do.
+fn direct_works(file: &fs::File) -> bool {
+    let mut status = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is empty and terminated, so the descriptor is what is asked about; `status` has room for the answer.
+    let returned = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, status.as_mut_ptr())
+    };
+    // SAFETY: all of it is integers and was zeroed.
+    let status = unsafe { status.assume_init() };
+    if returned != 0 || status.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return true;
+    }
+    let fits = |alignment: u32| alignment != 0 && BLOCK.is_multiple_of(alignment as usize);
+    fits(status.stx_dio_mem_align) && fits(status.stx_dio_offset_align)
 }
 
 /// A shared lock needs no more than read permission, if the file is there.
 fn open_shared_lock(path: &Path) -> io::Result<fs::File> {
     match fs::File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+        }
         other => other,
     }
 }
@@ -216,8 +193,5 @@ fn holder(file: &mut fs::File) -> Option<u32> {
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;
     let pid: u32 = text.trim().parse().ok()?;
-    Path::new("/proc")
-        .join(pid.to_string())
-        .exists()
-        .then_some(pid)
+    Path::new("/proc").join(pid.to_string()).exists().then_some(pid)
 }

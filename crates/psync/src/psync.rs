@@ -10,9 +10,7 @@ use parking_lot::Mutex;
 use crate::backend::{self, Backend};
 use crate::names::{Names, SystemNames};
 use crate::queue::{self, Queue};
-use crate::{
-    BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Request, Result, Stream,
-};
+use crate::{BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Request, Result, Stream};
 
 /// Requests in flight per call unless said otherwise.
 pub const PIO_MAX_DEFAULT: usize = 128;
@@ -41,12 +39,7 @@ impl Psync {
     /// [`Error::Unsupported`] when the given one does not work here.
     pub fn new(choice: Option<BackendKind>) -> Result<Self> {
         if let Some(kind) = choice {
-            return Ok(Self::assemble(
-                backend::open(kind)?,
-                Arc::new(SystemNames),
-                false,
-                None,
-            ));
+            return Ok(Self::assemble(backend::open(kind)?, Arc::new(SystemNames), false, None));
         }
         Self::best(backend::open)
     }
@@ -59,12 +52,7 @@ impl Psync {
             match open(kind) {
                 Ok(backend) => {
                     let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
-                    return Ok(Self::assemble(
-                        backend,
-                        Arc::new(SystemNames),
-                        false,
-                        reason,
-                    ));
+                    return Ok(Self::assemble(backend, Arc::new(SystemNames), false, reason));
                 }
                 Err(Error::Unsupported { backend, reason }) => {
                     reasons.push(format!("{backend} is not available: {reason}"));
@@ -77,18 +65,10 @@ impl Psync {
     }
 
     pub(crate) fn assemble(
-        backend: Arc<dyn Backend>,
-        names: Arc<dyn Names>,
-        simulated: bool,
-        fallback: Option<String>,
+        backend: Arc<dyn Backend>, names: Arc<dyn Names>, simulated: bool, fallback: Option<String>,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                backend,
-                names,
-                simulated,
-                fallback: Mutex::new(fallback),
-            }),
+            shared: Arc::new(Shared { backend, names, simulated, fallback: Mutex::new(fallback) }),
             pio_max: PIO_MAX_DEFAULT,
         }
     }
@@ -185,11 +165,7 @@ impl Psync {
     pub fn run(&self, mut requests: Vec<Request>) -> Vec<Completion> {
         if requests.len() <= 1 {
             // A batch of one is a system call.
-            return requests
-                .pop()
-                .map(|request| queue::perform(&*self.shared.backend, request))
-                .into_iter()
-                .collect();
+            return requests.pop().map(|request| queue::perform(&*self.shared.backend, request)).into_iter().collect();
         }
         let mut completions: Vec<Option<Completion>> = Vec::new();
         completions.resize_with(requests.len(), || None);
@@ -209,10 +185,7 @@ impl Psync {
     /// # Errors
     /// The first error in the order of the requests; all of them are complete nevertheless.
     pub fn run_all(&self, requests: Vec<Request>) -> Result<Vec<Option<Buffer>>> {
-        self.run(requests)
-            .into_iter()
-            .map(|completion| completion.result.map(|()| completion.buffer))
-            .collect()
+        self.run(requests).into_iter().map(|completion| completion.result.map(|()| completion.buffer)).collect()
     }
 
     /// Starts a stream that keeps up to `depth` requests in flight, at most [`PIO_MAX_LIMIT`].
@@ -245,15 +218,10 @@ impl fmt::Debug for Psync {
 mod tests {
     use super::*;
 
-    fn refusing(
-        refused: &'static [BackendKind],
-    ) -> impl Fn(BackendKind) -> Result<Arc<dyn Backend>> {
+    fn refusing(refused: &'static [BackendKind]) -> impl Fn(BackendKind) -> Result<Arc<dyn Backend>> {
         move |kind| {
             if refused.contains(&kind) {
-                return Err(Error::Unsupported {
-                    backend: kind,
-                    reason: "not on this machine".to_owned(),
-                });
+                return Err(Error::Unsupported { backend: kind, reason: "not on this machine".to_owned() });
             }
             backend::open(kind)
         }
@@ -266,17 +234,10 @@ mod tests {
         assert_eq!(best(&[]).backend(), BackendKind::IoUring);
         let libaio = best(&[BackendKind::IoUring]);
         assert_eq!(libaio.backend(), BackendKind::Libaio);
-        assert_eq!(
-            libaio.fallback_reason().as_deref(),
-            Some("io_uring is not available: not on this machine")
-        );
+        assert_eq!(libaio.fallback_reason().as_deref(), Some("io_uring is not available: not on this machine"));
         let threads = best(&[BackendKind::IoUring, BackendKind::Libaio]);
         assert_eq!(threads.backend(), BackendKind::Threads);
-        assert!(
-            threads
-                .fallback_reason()
-                .is_some_and(|reason| reason.contains("libaio"))
-        );
+        assert!(threads.fallback_reason().is_some_and(|reason| reason.contains("libaio")));
         assert!(Psync::best(refusing(&BackendKind::ALL)).is_err());
     }
 

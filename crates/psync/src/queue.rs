@@ -9,10 +9,7 @@
 //! Invariants: each request gets exactly one completion; memory is never freed while an attempt on it may be in flight (if the
 //! kernel's queue fails, the memory is leaked); a queue that is dropped completes everything first.
 
-#![expect(
-    unsafe_code,
-    reason = "hands memory owned by a slot to the kernel, which uses it after the call"
-)]
+#![expect(unsafe_code, reason = "hands memory owned by a slot to the kernel, which uses it after the call")]
 
 #[cfg(test)]
 mod tests;
@@ -72,9 +69,7 @@ impl Started {
             retries: 0,
         };
         let length = started.length();
-        if started.file.is_direct()
-            && !(request.offset.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK))
-        {
+        if started.file.is_direct() && !(request.offset.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK)) {
             let error = Error::Misaligned {
                 path: started.file.path().to_owned(),
                 offset: request.offset,
@@ -121,20 +116,14 @@ impl Started {
             return Step::Finished(Ok(()));
         }
         let left = self.length() - self.progress;
-        assert!(
-            count <= left,
-            "the system transferred more than it was asked to"
-        );
+        assert!(count <= left, "the system transferred more than it was asked to");
         self.progress += count;
         if count == left {
             return Step::Finished(Ok(()));
         }
         match self.kind {
             // A direct read that stops within a block has met the end of the file.
-            Kind::Read
-                if count == 0
-                    || (self.file.is_direct() && !self.progress.is_multiple_of(BLOCK)) =>
-            {
+            Kind::Read if count == 0 || (self.file.is_direct() && !self.progress.is_multiple_of(BLOCK)) => {
                 Step::Finished(Err(Error::ShortRead {
                     path: self.file.path().to_owned(),
                     offset: self.offset,
@@ -189,11 +178,7 @@ impl Started {
                 Kind::Flush => counters.add_flush(),
             }
         }
-        Completion {
-            tag: self.tag,
-            buffer: self.buffer,
-            result,
-        }
+        Completion { tag: self.tag, buffer: self.buffer, result }
     }
 }
 
@@ -233,11 +218,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A queue on the calling thread. `trouble` is told if the backend has no lane for it and plain calls must do.
-    pub(crate) fn new(
-        backend: &Arc<dyn Backend>,
-        depth: usize,
-        trouble: &dyn Fn(io::Error),
-    ) -> Self {
+    pub(crate) fn new(backend: &Arc<dyn Backend>, depth: usize, trouble: &dyn Fn(io::Error)) -> Self {
         let lane = backend.lane().unwrap_or_else(|error| {
             trouble(error);
             Box::new(CallLane::new(Arc::clone(backend)))
@@ -368,9 +349,7 @@ impl Queue {
     }
 
     fn attempt(&mut self, slot: u32) {
-        let started = self.slots[slot as usize]
-            .as_mut()
-            .expect("an attempt is made only for an occupied slot");
+        let started = self.slots[slot as usize].as_mut().expect("an attempt is made only for an occupied slot");
         let (position, transfer) = (started.position(), started.transfer());
         // SAFETY: the slot owns the buffer and the file. It is emptied only when the lane reports it; if the lane fails, its
         // content is leaked. `drop` waits for all.
@@ -403,9 +382,7 @@ impl Queue {
     }
 
     fn take(&mut self, slot: u32, outcome: i64) {
-        let started = self.slots[slot as usize]
-            .as_mut()
-            .expect("the lane reports a slot once per attempt");
+        let started = self.slots[slot as usize].as_mut().expect("the lane reports a slot once per attempt");
         match started.step(outcome) {
             Step::Again => self.attempt(slot),
             Step::Finished(result) => self.finish_slot(slot, |started| started.complete(result)),
@@ -413,9 +390,7 @@ impl Queue {
     }
 
     fn finish_slot(&mut self, slot: u32, complete: impl FnOnce(Started) -> Completion) {
-        let started = self.slots[slot as usize]
-            .take()
-            .expect("a slot is finished once");
+        let started = self.slots[slot as usize].take().expect("a slot is finished once");
         self.free.push(slot);
         self.in_flight -= 1;
         self.writes_in_flight -= usize::from(started.kind == Kind::Write);
@@ -435,9 +410,7 @@ impl Queue {
             }
             let slot = u32::try_from(slot).expect("slots are no more than the lane's capacity");
             self.finish_slot(slot, |mut started| {
-                let source = error
-                    .raw_os_error()
-                    .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                let source = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
                 let failure = started.failure(source);
                 std::mem::forget(started.buffer.take());
                 std::mem::forget(started.file.clone());

@@ -29,32 +29,17 @@ pub struct Request {
 impl Request {
     /// Reads `buffer.len()` bytes at `offset`.
     pub fn read(file: &File, offset: u64, buffer: Buffer, tag: u64) -> Self {
-        Self {
-            file: file.clone(),
-            offset,
-            operation: Operation::Read(buffer),
-            tag,
-        }
+        Self { file: file.clone(), offset, operation: Operation::Read(buffer), tag }
     }
 
     /// Writes `buffer` at `offset`.
     pub fn write(file: &File, offset: u64, buffer: Buffer, tag: u64) -> Self {
-        Self {
-            file: file.clone(),
-            offset,
-            operation: Operation::Write(buffer),
-            tag,
-        }
+        Self { file: file.clone(), offset, operation: Operation::Write(buffer), tag }
     }
 
     /// Flushes the file.
     pub fn flush(file: &File, tag: u64) -> Self {
-        Self {
-            file: file.clone(),
-            offset: 0,
-            operation: Operation::Flush,
-            tag,
-        }
+        Self { file: file.clone(), offset: 0, operation: Operation::Flush, tag }
     }
 }
 

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use psync::{
-    BLOCK, BackendKind, Buffer, Counters, Error, File, OpenOptions, Operation, Psync, Request,
-};
+use psync::{BLOCK, BackendKind, Buffer, Counters, Error, File, OpenOptions, Operation, Psync, Request};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
@@ -24,12 +22,7 @@ fn on_every_backend(check: impl Fn(&Psync, &Path)) {
 }
 
 fn create(psync: &Psync, path: &Path, direct: bool) -> File {
-    let options = OpenOptions {
-        write: true,
-        create_new: true,
-        direct,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { write: true, create_new: true, direct, ..OpenOptions::default() };
     psync.open(path, &options).expect("create")
 }
 
@@ -40,20 +33,11 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn write(psync: &Psync, file: &File, offset: u64, bytes: &[u8]) {
-    psync
-        .run_all(vec![Request::write(
-            file,
-            offset,
-            Buffer::from_slice(bytes),
-            0,
-        )])
-        .expect("write");
+    psync.run_all(vec![Request::write(file, offset, Buffer::from_slice(bytes), 0)]).expect("write");
 }
 
 fn read(psync: &Psync, file: &File, offset: u64, len: usize) -> Vec<u8> {
-    let buffers = psync
-        .run_all(vec![Request::read(file, offset, Buffer::zeroed(len), 0)])
-        .expect("read");
+    let buffers = psync.run_all(vec![Request::read(file, offset, Buffer::zeroed(len), 0)]).expect("read");
     buffers[0].as_ref().expect("buffer").to_vec()
 }
 
@@ -70,11 +54,7 @@ fn random_batches(psync: &Psync, file: &File, unit: usize) {
         }
         let mut expected = Vec::new();
         let mut requests = Vec::new();
-        for (tag, place) in order
-            .into_iter()
-            .take(random.random_range(0..places))
-            .enumerate()
-        {
+        for (tag, place) in order.into_iter().take(random.random_range(0..places)).enumerate() {
             let offset = (place * unit) as u64;
             let bytes = place * unit..(place + 1) * unit;
             if random.random() {
@@ -84,12 +64,7 @@ fn random_batches(psync: &Psync, file: &File, unit: usize) {
                 model[bytes].copy_from_slice(&written);
                 expected.push(None);
             } else {
-                requests.push(Request::read(
-                    file,
-                    offset,
-                    Buffer::zeroed(unit),
-                    tag as u64,
-                ));
+                requests.push(Request::read(file, offset, Buffer::zeroed(unit), tag as u64));
                 expected.push(Some(model[bytes].to_vec()));
             }
         }
@@ -157,62 +132,26 @@ fn one_failure_leaves_the_others_alone() {
         write(psync, &good, 0, &pattern(1, 8 * BLOCK));
         let path = directory.join("good");
         let read_only = psync.open(&path, &OpenOptions::default()).expect("open");
-        let mut requests: Vec<Request> = (0..8)
-            .map(|block| Request::read(&good, block * BLOCK as u64, Buffer::zeroed(BLOCK), block))
-            .collect();
-        requests.insert(
-            3,
-            Request::write(&read_only, 0, Buffer::from_slice(b"no"), 100),
-        );
+        let mut requests: Vec<Request> =
+            (0..8).map(|block| Request::read(&good, block * BLOCK as u64, Buffer::zeroed(BLOCK), block)).collect();
+        requests.insert(3, Request::write(&read_only, 0, Buffer::from_slice(b"no"), 100));
         requests.insert(6, Request::read(&good, 1, Buffer::zeroed(BLOCK), 101));
-        requests.insert(
-            7,
-            Request::read(
-                &good,
-                u64::MAX / BLOCK as u64 * BLOCK as u64,
-                Buffer::zeroed(BLOCK),
-                102,
-            ),
-        );
+        requests.insert(7, Request::read(&good, u64::MAX / BLOCK as u64 * BLOCK as u64, Buffer::zeroed(BLOCK), 102));
         let completions = psync.run(requests);
         for completion in completions {
             let buffer = completion.buffer.expect("every buffer comes back");
             match completion.tag {
                 100 => {
                     let error = completion.result.expect_err("not open for writing");
-                    assert_eq!(
-                        error.io().and_then(std::io::Error::raw_os_error),
-                        Some(libc::EBADF)
-                    );
-                    assert!(
-                        error
-                            .to_string()
-                            .starts_with("cannot write 2 bytes at offset 0 of "),
-                        "{error}"
-                    );
+                    assert_eq!(error.io().and_then(std::io::Error::raw_os_error), Some(libc::EBADF));
+                    assert!(error.to_string().starts_with("cannot write 2 bytes at offset 0 of "), "{error}");
                     assert_eq!(&*buffer, b"no");
                 }
                 101 => {
                     let error = completion.result.expect_err("direct");
-                    assert!(
-                        matches!(
-                            error,
-                            Error::Misaligned {
-                                offset: 1,
-                                length: 4096,
-                                ..
-                            }
-                        ),
-                        "{error}"
-                    );
+                    assert!(matches!(error, Error::Misaligned { offset: 1, length: 4096, .. }), "{error}");
                 }
-                102 => assert!(matches!(
-                    completion.result,
-                    Err(Error::Io {
-                        operation: "read",
-                        ..
-                    })
-                )),
+                102 => assert!(matches!(completion.result, Err(Error::Io { operation: "read", .. }))),
                 block => {
                     completion.result.expect("read");
                     let start = usize::try_from(block).expect("small") * BLOCK;
@@ -234,17 +173,10 @@ fn a_read_past_the_end_is_short_and_gives_what_is_there() {
             }
             let there = if direct { 2 * BLOCK } else { 5000 };
             for count in [1, 4] {
-                let requests = (0..count)
-                    .map(|tag| Request::read(&file, BLOCK as u64, Buffer::zeroed(4 * BLOCK), tag))
-                    .collect();
+                let requests =
+                    (0..count).map(|tag| Request::read(&file, BLOCK as u64, Buffer::zeroed(4 * BLOCK), tag)).collect();
                 for completion in psync.run(requests) {
-                    let Err(Error::ShortRead {
-                        offset,
-                        wanted,
-                        got,
-                        ..
-                    }) = completion.result
-                    else {
+                    let Err(Error::ShortRead { offset, wanted, got, .. }) = completion.result else {
                         panic!("{:?} is no short read", completion.result);
                     };
                     assert_eq!((offset, wanted), (BLOCK as u64, 4 * BLOCK as u64));
@@ -263,14 +195,10 @@ fn a_direct_read_across_an_unaligned_end_is_short() {
     on_every_backend(|psync, directory| {
         let path = directory.join("file");
         std::fs::write(&path, pattern(6, BLOCK + 100)).expect("write");
-        let options = OpenOptions {
-            direct: true,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions { direct: true, ..OpenOptions::default() };
         let file = psync.open(&path, &options).expect("open");
         for count in [1, 2] {
-            let requests =
-                (0..count).map(|tag| Request::read(&file, 0, Buffer::zeroed(2 * BLOCK), tag));
+            let requests = (0..count).map(|tag| Request::read(&file, 0, Buffer::zeroed(2 * BLOCK), tag));
             for completion in psync.run(requests.collect()) {
                 let Err(Error::ShortRead { got, .. }) = completion.result else {
                     panic!("{:?} is no short read", completion.result);
@@ -341,12 +269,7 @@ fn a_dropped_stream_completes_what_was_pushed() {
         let content = pattern(2, 64 * BLOCK);
         let mut stream = psync.stream(8);
         for (tag, block) in content.chunks(BLOCK).enumerate() {
-            stream.push(Request::write(
-                &file,
-                (tag * BLOCK) as u64,
-                Buffer::from_slice(block),
-                0,
-            ));
+            stream.push(Request::write(&file, (tag * BLOCK) as u64, Buffer::from_slice(block), 0));
         }
         stream.push(Request::flush(&file, 0));
         drop(file);
@@ -361,9 +284,8 @@ fn a_dropped_stream_completes_what_was_pushed() {
 #[test]
 fn flushes_of_several_files_go_with_their_writes_in_one_batch() {
     on_every_backend(|psync, directory| {
-        let files: Vec<File> = (0..3)
-            .map(|number| create(psync, &directory.join(number.to_string()), number == 1))
-            .collect();
+        let files: Vec<File> =
+            (0..3).map(|number| create(psync, &directory.join(number.to_string()), number == 1)).collect();
         let mut requests = Vec::new();
         for (number, file) in files.iter().enumerate() {
             for block in 0..10 {
@@ -376,24 +298,16 @@ fn flushes_of_several_files_go_with_their_writes_in_one_batch() {
         requests.push(Request::read(&files[0], 0, Buffer::zeroed(BLOCK), 3));
         requests.push(Request::flush(&files[0], 4));
         let completions = psync.clone().with_pio_max(8).run(requests);
-        let tags: Vec<u64> = completions
-            .iter()
-            .map(|completion| completion.tag)
-            .collect();
+        let tags: Vec<u64> = completions.iter().map(|completion| completion.tag).collect();
         assert_eq!(tags, [[1; 30].as_slice(), &[2, 2, 2, 3, 4]].concat());
         for completion in completions {
             completion.result.expect("request");
             assert_eq!(completion.buffer.is_some(), completion.tag % 2 == 1);
         }
         for (number, file) in files.iter().enumerate() {
-            let expected: Vec<u8> = (0..10)
-                .flat_map(|block| pattern(number as u64 * 10 + block, BLOCK))
-                .collect();
+            let expected: Vec<u8> = (0..10).flat_map(|block| pattern(number as u64 * 10 + block, BLOCK)).collect();
             assert!(read(psync, file, 0, expected.len()) == expected);
-            assert_eq!(
-                file.counters().snapshot().flushes,
-                if number == 0 { 2 } else { 1 }
-            );
+            assert_eq!(file.counters().snapshot().flushes, if number == 0 { 2 } else { 1 });
         }
     });
 }
@@ -402,10 +316,7 @@ fn flushes_of_several_files_go_with_their_writes_in_one_batch() {
 fn a_flush_of_what_cannot_be_flushed_fails_alone() {
     on_every_backend(|psync, directory| {
         let file = create(psync, &directory.join("file"), false);
-        let options = OpenOptions {
-            write: true,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
         let zero = psync.open(Path::new("/dev/zero"), &options).expect("open");
         let completions = psync.run(vec![
             Request::flush(&zero, 0),
@@ -413,10 +324,7 @@ fn a_flush_of_what_cannot_be_flushed_fails_alone() {
             Request::flush(&file, 2),
             Request::flush(&zero, 3),
         ]);
-        let results: Vec<bool> = completions
-            .iter()
-            .map(|completion| completion.result.is_ok())
-            .collect();
+        let results: Vec<bool> = completions.iter().map(|completion| completion.result.is_ok()).collect();
         assert_eq!(results, [false, true, true, false]);
     });
 }
@@ -424,10 +332,7 @@ fn a_flush_of_what_cannot_be_flushed_fails_alone() {
 #[test]
 fn a_full_disk_is_told_apart() {
     on_every_backend(|psync, _| {
-        let options = OpenOptions {
-            write: true,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
         let full = psync.open(Path::new("/dev/full"), &options).expect("open");
         for count in [1, 5] {
             let requests = (0..count).map(|tag| Request::write(&full, 0, Buffer::zeroed(100), tag));
@@ -437,10 +342,7 @@ fn a_full_disk_is_told_apart() {
                 assert_eq!(completion.buffer.map(|buffer| buffer.len()), Some(100));
             }
         }
-        assert_eq!(
-            full.counters().snapshot(),
-            psync::CountersSnapshot::default()
-        );
+        assert_eq!(full.counters().snapshot(), psync::CountersSnapshot::default());
     });
 }
 
@@ -466,11 +368,7 @@ fn threads_do_not_disturb_one_another() {
                             Request::read(file, offset, Buffer::zeroed(BLOCK), 0)
                         });
                         let buffers = psync.run_all(reads.collect()).expect("read");
-                        let found: Vec<u8> = buffers
-                            .into_iter()
-                            .flatten()
-                            .flat_map(|buffer| buffer.to_vec())
-                            .collect();
+                        let found: Vec<u8> = buffers.into_iter().flatten().flat_map(|buffer| buffer.to_vec()).collect();
                         assert!(found == content, "thread {thread} round {round}");
                     }
                 });
@@ -485,12 +383,12 @@ fn more_requests_than_any_queue_holds() {
         let file = create(psync, &directory.join("file"), true);
         let psync = psync.clone().with_pio_max(psync::PIO_MAX_LIMIT);
         let content = pattern(4, 3000 * BLOCK);
-        let writes = content.chunks(BLOCK).enumerate().map(|(block, bytes)| {
-            Request::write(&file, (block * BLOCK) as u64, Buffer::from_slice(bytes), 0)
-        });
+        let writes = content
+            .chunks(BLOCK)
+            .enumerate()
+            .map(|(block, bytes)| Request::write(&file, (block * BLOCK) as u64, Buffer::from_slice(bytes), 0));
         psync.run_all(writes.collect()).expect("write");
-        let reads = (0..3000)
-            .map(|block| Request::read(&file, block * BLOCK as u64, Buffer::zeroed(BLOCK), 0));
+        let reads = (0..3000).map(|block| Request::read(&file, block * BLOCK as u64, Buffer::zeroed(BLOCK), 0));
         let buffers = psync.run_all(reads.collect()).expect("read");
         for (block, buffer) in buffers.into_iter().enumerate() {
             assert!(*buffer.expect("buffer") == content[block * BLOCK..(block + 1) * BLOCK]);
@@ -506,18 +404,10 @@ fn requests_of_nothing_and_batches_of_nothing_succeed() {
         let completions = psync.run(vec![
             Request::read(&file, 0, Buffer::zeroed(0), 0),
             Request::write(&file, BLOCK as u64, Buffer::zeroed(0), 1),
-            Request {
-                file: file.clone(),
-                offset: 77,
-                operation: Operation::Write(Buffer::zeroed(0)),
-                tag: 2,
-            },
+            Request { file: file.clone(), offset: 77, operation: Operation::Write(Buffer::zeroed(0)), tag: 2 },
         ]);
         assert!(completions[0].result.is_ok() && completions[1].result.is_ok());
-        assert!(matches!(
-            completions[2].result,
-            Err(Error::Misaligned { .. })
-        ));
+        assert!(matches!(completions[2].result, Err(Error::Misaligned { .. })));
         assert_eq!(file.len().expect("length"), 0);
     });
 }
@@ -528,20 +418,7 @@ fn the_first_error_in_request_order_is_reported() {
         let file = create(psync, &directory.join("file"), false);
         write(psync, &file, 0, b"12345678");
         let read = |offset, len, tag| Request::read(&file, offset, Buffer::zeroed(len), tag);
-        let error = psync
-            .run_all(vec![read(0, 8, 0), read(6, 9, 1), read(2, 20, 2)])
-            .expect_err("two are short");
-        assert!(
-            matches!(
-                error,
-                Error::ShortRead {
-                    offset: 6,
-                    wanted: 9,
-                    got: 2,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        let error = psync.run_all(vec![read(0, 8, 0), read(6, 9, 1), read(2, 20, 2)]).expect_err("two are short");
+        assert!(matches!(error, Error::ShortRead { offset: 6, wanted: 9, got: 2, .. }), "{error}");
     });
 }

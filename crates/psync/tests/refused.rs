@@ -23,18 +23,11 @@ fn forbid(call: libc::c_long) {
         instruction(RETURN, 0, 0, refused),
         instruction(RETURN, 0, 0, SECCOMP_RET_ALLOW),
     ];
-    let filter = libc::sock_fprog {
-        len: 4,
-        filter: program.as_mut_ptr(),
-    };
+    let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
     // SAFETY: the filter's program is valid during the call; both calls change only the calling thread.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let installed = libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER,
-            &raw const filter,
-        );
+        let installed = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter);
         assert_eq!(installed, 0, "{}", std::io::Error::last_os_error());
     }
 }
@@ -42,22 +35,11 @@ fn forbid(call: libc::c_long) {
 /// Writes and reads a few blocks in batches and in a stream.
 fn works(psync: &Psync) {
     let directory = tempfile::tempdir().expect("directory");
-    let options = OpenOptions {
-        write: true,
-        create: true,
-        direct: true,
-        ..OpenOptions::default()
-    };
-    let file = psync
-        .open(&directory.path().join("file"), &options)
-        .expect("create");
+    let options = OpenOptions { write: true, create: true, direct: true, ..OpenOptions::default() };
+    let file = psync.open(&directory.path().join("file"), &options).expect("create");
     let offsets = (0..8).map(|block| block * BLOCK as u64);
-    let writes = offsets
-        .clone()
-        .map(|offset| Request::write(&file, offset, Buffer::from_slice(&[7; BLOCK]), 0));
-    psync
-        .run_all(writes.chain([Request::flush(&file, 0)]).collect())
-        .expect("write");
+    let writes = offsets.clone().map(|offset| Request::write(&file, offset, Buffer::from_slice(&[7; BLOCK]), 0));
+    psync.run_all(writes.chain([Request::flush(&file, 0)]).collect()).expect("write");
     let mut stream = psync.stream(4);
     for offset in offsets {
         stream.push(Request::read(&file, offset, Buffer::zeroed(BLOCK), 0));
@@ -79,23 +61,11 @@ fn a_refused_backend_is_replaced_by_the_next() {
         let psync = Psync::new(None).expect("another backend");
         assert_eq!(psync.backend(), BackendKind::Libaio);
         let reason = psync.fallback_reason().expect("a reason");
-        assert!(
-            reason.starts_with("io_uring is not available: ") && reason.contains("not permitted"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("io_uring is not available: ") && reason.contains("not permitted"), "{reason}");
         works(&psync);
 
         let error = Psync::new(Some(BackendKind::IoUring)).expect_err("refused");
-        assert!(
-            matches!(
-                error,
-                Error::Unsupported {
-                    backend: BackendKind::IoUring,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, Error::Unsupported { backend: BackendKind::IoUring, .. }), "{error}");
 
         // One that was opened elsewhere makes plain calls on this thread, and says so.
         assert_eq!(before.fallback_reason(), None);

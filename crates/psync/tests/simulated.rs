@@ -10,23 +10,12 @@ const ROOT: &str = "/";
 const SEEDS: u64 = 300;
 
 fn create(psync: &Psync, path: &str) -> psync::Result<File> {
-    let options = OpenOptions {
-        write: true,
-        create_new: true,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
     psync.open(Path::new(path), &options)
 }
 
 fn write(psync: &Psync, file: &File, offset: u64, bytes: &[u8]) -> psync::Result<()> {
-    psync
-        .run_all(vec![Request::write(
-            file,
-            offset,
-            Buffer::from_slice(bytes),
-            0,
-        )])
-        .map(|_| ())
+    psync.run_all(vec![Request::write(file, offset, Buffer::from_slice(bytes), 0)]).map(|_| ())
 }
 
 fn flush(psync: &Psync, file: &File) -> psync::Result<()> {
@@ -58,10 +47,7 @@ fn what_was_flushed_is_never_lost() {
         disk.restart();
         let found = content(&disk);
         assert_eq!(found[..BLOCK], [2; BLOCK], "seed {seed}");
-        assert!(
-            found[BLOCK..].iter().all(|byte| [1, 3].contains(byte)),
-            "seed {seed}"
-        );
+        assert!(found[BLOCK..].iter().all(|byte| [1, 3].contains(byte)), "seed {seed}");
     }
 }
 
@@ -74,11 +60,7 @@ fn what_was_not_flushed_is_kept_lost_or_torn() {
         write(&psync, &file, BLOCK as u64, &[3; BLOCK]).expect("write");
         disk.restart();
         let found = content(&disk);
-        assert!(
-            found
-                .chunks(SECTOR)
-                .all(|sector| sector.iter().all(|byte| *byte == sector[0]))
-        );
+        assert!(found.chunks(SECTOR).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
         match found[..BLOCK].iter().filter(|byte| **byte == 2).count() {
             0 => lost += 1,
             BLOCK => kept += 1,
@@ -102,8 +84,7 @@ fn files_lose_their_writes_independently() {
             write(&psync, file, 0, &[1; SECTOR]).expect("write");
         }
         disk.restart();
-        outcomes
-            .insert(["/a", "/b"].map(|path| disk.read_file(path).expect("durable").contains(&1)));
+        outcomes.insert(["/a", "/b"].map(|path| disk.read_file(path).expect("durable").contains(&1)));
     }
     assert_eq!(outcomes.len(), 4);
 }
@@ -131,11 +112,7 @@ fn the_power_goes_at_the_operation_asked_for_and_stays_away() {
         disk.restart();
         // A flush that succeeded counts; one that met the end may.
         let found = content(&disk)[0];
-        assert!(if after >= 2 {
-            found == 2
-        } else {
-            [1, 2].contains(&found)
-        });
+        assert!(if after >= 2 { found == 2 } else { [1, 2].contains(&found) });
     }
 }
 
@@ -145,25 +122,13 @@ fn an_old_life_cannot_touch_the_new_one() {
     let held = old.lock(Path::new("/LOCK"), false).expect("lock");
     disk.restart();
     let new = disk.psync();
-    let again = new
-        .lock(Path::new("/LOCK"), false)
-        .expect("released by the loss of power");
+    let again = new.lock(Path::new("/LOCK"), false).expect("released by the loss of power");
     assert!(write(&old, &old_file, 0, &[9]).is_err());
     assert!(flush(&old, &old_file).is_err());
-    assert!(
-        write(&new, &old_file, 0, &[9]).is_err(),
-        "a handle of the old life through the new one"
-    );
-    assert!(
-        old_file.set_len(0).is_err()
-            && create(&old, "/x").is_err()
-            && old.remove(Path::new("/file")).is_err()
-    );
+    assert!(write(&new, &old_file, 0, &[9]).is_err(), "a handle of the old life through the new one");
+    assert!(old_file.set_len(0).is_err() && create(&old, "/x").is_err() && old.remove(Path::new("/file")).is_err());
     drop(held);
-    assert!(matches!(
-        new.lock(Path::new("/LOCK"), true),
-        Err(Error::Locked { .. })
-    ));
+    assert!(matches!(new.lock(Path::new("/LOCK"), true), Err(Error::Locked { .. })));
     drop(again);
     drop(new.lock(Path::new("/LOCK"), true).expect("free"));
     assert_eq!(content(&disk), [1; 2 * BLOCK]);
@@ -180,23 +145,10 @@ fn the_outcome_follows_from_the_seed() {
             disk.crash_after(20 + u64::from(life));
             for step in 0..30_u8 {
                 let path = format!("/{}", step % 5);
-                let options = OpenOptions {
-                    write: true,
-                    create: true,
-                    ..OpenOptions::default()
-                };
+                let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
                 let done = psync.open(Path::new(&path), &options).and_then(|file| {
-                    write(
-                        &psync,
-                        &file,
-                        u64::from(step) * 300,
-                        &[life * 30 + step + 1; 3000],
-                    )?;
-                    if step % 7 == 0 {
-                        flush(&psync, &file)
-                    } else {
-                        Ok(())
-                    }
+                    write(&psync, &file, u64::from(step) * 300, &[life * 30 + step + 1; 3000])?;
+                    if step % 7 == 0 { flush(&psync, &file) } else { Ok(()) }
                 });
                 if step % 11 == 0 {
                     results.push(psync.sync_directory(Path::new(ROOT)).is_ok());
@@ -205,11 +157,7 @@ fn the_outcome_follows_from_the_seed() {
             }
             disk.restart();
         }
-        let files: Vec<_> = disk
-            .files()
-            .into_iter()
-            .map(|path| (disk.read_file(&path), path))
-            .collect();
+        let files: Vec<_> = disk.files().into_iter().map(|path| (disk.read_file(&path), path)).collect();
         (results, files, disk.operations())
     };
     let mut outcomes = BTreeSet::new();
@@ -270,10 +218,7 @@ fn a_removal_that_was_flushed_stays() {
         psync.sync_directory(Path::new(ROOT)).expect("flush");
         create(&psync, "/file").expect("create");
         disk.restart();
-        assert!(
-            disk.read_file("/file").is_none_or(|bytes| bytes.is_empty()),
-            "seed {seed}"
-        );
+        assert!(disk.read_file("/file").is_none_or(|bytes| bytes.is_empty()), "seed {seed}");
     }
 }
 
@@ -283,20 +228,13 @@ fn faults_happen_once_where_asked() {
     disk.fail_operation(Fault::Write, 1, libc::EIO);
     write(&psync, &file, 0, &[5; 10]).expect("the first passes");
     let error = write(&psync, &file, 0, &[6; 10]).expect_err("the second fails");
-    assert_eq!(
-        error.io().and_then(std::io::Error::raw_os_error),
-        Some(libc::EIO)
-    );
+    assert_eq!(error.io().and_then(std::io::Error::raw_os_error), Some(libc::EIO));
     assert_eq!(content(&disk)[0], 5);
     write(&psync, &file, 0, &[7; 10]).expect("once");
 
     disk.fail_operation(Fault::Growth, 0, libc::ENOSPC);
     write(&psync, &file, 0, &[8; 10]).expect("no growth");
-    assert!(
-        write(&psync, &file, 2 * BLOCK as u64, &[8])
-            .expect_err("growth")
-            .is_disk_full()
-    );
+    assert!(write(&psync, &file, 2 * BLOCK as u64, &[8]).expect_err("growth").is_disk_full());
     disk.fail_operation(Fault::Growth, 0, libc::ENOSPC);
     file.set_len(10).expect("no growth");
     assert!(file.set_len(11).expect_err("growth").is_disk_full());
@@ -347,11 +285,7 @@ fn a_full_disk_has_room_again_when_something_goes() {
     disk.set_capacity(Some(3 * BLOCK as u64));
     let other = create(&psync, "/other").expect("create");
     write(&psync, &other, 0, &[1; BLOCK]).expect("fits");
-    assert!(
-        write(&psync, &other, BLOCK as u64, &[1])
-            .expect_err("full")
-            .is_disk_full()
-    );
+    assert!(write(&psync, &other, BLOCK as u64, &[1]).expect_err("full").is_disk_full());
     write(&psync, &file, 0, &[4; BLOCK]).expect("no growth");
     psync.remove(Path::new("/file")).expect("remove");
     write(&psync, &other, BLOCK as u64, &[1]).expect("fits again");
@@ -384,12 +318,7 @@ fn batches_streams_and_threads_work_on_it() {
                 let file = create(&psync, &format!("/{thread}")).expect("create");
                 let mut stream = psync.stream(8);
                 for block in 0..50 {
-                    stream.push(Request::write(
-                        &file,
-                        block * 100,
-                        Buffer::from_slice(&[thread; 100]),
-                        block,
-                    ));
+                    stream.push(Request::write(&file, block * 100, Buffer::from_slice(&[thread; 100]), block));
                 }
                 stream.push(Request::flush(&file, 50));
                 let tags: Vec<u64> = stream.map(|completion| completion.tag).collect();
@@ -400,9 +329,6 @@ fn batches_streams_and_threads_work_on_it() {
     psync.sync_directory(Path::new(ROOT)).expect("flush");
     disk.restart();
     for thread in 0..4_u8 {
-        assert_eq!(
-            disk.read_file(format!("/{thread}")),
-            Some(vec![thread; 5000])
-        );
+        assert_eq!(disk.read_file(format!("/{thread}")), Some(vec![thread; 5000]));
     }
 }

@@ -107,14 +107,7 @@ impl Context {
     /// The memory and descriptors that the blocks name stay valid until they complete.
     unsafe fn submit(&self, blocks: &mut [*mut ControlBlock]) -> io::Result<usize> {
         // SAFETY: `blocks` points to as many valid control blocks, which the kernel copies; the rest is the caller's promise.
-        let returned = unsafe {
-            libc::syscall(
-                libc::SYS_io_submit,
-                self.0,
-                blocks.len(),
-                blocks.as_mut_ptr(),
-            )
-        };
+        let returned = unsafe { libc::syscall(libc::SYS_io_submit, self.0, blocks.len(), blocks.as_mut_ptr()) };
         usize::try_from(returned).map_err(|_| io::Error::last_os_error())
     }
 
@@ -155,12 +148,8 @@ struct AioLane {
 impl AioLane {
     /// Submits what was gathered. On return nothing is left of it unless the kernel is too busy.
     fn submit(&mut self) -> io::Result<()> {
-        let context = self
-            .context
-            .as_ref()
-            .expect("a lane has its context until it is dropped");
-        let mut blocks: Vec<*mut ControlBlock> =
-            self.gathered.iter_mut().map(ptr::from_mut).collect();
+        let context = self.context.as_ref().expect("a lane has its context until it is dropped");
+        let mut blocks: Vec<*mut ControlBlock> = self.gathered.iter_mut().map(ptr::from_mut).collect();
         let mut first = 0;
         while first < blocks.len() {
             // SAFETY: `Lane::push` demands that memory and file stay valid until the slot is reported.
@@ -193,19 +182,13 @@ impl AioLane {
     }
 
     fn take(&mut self, wait: usize, done: &mut Vec<Done>) -> io::Result<usize> {
-        let context = self
-            .context
-            .as_ref()
-            .expect("a lane has its context until it is dropped");
+        let context = self.context.as_ref().expect("a lane has its context until it is dropped");
         let count = match context.events(wait, &mut self.events) {
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => 0,
             other => other?,
         };
         self.in_flight -= count;
-        done.extend(self.events[..count].iter().map(|event| Done {
-            slot: slot(event.data),
-            outcome: event.result,
-        }));
+        done.extend(self.events[..count].iter().map(|event| Done { slot: slot(event.data), outcome: event.result }));
         Ok(count)
     }
 }
@@ -219,14 +202,8 @@ fn refused(block: &ControlBlock, errno: i32) -> Done {
     let outcome = if errno == libc::EINVAL {
         let length = usize::try_from(block.bytes).expect("the length came from a usize");
         let transfer = match block.opcode {
-            IOCB_CMD_PREAD => Transfer::Read {
-                memory: block.memory as *mut u8,
-                length,
-            },
-            IOCB_CMD_PWRITE => Transfer::Write {
-                memory: block.memory as *const u8,
-                length,
-            },
+            IOCB_CMD_PREAD => Transfer::Read { memory: block.memory as *mut u8, length },
+            IOCB_CMD_PWRITE => Transfer::Write { memory: block.memory as *const u8, length },
             _ => Transfer::Flush,
         };
         let offset = block.offset.cast_unsigned();
@@ -235,10 +212,7 @@ fn refused(block: &ControlBlock, errno: i32) -> Done {
     } else {
         -i64::from(errno)
     };
-    Done {
-        slot: slot(block.data),
-        outcome,
-    }
+    Done { slot: slot(block.data), outcome }
 }
 
 impl Lane for AioLane {
@@ -253,10 +227,7 @@ impl Lane for AioLane {
             Transfer::Flush => (IOCB_CMD_FDSYNC, 0, 0),
         };
         let Ok(offset) = i64::try_from(offset) else {
-            self.called.push(Done {
-                slot,
-                outcome: -i64::from(libc::EINVAL),
-            });
+            self.called.push(Done { slot, outcome: -i64::from(libc::EINVAL) });
             return;
         };
         self.gathered.push(ControlBlock {

@@ -59,10 +59,7 @@ pub(crate) struct CallLane {
 
 impl CallLane {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
-        Self {
-            backend,
-            done: Vec::new(),
-        }
+        Self { backend, done: Vec::new() }
     }
 }
 

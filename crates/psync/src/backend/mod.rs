@@ -19,12 +19,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub(crate) use call::{CallLane, System};
+use serde::{Deserialize, Serialize};
 
 use crate::file::FileInner;
 use crate::{Error, Result};
 
 /// A way to hand requests to the system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BackendKind {
     /// One ring per thread: a whole batch is one system call.
     IoUring,
@@ -64,9 +66,7 @@ impl FromStr for BackendKind {
         Self::ALL
             .into_iter()
             .find(|kind| kind.name() == text)
-            .ok_or_else(|| {
-                format!("unknown backend {text:?}: use one of io_uring, libaio, threads, sync")
-            })
+            .ok_or_else(|| format!("unknown backend {text:?}: use one of io_uring, libaio, threads, sync"))
     }
 }
 
@@ -130,19 +130,14 @@ pub(crate) trait Lane {
 
 /// Opens a backend, after trying that it works on this thread.
 pub(crate) fn open(kind: BackendKind) -> Result<Arc<dyn Backend>> {
-    let unsupported = |reason: String| Error::Unsupported {
-        backend: kind,
-        reason,
-    };
+    let unsupported = |reason: String| Error::Unsupported { backend: kind, reason };
     let backend: Arc<dyn Backend> = match kind {
         BackendKind::IoUring => Arc::new(uring::Uring),
         BackendKind::Libaio => Arc::new(aio::Aio),
         BackendKind::Threads => Arc::new(threads::Threads::new()),
         BackendKind::Sync => Arc::new(System),
     };
-    let lane = backend
-        .lane()
-        .map_err(|error| unsupported(error.to_string()))?;
+    let lane = backend.lane().map_err(|error| unsupported(error.to_string()))?;
     backend.give_back(lane);
     Ok(backend)
 }
@@ -152,10 +147,6 @@ pub(crate) fn outcome(returned: libc::ssize_t) -> i64 {
     if returned >= 0 {
         returned as i64
     } else {
-        -i64::from(
-            io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        )
+        -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 }

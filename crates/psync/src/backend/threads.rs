@@ -66,9 +66,7 @@ pub(super) struct Threads {
 
 impl Threads {
     pub(super) fn new() -> Self {
-        Self {
-            pool: Arc::default(),
-        }
+        Self { pool: Arc::default() }
     }
 }
 
@@ -104,8 +102,8 @@ impl Pool {
     /// Starts workers for `jobs` more attempts. Fails only if there would be none at all.
     fn grow(self: &Arc<Self>, jobs: usize) -> io::Result<()> {
         let mut state = self.state.lock();
-        let waiting = state.jobs.len() + jobs;
-        while state.workers < WORKERS_MAX && state.idle < waiting && state.workers < waiting {
+        let missing = (state.jobs.len() + jobs).saturating_sub(state.idle);
+        for _ in 0..missing.min(WORKERS_MAX - state.workers) {
             let pool = Arc::clone(self);
             let started = std::thread::Builder::new()
                 .name("psync-worker".to_owned())
@@ -127,10 +125,7 @@ impl Pool {
                 drop(state);
                 // SAFETY: `Lane::push` demands that memory and file stay valid until the outcome is posted.
                 let outcome = unsafe { call::attempt(job.descriptor, job.offset, job.transfer) };
-                job.mailbox.post(Done {
-                    slot: job.slot,
-                    outcome,
-                });
+                job.mailbox.post(Done { slot: job.slot, outcome });
                 state = self.state.lock();
             } else if state.closed {
                 state.workers -= 1;

@@ -50,10 +50,7 @@ impl Backend for Uring {
     fn lane(&self) -> io::Result<Box<dyn Lane>> {
         let idle = IDLE.try_with(Idle::take).ok().flatten();
         let ring = idle.map_or_else(Ring::new, Ok)?;
-        Ok(Box::new(UringLane {
-            ring: Some(ring),
-            called: Vec::new(),
-        }))
+        Ok(Box::new(UringLane { ring: Some(ring), called: Vec::new() }))
     }
 }
 
@@ -77,11 +74,7 @@ impl Ring {
                 "the kernel's io_uring cannot read and write plain memory (needs Linux 5.6)",
             ));
         }
-        Ok(Self {
-            ring,
-            staged: 0,
-            in_flight: 0,
-        })
+        Ok(Self { ring, staged: 0, in_flight: 0 })
     }
 
     /// A ring for one thread whose completions are worked off when it asks for them; a plain one where the kernel is too old.
@@ -145,9 +138,7 @@ struct UringLane {
 
 impl UringLane {
     fn ring(&mut self) -> &mut Ring {
-        self.ring
-            .as_mut()
-            .expect("a lane has its ring until it is dropped")
+        self.ring.as_mut().expect("a lane has its ring until it is dropped")
     }
 }
 
@@ -160,9 +151,7 @@ impl Lane for UringLane {
         let descriptor = types::Fd(file.descriptor());
         let entry = match transfer {
             Transfer::Read { memory, length } => {
-                opcode::Read::new(descriptor, memory, attempt_length(length))
-                    .offset(offset)
-                    .build()
+                opcode::Read::new(descriptor, memory, attempt_length(length)).offset(offset).build()
             }
             Transfer::Write { .. } if !file.direct => {
                 // SAFETY: the memory is valid, as the caller promises.
@@ -171,13 +160,9 @@ impl Lane for UringLane {
                 return;
             }
             Transfer::Write { memory, length } => {
-                opcode::Write::new(descriptor, memory, attempt_length(length))
-                    .offset(offset)
-                    .build()
+                opcode::Write::new(descriptor, memory, attempt_length(length)).offset(offset).build()
             }
-            Transfer::Flush => opcode::Fsync::new(descriptor)
-                .flags(types::FsyncFlags::DATASYNC)
-                .build(),
+            Transfer::Flush => opcode::Fsync::new(descriptor).flags(types::FsyncFlags::DATASYNC).build(),
         };
         // SAFETY: handed on to the caller.
         unsafe { self.ring().push(&entry.user_data(u64::from(slot))) }
@@ -198,10 +183,7 @@ impl Lane for UringLane {
             match entered {
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY))
-                        && busy < BUSY_MAX =>
-                {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) && busy < BUSY_MAX => {
                     busy += 1;
                     std::thread::yield_now();
                 }
@@ -225,6 +207,5 @@ impl Drop for UringLane {
 
 /// An attempt's length as the kernel wants it; what is left over is another attempt.
 fn attempt_length(length: usize) -> u32 {
-    u32::try_from(length.min(ATTEMPT_BYTES_MAX))
-        .expect("the most bytes of an attempt fit in 32 bits")
+    u32::try_from(length.min(ATTEMPT_BYTES_MAX)).expect("the most bytes of an attempt fit in 32 bits")
 }

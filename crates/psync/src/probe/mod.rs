@@ -1,1 +1,281 @@
 //! What the device can do, measured.
+//!
+//! 1. [`profile`] writes a scratch file in a directory, measures reads, writes and flushes on it and removes it, all in
+//!    well under a second: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
+//! 2. [`cached`] keeps the profile in the directory ([`PROFILE_NAME`]) and measures again only for another device, backend or version.
+//! 3. [`limits`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
+//!
+//! A figure is the better of two medians over the requests or batches measured, so that a neighbour's burst does not end up in it.
+//! Where direct I/O does not work ([`DeviceProfile::direct`]) the figures are those of the page cache.
+
+mod limits;
+mod measure;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+pub use limits::{Limits, LimitsOptions, RateAtDepth, limits, random_reads_per_second};
+use measure::{Cell, Scratch};
+
+use crate::{BackendKind, Error, Psync, Result};
+
+/// Name of the cached profile in its directory.
+pub const PROFILE_NAME: &str = "device.json";
+
+/// Version of the cached profile; another one is measured again.
+const VERSION: u32 = 1;
+
+/// Most bytes that a cached profile may have.
+const PROFILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes of a page, the unit of all figures.
+pub const PAGE_BYTES: usize = crate::BLOCK;
+
+/// Sizes at which P_r(L) is measured, in pages.
+pub const PAGES_MEASURED: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// Depths among which the best is sought.
+pub const DEPTHS_MEASURED: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/// A depth this close to the best rate is as good, and lower depths have lower latencies.
+const RATE_AS_GOOD: f64 = 0.95;
+
+/// The time to measure in, with the scratch file made, in a run that should stay under a second.
+const TIME: Duration = Duration::from_millis(600);
+
+/// Reads of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadCost {
+    /// Pages of one read: L.
+    pub pages: usize,
+    /// Latency of one random read alone: P_r(L), in µs.
+    pub alone_us: f64,
+    /// Time per read in batches of the best depth: P'_r(L), in µs per read of L pages.
+    pub batched_us: f64,
+}
+
+/// What a device can do with pages of 4 KiB, through one backend.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceProfile {
+    /// Version of this layout.
+    pub version: u32,
+    /// The device (`st_dev`) of the directory that was measured.
+    pub device: u64,
+    /// The backend that measured.
+    pub backend: BackendKind,
+    /// When it was measured, in seconds since 1970; 0 when it was not.
+    pub measured_at: u64,
+    /// Whether direct I/O works there.
+    pub direct: bool,
+    /// Latency of one random page read: P_r, in µs.
+    pub read_us: f64,
+    /// Latency of one random page write in place: P_w, in µs. In the device's cache, not flushed.
+    pub write_us: f64,
+    /// Time per random page read in batches of `best_depth`: P'_r, in µs.
+    pub batched_read_us: f64,
+    /// Time per random page write in batches of `best_depth`: P'_w, in µs.
+    pub batched_write_us: f64,
+    /// Reads of 1, 2, 4, 8, 16 pages.
+    pub reads: Vec<ReadCost>,
+    /// Latency of a page write in place and its `fdatasync`, in µs.
+    pub flushed_write_us: f64,
+    /// The smallest batch whose read rate is within 5 % of the best of those tried.
+    pub best_depth: usize,
+}
+
+impl Default for DeviceProfile {
+    /// A plain flash SSD, where nothing could be measured: on a simulated disk, in a directory that cannot be written.
+    fn default() -> Self {
+        let (read_us, batched_read_us) = (80.0, 8.0);
+        Self {
+            version: VERSION,
+            device: 0,
+            backend: BackendKind::Sync,
+            measured_at: 0,
+            direct: true,
+            read_us,
+            write_us: 30.0,
+            batched_read_us,
+            batched_write_us: 8.0,
+            reads: PAGES_MEASURED
+                .map(|pages| {
+                    // Larger reads are striped: the first page costs the latency, the others little.
+                    let others = (pages - 1) as f64;
+                    ReadCost { pages, alone_us: read_us + 3.0 * others, batched_us: batched_read_us + 3.0 * others }
+                })
+                .to_vec(),
+            flushed_write_us: 500.0,
+            best_depth: 64,
+        }
+    }
+}
+
+/// Measures the device under a directory, with a scratch file in it. Takes well under a second.
+///
+/// On a simulated disk there is nothing to measure: the profile is [`DeviceProfile::default`].
+///
+/// # Errors
+/// When the directory cannot be written, is full, or a request fails.
+pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
+    if psync.is_simulated() {
+        return Ok(DeviceProfile::default());
+    }
+    let device = device_of(directory)?;
+    let begin = Instant::now();
+    let scratch = Scratch::create(psync, directory, begin)?;
+    // Each depth, each size alone and batched, page writes alone and batched, flushes; each twice.
+    let cells = 2 * (DEPTHS_MEASURED.len() + 2 * PAGES_MEASURED.len() + 3);
+    let left = TIME.saturating_sub(begin.elapsed());
+    let cells = u32::try_from(cells).expect("a few dozen");
+    let mut cell = Cell::new(psync, &scratch, left / cells);
+
+    let by_depth = cell.best_of_two(&DEPTHS_MEASURED, |cell, depth| cell.reads_us(1, depth))?;
+    let best_depth = best_depth(&by_depth);
+    let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.reads_us(pages, 1))?;
+    let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.reads_us(pages, best_depth))?;
+    let reads = read_costs(&alone, &batched);
+    let writes = cell.best_of_two(&[1, best_depth], Cell::writes_us)?;
+    let flushed = cell.best_of_two(&[1], |cell, _| cell.flushed_writes_us())?;
+    Ok(DeviceProfile {
+        version: VERSION,
+        device,
+        backend: psync.backend(),
+        measured_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        direct: scratch.is_direct(),
+        read_us: reads[0].alone_us,
+        batched_read_us: reads[0].batched_us,
+        reads,
+        write_us: writes[0].1,
+        batched_write_us: writes[1].1,
+        flushed_write_us: flushed[0].1,
+        best_depth,
+    })
+}
+
+/// Costs by size. What disturbs a measurement makes it slower, and no read is slower than a larger one, so a larger read that
+/// was faster is the better figure for a smaller one too.
+fn read_costs(alone: &[(usize, f64)], batched: &[(usize, f64)]) -> Vec<ReadCost> {
+    let mut costs: Vec<ReadCost> = alone
+        .iter()
+        .zip(batched)
+        .map(|((pages, alone_us), (_, batched_us))| ReadCost {
+            pages: *pages,
+            alone_us: *alone_us,
+            batched_us: *batched_us,
+        })
+        .collect();
+    for smaller in (0..costs.len().saturating_sub(1)).rev() {
+        let larger = costs[smaller + 1];
+        costs[smaller].alone_us = costs[smaller].alone_us.min(larger.alone_us);
+        costs[smaller].batched_us = costs[smaller].batched_us.min(larger.batched_us);
+    }
+    costs
+}
+
+/// The smallest depth whose time per read is as good as the best.
+fn best_depth(by_depth: &[(usize, f64)]) -> usize {
+    let best_us = by_depth.iter().map(|(_, each_us)| *each_us).fold(f64::INFINITY, f64::min);
+    by_depth.iter().find(|(_, each_us)| *each_us * RATE_AS_GOOD <= best_us).map_or(1, |(depth, _)| *depth)
+}
+
+/// The profile of the device under a directory: the one that the directory keeps, or that this process measured on the same
+/// device before, or a new one. It is kept in the directory where that can be written.
+///
+/// # Errors
+/// When it has to be measured and cannot be: see [`profile`].
+pub fn cached(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
+    /// What this process has measured; one measures at a time, so that they do not measure one another.
+    static MEASURED: Mutex<Option<HashMap<(u64, BackendKind), DeviceProfile>>> = Mutex::new(None);
+    if psync.is_simulated() {
+        return Ok(DeviceProfile::default());
+    }
+    let device = device_of(directory)?;
+    let path = directory.join(PROFILE_NAME);
+    if let Ok(profile) = load(&path)
+        && profile.is_for(device, psync.backend())
+    {
+        return Ok(profile);
+    }
+    let mut measured = MEASURED.lock();
+    let measured = measured.get_or_insert_default();
+    let key = (device, psync.backend());
+    let found = match measured.get(&key) {
+        Some(found) => found.clone(),
+        None => {
+            let found = profile(psync, directory)?;
+            measured.insert(key, found.clone());
+            found
+        }
+    };
+    // A directory that cannot be written is measured in memory only.
+    let _ = store(&path, &found);
+    Ok(found)
+}
+
+impl DeviceProfile {
+    fn is_for(&self, device: u64, backend: BackendKind) -> bool {
+        self.version == VERSION && self.device == device && self.backend == backend
+    }
+
+    /// Whether the figures can be calculated with. A file may say anything.
+    fn check(&self) -> std::result::Result<(), String> {
+        let sizes: Vec<usize> = self.reads.iter().map(|read| read.pages).collect();
+        if sizes != PAGES_MEASURED {
+            return Err(format!("it has reads of {sizes:?} pages instead of {PAGES_MEASURED:?}"));
+        }
+        let figures = [self.read_us, self.write_us, self.batched_read_us, self.batched_write_us, self.flushed_write_us];
+        let of_reads = self.reads.iter().flat_map(|read| [read.alone_us, read.batched_us]);
+        let sound = |figure: f64| figure.is_finite() && figure > 0.0;
+        if !figures.into_iter().chain(of_reads).all(sound) {
+            return Err("a time in it is not positive".to_owned());
+        }
+        if !DEPTHS_MEASURED.contains(&self.best_depth) {
+            return Err(format!("its best depth {} was never tried", self.best_depth));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a cached profile, for whatever device it is.
+///
+/// # Errors
+/// When it is not there, cannot be read or makes no sense; measuring again mends that.
+pub fn load(path: &Path) -> Result<DeviceProfile> {
+    let failed = |error| Error::path("read", path, error);
+    let unusable = |reason: String| Error::Profile { path: path.to_owned(), reason };
+    let mut bytes = Vec::new();
+    fs::File::open(path).map_err(failed)?.take(PROFILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    let profile: DeviceProfile = serde_json::from_slice(&bytes).map_err(|error| unusable(error.to_string()))?;
+    if profile.version != VERSION {
+        return Err(unusable(format!("it has version {}, this library writes {VERSION}", profile.version)));
+    }
+    profile.check().map_err(unusable)?;
+    Ok(profile)
+}
+
+/// Puts a profile in its place as a whole. It is not flushed: a torn one is measured again.
+fn store(path: &Path, profile: &DeviceProfile) -> Result<()> {
+    let text = serde_json::to_vec_pretty(profile)
+        .map_err(|error| Error::Profile { path: path.to_owned(), reason: error.to_string() })?;
+    let scratch = path.with_extension(format!("json.{}", std::process::id()));
+    let stored = fs::write(&scratch, text).and_then(|()| fs::rename(&scratch, path));
+    stored.map_err(|error| {
+        // What is left over harms nothing but to the eye.
+        let _ = fs::remove_file(&scratch);
+        Error::path("write", path, error)
+    })
+}
+
+fn device_of(directory: &Path) -> Result<u64> {
+    fs::metadata(directory).map(|metadata| metadata.dev()).map_err(|error| Error::path("look at", directory, error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -55,10 +55,7 @@ impl Backend for Scripted {
     }
 
     fn lane(&self) -> io::Result<Box<dyn Lane>> {
-        Ok(Box::new(ScriptedLane {
-            script: Arc::clone(&self.0),
-            in_flight: Vec::new(),
-        }))
+        Ok(Box::new(ScriptedLane { script: Arc::clone(&self.0), in_flight: Vec::new() }))
     }
 }
 
@@ -75,12 +72,8 @@ impl Lane for ScriptedLane {
 
     unsafe fn push(&mut self, slot: u32, _file: &FileInner, offset: u64, transfer: Transfer) {
         if matches!(transfer, Transfer::Flush) {
-            let write =
-                |(_, _, other): &(u32, u64, Transfer)| matches!(other, Transfer::Write { .. });
-            assert!(
-                !self.in_flight.iter().any(write),
-                "a flush overtook a write"
-            );
+            let write = |(_, _, other): &(u32, u64, Transfer)| matches!(other, Transfer::Write { .. });
+            assert!(!self.in_flight.iter().any(write), "a flush overtook a write");
         }
         self.in_flight.push((slot, offset, transfer));
         assert!(self.in_flight.len() <= self.capacity());
@@ -112,9 +105,7 @@ fn scripted(outcomes: &[i64]) -> (Arc<dyn Backend>, Arc<Script>, File) {
 }
 
 fn run(backend: &Arc<dyn Backend>, depth: usize, requests: Vec<Request>) -> Vec<Completion> {
-    let mut queue = Queue::new(backend, depth, &|_| {
-        unreachable!("the lane is always given")
-    });
+    let mut queue = Queue::new(backend, depth, &|_| unreachable!("the lane is always given"));
     let count = requests.len();
     for (index, request) in requests.into_iter().enumerate() {
         queue.push(index, request);
@@ -122,10 +113,7 @@ fn run(backend: &Arc<dyn Backend>, depth: usize, requests: Vec<Request>) -> Vec<
     let mut completions: Vec<Option<Completion>> = Vec::new();
     completions.resize_with(count, || None);
     queue.finish(|index, completion| {
-        assert!(
-            completions[index].replace(completion).is_none(),
-            "completed twice"
-        );
+        assert!(completions[index].replace(completion).is_none(), "completed twice");
     });
     completions.into_iter().flatten().collect()
 }
@@ -140,10 +128,7 @@ fn one(outcomes: &[i64], request: impl Fn(&File) -> Request) -> (Result<()>, Vec
     let mut queue = Queue::new(&backend, 4, &|_| unreachable!("the lane is always given"));
     queue.push(0, request(&file));
     let (_, queued) = queue.next().expect("one completion");
-    assert_eq!(
-        format!("{:?}", queued.result),
-        format!("{:?}", alone.result)
-    );
+    assert_eq!(format!("{:?}", queued.result), format!("{:?}", alone.result));
     assert_eq!(script.asked(), asked);
     (alone.result, asked)
 }
@@ -163,14 +148,7 @@ const EAGAIN: i64 = -(libc::EAGAIN as i64);
 fn short_transfers_are_continued_where_they_stopped() {
     let (result, asked) = one(&[10, 15], read);
     assert!(result.is_ok());
-    assert_eq!(
-        asked,
-        [
-            Asked::Read(100, 50),
-            Asked::Read(110, 40),
-            Asked::Read(125, 25)
-        ]
-    );
+    assert_eq!(asked, [Asked::Read(100, 50), Asked::Read(110, 40), Asked::Read(125, 25)]);
     let (result, asked) = one(&[49], write);
     assert!(result.is_ok());
     assert_eq!(asked, [Asked::Write(100, 50), Asked::Write(149, 1)]);
@@ -179,15 +157,7 @@ fn short_transfers_are_continued_where_they_stopped() {
 #[test]
 fn the_end_of_the_file_is_a_short_read() {
     let (result, asked) = one(&[10, 0], read);
-    assert!(matches!(
-        result,
-        Err(Error::ShortRead {
-            offset: 100,
-            wanted: 50,
-            got: 10,
-            ..
-        })
-    ));
+    assert!(matches!(result, Err(Error::ShortRead { offset: 100, wanted: 50, got: 10, .. })));
     assert_eq!(asked.len(), 2);
 }
 
@@ -202,23 +172,11 @@ fn interruptions_are_repeated_within_a_bound() {
     assert_eq!(asked, [Asked::Flush; 3]);
     let forever = vec![EAGAIN; 100];
     let (result, asked) = one(&forever, read);
-    assert!(matches!(
-        result,
-        Err(Error::Io {
-            operation: "read",
-            ..
-        })
-    ));
+    assert!(matches!(result, Err(Error::Io { operation: "read", .. })));
     assert_eq!(asked.len(), RETRIES_MAX as usize + 1);
     let nothing = vec![0; 100];
     let (result, asked) = one(&nothing, write);
-    assert!(matches!(
-        result,
-        Err(Error::Io {
-            operation: "write",
-            ..
-        })
-    ));
+    assert!(matches!(result, Err(Error::Io { operation: "write", .. })));
     assert_eq!(asked.len(), RETRIES_MAX as usize + 1);
 }
 
@@ -253,19 +211,10 @@ fn a_flush_starts_after_the_writes_before_it() {
         });
         let completions = run(&backend, depth, again.collect());
         assert_eq!(completions.len(), 10);
-        assert!(
-            completions
-                .iter()
-                .all(|completion| completion.result.is_ok())
-        );
+        assert!(completions.iter().all(|completion| completion.result.is_ok()));
         let asked = script.asked();
-        let first_flush = asked
-            .iter()
-            .position(|asked| *asked == Asked::Flush)
-            .expect("asked");
-        let writes = asked[..first_flush]
-            .iter()
-            .filter(|asked| matches!(asked, Asked::Write(_, 50)));
+        let first_flush = asked.iter().position(|asked| *asked == Asked::Flush).expect("asked");
+        let writes = asked[..first_flush].iter().filter(|asked| matches!(asked, Asked::Write(_, 50)));
         assert!(writes.count() >= 5);
         assert_eq!(asked.last(), Some(&Asked::Flush));
     }
@@ -277,10 +226,7 @@ fn when_the_lane_breaks_its_requests_fail_and_the_others_are_done() {
     *script.lane_breaks_after.lock() = Some(3);
     let completions = run(&backend, 4, (0..20).map(|_| write(&file)).collect());
     assert_eq!(completions.len(), 20);
-    let failed: Vec<&Completion> = completions
-        .iter()
-        .filter(|completion| completion.result.is_err())
-        .collect();
+    let failed: Vec<&Completion> = completions.iter().filter(|completion| completion.result.is_err()).collect();
     assert!(!failed.is_empty() && failed.len() <= 4);
     assert!(failed.iter().all(|completion| completion.buffer.is_none()));
     assert_eq!(file.counters().snapshot().writes, 20 - failed.len() as u64);

@@ -61,18 +61,11 @@ impl Tree {
     /// Drops what stands in a directory that is not there.
     fn drop_orphans(&mut self) {
         let reachable = |directories: &BTreeSet<PathBuf>, path: &Path| {
-            path.ancestors()
-                .skip(1)
-                .all(|above| above.parent().is_none() || directories.contains(above))
+            path.ancestors().skip(1).all(|above| above.parent().is_none() || directories.contains(above))
         };
         let directories = std::mem::take(&mut self.directories);
-        self.directories = directories
-            .iter()
-            .filter(|path| reachable(&directories, path))
-            .cloned()
-            .collect();
-        self.files
-            .retain(|path, _| reachable(&self.directories, path));
+        self.directories = directories.iter().filter(|path| reachable(&directories, path)).cloned().collect();
+        self.files.retain(|path, _| reachable(&self.directories, path));
     }
 }
 
@@ -196,21 +189,15 @@ impl Disk {
         self.durable.drop_orphans();
     }
 
-    pub(super) fn damage(
-        &mut self,
-        path: &Path,
-        range: Range<u64>,
-        change: impl Fn(u8, u8) -> u8,
-    ) -> bool {
-        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end))
-        else {
+    pub(super) fn damage(&mut self, path: &Path, range: Range<u64>, change: impl Fn(u8, u8) -> u8) -> bool {
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
             return false;
         };
         let random = &mut self.random;
-        self.volatile.files.get(path).is_some_and(|node| {
-            node.lock()
-                .damage(start..end, |byte| change(byte, random.random()))
-        })
+        self.volatile
+            .files
+            .get(path)
+            .is_some_and(|node| node.lock().damage(start..end, |byte| change(byte, random.random())))
     }
 
     pub(super) fn files(&self) -> Vec<PathBuf> {
@@ -246,9 +233,8 @@ impl Disk {
         }
         let mut failed = None;
         self.faults.retain_mut(|planned| {
-            let matches = planned.kind == Fault::Any
-                || planned.kind == kind
-                || (planned.kind == Fault::Growth && grows);
+            let matches =
+                planned.kind == Fault::Any || planned.kind == kind || (planned.kind == Fault::Growth && grows);
             if !matches {
                 return true;
             }
@@ -269,37 +255,20 @@ impl Disk {
         let Some(capacity) = self.capacity else {
             return Ok(());
         };
-        let used: u64 = self
-            .volatile
-            .files
-            .values()
-            .map(|node| node.lock().len() as u64)
-            .sum();
+        let used: u64 = self.volatile.files.values().map(|node| node.lock().len() as u64).sum();
         if growth > 0 && used.saturating_add(growth as u64) > capacity {
             return Err(errno(libc::ENOSPC));
         }
         Ok(())
     }
 
-    pub(super) fn read(
-        &mut self,
-        life: u64,
-        node: &SharedNode,
-        offset: u64,
-        into: &mut [u8],
-    ) -> io::Result<usize> {
+    pub(super) fn read(&mut self, life: u64, node: &SharedNode, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.begin(life, Fault::Read, false)?;
         let offset = usize::try_from(offset).map_err(|_| errno(libc::EINVAL))?;
         Ok(node.lock().read(offset, into))
     }
 
-    pub(super) fn write(
-        &mut self,
-        life: u64,
-        node: &SharedNode,
-        offset: u64,
-        bytes: &[u8],
-    ) -> io::Result<()> {
+    pub(super) fn write(&mut self, life: u64, node: &SharedNode, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(|_| errno(libc::EFBIG))?;
         let end = offset
             .checked_add(bytes.len())
@@ -337,10 +306,8 @@ impl Disk {
     }
 
     pub(super) fn set_len(&mut self, life: u64, node: &SharedNode, len: u64) -> io::Result<()> {
-        let len = usize::try_from(len)
-            .ok()
-            .filter(|len| *len < isize::MAX as usize)
-            .ok_or_else(|| errno(libc::EFBIG))?;
+        let len =
+            usize::try_from(len).ok().filter(|len| *len < isize::MAX as usize).ok_or_else(|| errno(libc::EFBIG))?;
         let growth = len.saturating_sub(node.lock().len());
         match self.begin(life, Fault::Write, growth > 0)? {
             Fate::Dying => {
@@ -375,13 +342,7 @@ impl Disk {
     }
 
     /// Opens or creates a file; tells whether options allow it.
-    pub(super) fn open(
-        &mut self,
-        life: u64,
-        path: &Path,
-        create: bool,
-        create_new: bool,
-    ) -> io::Result<SharedNode> {
+    pub(super) fn open(&mut self, life: u64, path: &Path, create: bool, create_new: bool) -> io::Result<SharedNode> {
         self.alive(life)?;
         if self.volatile.has_directory(path) {
             return Err(errno(libc::EISDIR));
@@ -416,11 +377,8 @@ impl Disk {
 
     pub(super) fn create_directory(&mut self, life: u64, path: &Path) -> io::Result<()> {
         self.alive(life)?;
-        let mut missing: Vec<PathBuf> = path
-            .ancestors()
-            .take_while(|above| !self.volatile.has_directory(above))
-            .map(Path::to_owned)
-            .collect();
+        let mut missing: Vec<PathBuf> =
+            path.ancestors().take_while(|above| !self.volatile.has_directory(above)).map(Path::to_owned).collect();
         while let Some(directory) = missing.pop() {
             if self.volatile.files.contains_key(&directory) {
                 return Err(errno(libc::EEXIST));

@@ -90,9 +90,7 @@ pub struct SimDisk {
 impl SimDisk {
     /// An empty disk with the root directory, whose misfortunes follow from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self {
-            disk: Arc::new(Mutex::new(Disk::new(seed))),
-        }
+        Self { disk: Arc::new(Mutex::new(Disk::new(seed))) }
     }
 
     /// A [`Psync`] on the disk as it is now, for this life of it.
@@ -149,16 +147,12 @@ impl SimDisk {
         let Some(end) = offset.checked_add(1) else {
             return false;
         };
-        self.disk
-            .lock()
-            .damage(path.as_ref(), offset..end, |byte, _| byte ^ 1)
+        self.disk.lock().damage(path.as_ref(), offset..end, |byte, _| byte ^ 1)
     }
 
     /// Changes every byte of a range at rest. Returns whether the file has all of it.
     pub fn corrupt(&self, path: impl AsRef<Path>, range: Range<u64>) -> bool {
-        self.disk
-            .lock()
-            .damage(path.as_ref(), range, |byte, random| byte ^ random.max(1))
+        self.disk.lock().damage(path.as_ref(), range, |byte, random| byte ^ random.max(1))
     }
 
     /// Paths of all files, sorted.
@@ -174,9 +168,6 @@ impl SimDisk {
 
 impl std::fmt::Debug for SimDisk {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("SimDisk")
-            .field("files", &self.files())
-            .finish_non_exhaustive()
+        formatter.debug_struct("SimDisk").field("files", &self.files()).finish_non_exhaustive()
     }
 }

@@ -55,13 +55,8 @@ impl Survivors {
             1 => Self::All,
             2 => Self::Sectors([0.1, 0.5, 0.9][random.random_range(0..3)]),
             3 => Self::Writes((0..count).map(|_| random.random()).collect()),
-            4 => Self::Prefix {
-                torn: random.random_range(0..=count),
-                sectors: random.random_range(0..=32),
-            },
-            _ => Self::AllButOne {
-                torn: random.random_range(0..count.max(1)),
-            },
+            4 => Self::Prefix { torn: random.random_range(0..=count), sectors: random.random_range(0..=32) },
+            _ => Self::AllButOne { torn: random.random_range(0..count.max(1)) },
         }
     }
 
@@ -71,9 +66,7 @@ impl Survivors {
             Self::All => true,
             Self::Sectors(chance) => random.random_bool(*chance),
             Self::Writes(kept) => kept[change],
-            Self::Prefix { torn, sectors } => {
-                change < *torn || (change == *torn && sector < *sectors)
-            }
+            Self::Prefix { torn, sectors } => change < *torn || (change == *torn && sector < *sectors),
             Self::AllButOne { torn } => change != *torn || random.random(),
         }
     }
@@ -106,12 +99,7 @@ impl Node {
         let last = end.next_multiple_of(SECTOR);
         let mut image = self.content[first..last.min(self.content.len())].to_vec();
         image.resize(last - first, 0);
-        self.pending.push(Change::Write {
-            first,
-            image,
-            len: self.content.len(),
-            lost,
-        });
+        self.pending.push(Change::Write { first, image, len: self.content.len(), lost });
     }
 
     pub(super) fn set_len(&mut self, len: usize) {
@@ -133,9 +121,7 @@ impl Node {
             1 => random.random_range(0..=count),
             _ => count,
         };
-        self.apply(lengths, |change, sector| {
-            survivors.keep(change, sector, random)
-        });
+        self.apply(lengths, |change, sector| survivors.keep(change, sector, random));
     }
 
     /// Decides what survives a loss of power.
@@ -145,11 +131,7 @@ impl Node {
     }
 
     /// Changes bytes at rest; returns whether they are all there.
-    pub(super) fn damage(
-        &mut self,
-        range: std::ops::Range<usize>,
-        mut change: impl FnMut(u8) -> u8,
-    ) -> bool {
+    pub(super) fn damage(&mut self, range: std::ops::Range<usize>, mut change: impl FnMut(u8) -> u8) -> bool {
         if range.start > range.end || range.end > self.content.len() {
             return false;
         }
@@ -168,12 +150,7 @@ impl Node {
         let mut length = durable.len();
         for (index, change) in self.pending.drain(..).enumerate() {
             match change {
-                Change::Write {
-                    first,
-                    image,
-                    len,
-                    lost,
-                } => {
+                Change::Write { first, image, len, lost } => {
                     for (sector, bytes) in image.chunks(SECTOR).enumerate() {
                         if !keep(index, sector) || lost {
                             continue;

@@ -1,9 +1,6 @@
 //! A simulated disk seen through the crate's own seams: as a backend, as a tree of names, as a file's handle.
 
-#![expect(
-    unsafe_code,
-    reason = "a backend transfers into memory given by address"
-)]
+#![expect(unsafe_code, reason = "a backend transfers into memory given by address")]
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,11 +48,7 @@ impl Handle {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        if self.write {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(libc::EBADF))
-        }
+        if self.write { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) }
     }
 
     /// # Safety
@@ -109,10 +102,7 @@ pub(crate) struct HeldLock {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        self.simulated
-            .disk
-            .lock()
-            .unlock(self.simulated.life, &self.path);
+        self.simulated.disk.lock().unlock(self.simulated.life, &self.path);
     }
 }
 
@@ -127,70 +117,36 @@ impl Names for Simulated {
             .lock()
             .open(self.life, path, options.create, options.create_new)
             .map_err(|error| Error::path("open", path, error))?;
-        let handle = Handle {
-            disk: Arc::clone(&self.disk),
-            life: self.life,
-            node,
-            write: options.write,
-        };
-        Ok(File::new(
-            path,
-            options.direct,
-            options.counters.clone(),
-            file::Handle::Simulated(handle),
-        ))
+        let handle = Handle { disk: Arc::clone(&self.disk), life: self.life, node, write: options.write };
+        Ok(File::new(path, options.direct, options.counters.clone(), file::Handle::Simulated(handle)))
     }
 
     fn create_directory(&self, path: &Path) -> Result<()> {
-        self.disk
-            .lock()
-            .create_directory(self.life, path)
-            .map_err(|error| Error::path("create directory", path, error))
+        self.disk.lock().create_directory(self.life, path).map_err(|error| Error::path("create directory", path, error))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.disk
-            .lock()
-            .remove(self.life, path)
-            .map_err(|error| Error::path("remove", path, error))
+        self.disk.lock().remove(self.life, path).map_err(|error| Error::path("remove", path, error))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
-        self.disk
-            .lock()
-            .list(self.life, path)
-            .map_err(|error| Error::path("list", path, error))
+        self.disk.lock().list(self.life, path).map_err(|error| Error::path("list", path, error))
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        self.disk
-            .lock()
-            .exists(self.life, path)
-            .map_err(|error| Error::path("look for", path, error))
+        self.disk.lock().exists(self.life, path).map_err(|error| Error::path("look for", path, error))
     }
 
     fn sync_directory(&self, path: &Path) -> Result<()> {
-        self.disk
-            .lock()
-            .sync_directory(self.life, path)
-            .map_err(|error| Error::path("flush directory", path, error))
+        self.disk.lock().sync_directory(self.life, path).map_err(|error| Error::path("flush directory", path, error))
     }
 
     fn lock(&self, path: &Path, shared: bool) -> Result<Lock> {
-        let locked = self
-            .disk
-            .lock()
-            .lock(self.life, path, shared)
-            .map_err(|error| Error::path("lock", path, error))?;
+        let locked =
+            self.disk.lock().lock(self.life, path, shared).map_err(|error| Error::path("lock", path, error))?;
         if !locked {
-            return Err(Error::Locked {
-                path: path.to_owned(),
-                holder: Some(std::process::id()),
-            });
+            return Err(Error::Locked { path: path.to_owned(), holder: Some(std::process::id()) });
         }
-        Ok(Lock::simulated(HeldLock {
-            simulated: self.clone(),
-            path: path.to_owned(),
-        }))
+        Ok(Lock::simulated(HeldLock { simulated: self.clone(), path: path.to_owned() }))
     }
 }

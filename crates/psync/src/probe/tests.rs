@@ -1,0 +1,113 @@
+use super::*;
+use crate::sim::SimDisk;
+
+fn psync() -> Psync {
+    Psync::new(None).expect("backend")
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    psync().list(directory).expect("list")
+}
+
+#[test]
+fn a_profile_has_all_figures_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("directory");
+    let profile = profile(&psync(), directory.path()).expect("measured");
+    assert_eq!(profile.check(), Ok(()));
+    assert_eq!(profile.backend, psync().backend());
+    assert!(profile.measured_at > 0);
+    assert!(names(directory.path()).is_empty());
+    let text = serde_json::to_string(&profile).expect("encoded");
+    let back: DeviceProfile = serde_json::from_str(&text).expect("decoded");
+    assert_eq!(back, profile);
+}
+
+#[test]
+fn a_profile_that_cannot_be_measured_is_an_error() {
+    let directory = tempfile::tempdir().expect("directory");
+    let error = profile(&psync(), &directory.path().join("none")).expect_err("no directory");
+    assert!(error.is_not_found(), "{error}");
+}
+
+#[test]
+fn a_cached_profile_is_taken_unless_it_is_for_something_else() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join(PROFILE_NAME);
+    let psync = psync();
+    let first = cached(&psync, directory.path()).expect("measured");
+    assert_eq!(names(directory.path()), [PROFILE_NAME]);
+    assert_eq!(load(&path).expect("stored"), first);
+
+    // What stands in the file is believed when it is for this device and backend.
+    let edited = DeviceProfile { best_depth: 256, read_us: 12.5, ..first.clone() };
+    store(&path, &edited).expect("stored");
+    assert_eq!(cached(&psync, directory.path()).expect("loaded"), edited);
+
+    let elsewhere = [
+        DeviceProfile { device: first.device ^ 1, ..first.clone() },
+        DeviceProfile { backend: BackendKind::Sync, ..first.clone() },
+        DeviceProfile { version: VERSION + 1, ..first.clone() },
+        DeviceProfile { write_us: 0.0, ..first.clone() },
+        DeviceProfile { best_depth: 3, ..first.clone() },
+        DeviceProfile { reads: Vec::new(), ..first.clone() },
+    ];
+    for foreign in elsewhere {
+        store(&path, &foreign).expect("stored");
+        assert_eq!(cached(&psync, directory.path()).expect("measured"), first);
+        assert_eq!(load(&path).expect("replaced"), first);
+    }
+    for damaged in [&b""[..], b"{", b"\xff\xfe", b"{\"version\": 1}", &[b'['; 200_000]] {
+        fs::write(&path, damaged).expect("written");
+        assert!(load(&path).is_err());
+        assert_eq!(cached(&psync, directory.path()).expect("measured"), first);
+    }
+}
+
+#[test]
+fn the_best_depth_is_the_smallest_of_the_best() {
+    assert_eq!(best_depth(&[(1, 100.0), (2, 50.0), (4, 10.3), (8, 10.0), (16, 10.1)]), 4);
+    assert_eq!(best_depth(&[(1, 100.0), (2, 50.0), (4, 11.0), (8, 10.0)]), 8);
+    assert_eq!(best_depth(&[(1, 5.0), (2, 5.0)]), 1);
+}
+
+#[test]
+fn a_read_costs_no_more_than_a_larger_one() {
+    let costs = read_costs(&[(1, 40.0), (2, 20.0), (4, 30.0)], &[(1, 5.0), (2, 9.0), (4, 8.0)]);
+    let alone: Vec<f64> = costs.iter().map(|cost| cost.alone_us).collect();
+    let batched: Vec<f64> = costs.iter().map(|cost| cost.batched_us).collect();
+    assert_eq!(alone, [20.0, 20.0, 30.0]);
+    assert_eq!(batched, [5.0, 8.0, 8.0]);
+}
+
+#[test]
+fn a_simulated_disk_has_an_assumed_profile() {
+    let psync = SimDisk::new(1).psync();
+    let assumed = cached(&psync, Path::new("/")).expect("assumed");
+    assert_eq!(assumed, DeviceProfile::default());
+    assert_eq!(assumed.check(), Ok(()));
+}
+
+#[test]
+fn limits_are_measured_beside_a_file_that_stays_as_it_is() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("data");
+    let content = vec![7; 40 * PAGE_BYTES + 100];
+    fs::write(&path, &content).expect("written");
+    let options = LimitsOptions { read_bytes: 5000, depths: vec![1, 8], time: Duration::from_millis(5), writes: true };
+    for kind in BackendKind::ALL {
+        let psync = Psync::new(Some(kind)).expect("backend");
+        let limits = limits(&psync, &path, &options).expect("measured");
+        assert_eq!(limits.read_bytes, 2 * PAGE_BYTES);
+        assert_eq!(limits.backend, kind);
+        let depths: Vec<usize> = limits.random_reads.iter().map(|rate| rate.depth).collect();
+        assert_eq!(depths, options.depths);
+        assert!(limits.random_reads.iter().all(|rate| rate.per_second.is_finite() && rate.per_second > 0.0));
+        assert!(limits.sequential_write_bytes_per_second > Some(0.0));
+        assert!(limits.flushed_writes_per_second > Some(0.0));
+    }
+    assert!(fs::read(&path).expect("read") == content);
+    assert_eq!(names(directory.path()), ["data"]);
+    fs::write(&path, b"short").expect("written");
+    let error = limits(&psync(), &path, &options).expect_err("shorter than a read");
+    assert!(matches!(error, Error::ShortRead { .. }), "{error}");
+}
