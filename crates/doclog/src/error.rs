@@ -17,9 +17,7 @@ pub enum Error {
     #[error(transparent)]
     Space(#[from] space::Error),
     /// A document is larger than any may be.
-    #[error(
-        "a document of {length} bytes is too large: at most {DOCUMENT_BYTES_MAX} bytes are possible"
-    )]
+    #[error("a document of {length} bytes is too large: at most {DOCUMENT_BYTES_MAX} bytes are possible")]
     TooLarge {
         /// Its bytes.
         length: u64,
@@ -57,19 +55,9 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn corrupt(
-        file: &Path,
-        offset: u64,
-        what: &'static str,
-        expected: impl ToString,
-        found: impl ToString,
+        file: &Path, offset: u64, what: &'static str, expected: impl ToString, found: impl ToString,
     ) -> Self {
-        Self::Corrupt {
-            file: file.to_owned(),
-            offset,
-            what,
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+        Self::Corrupt { file: file.to_owned(), offset, what, expected: expected.to_string(), found: found.to_string() }
     }
 
     /// Whether the bytes are at fault, and not the device or the request: reading again would give the same answer.

@@ -36,11 +36,7 @@ struct Open {
 
 impl SegmentFiles {
     pub(crate) fn new(store: &FileStore, table: u32) -> Self {
-        Self {
-            store: store.clone(),
-            table,
-            open: Mutex::default(),
-        }
+        Self { store: store.clone(), table, open: Mutex::default() }
     }
 
     pub(crate) const fn store(&self) -> &FileStore {
@@ -78,18 +74,14 @@ impl SegmentFiles {
 
     /// Makes the file of a new segment, its name durable, for appending.
     pub(crate) fn create(&self, segment: SegmentId) -> Result<File> {
-        let file = self
-            .store
-            .create(StreamKind::Doc, &self.name(segment), false)?;
+        let file = self.store.create(StreamKind::Doc, &self.name(segment), false)?;
         self.store.sync_directories()?;
         Ok(file)
     }
 
     /// Bytes of a segment's file.
     pub(crate) fn length(&self, segment: SegmentId) -> Result<u64> {
-        let file = self
-            .store
-            .open_existing(StreamKind::Doc, &self.name(segment), false)?;
+        let file = self.store.open_existing(StreamKind::Doc, &self.name(segment), false)?;
         Ok(file.len()?)
     }
 
@@ -98,10 +90,8 @@ impl SegmentFiles {
         if let Some(file) = self.open.lock().find(segment) {
             return Ok(file);
         }
-        let file = self
-            .store
-            .open_existing(StreamKind::Doc, &self.name(segment), true)
-            .map_err(|error| match error {
+        let file =
+            self.store.open_existing(StreamKind::Doc, &self.name(segment), true).map_err(|error| match error {
                 space::Error::Io(cause) if cause.is_not_found() => {
                     Error::corrupt(&self.path(segment), 0, "segment", "a file", "none")
                 }
@@ -154,16 +144,7 @@ mod tests {
         let files = files(12);
         assert_eq!(files.name(SegmentId(3)), "doc/12-3.doc");
         assert_eq!(files.number("12-3.doc"), Some(SegmentId(3)));
-        for other in [
-            "2-3.doc",
-            "12-03.doc",
-            "12-+3.doc",
-            "12-0.doc",
-            "12-3",
-            "12-.doc",
-            "112-3.doc",
-            "12-3.doc.doc",
-        ] {
+        for other in ["2-3.doc", "12-03.doc", "12-+3.doc", "12-0.doc", "12-3", "12-.doc", "112-3.doc", "12-3.doc.doc"] {
             assert_eq!(files.number(other), None, "{other}");
         }
     }
@@ -186,9 +167,6 @@ mod tests {
     #[test]
     fn a_missing_segment_is_named() {
         let error = files(1).open(SegmentId(9)).expect_err("missing");
-        assert!(
-            error.is_damage() && error.to_string().contains("doc/1-9.doc"),
-            "{error}"
-        );
+        assert!(error.is_damage() && error.to_string().contains("doc/1-9.doc"), "{error}");
     }
 }

@@ -36,23 +36,14 @@ impl DocLog {
     ///
     /// # Errors
     /// When the files cannot be listed or opened.
-    pub fn open(
-        store: &FileStore,
-        table: u32,
-        image: &DocImage,
-        segment_bytes: u64,
-    ) -> Result<Self> {
+    pub fn open(store: &FileStore, table: u32, image: &DocImage, segment_bytes: u64) -> Result<Self> {
         let files = Arc::new(SegmentFiles::new(store, table));
         let mut found = Vec::new();
         for segment in files.list()? {
             found.push((segment, files.length(segment)?));
         }
         let (segments, damage) = Segments::new(Arc::clone(&files), segment_bytes, image, &found);
-        Ok(Self {
-            files,
-            segments: Mutex::new(segments),
-            damage,
-        })
+        Ok(Self { files, segments: Mutex::new(segments), damage })
     }
 
     /// What was wrong with the segments at open. Documents in undamaged parts are readable all the same.
@@ -68,10 +59,7 @@ impl DocLog {
     /// When a document is larger than [`DOCUMENT_BYTES_MAX`], the store is read-only, the disk is full or a write fails. No
     /// document is appended then.
     pub fn append(&self, documents: &[&[u8]]) -> Result<Vec<DocPointer>> {
-        let lengths: Vec<u64> = documents
-            .iter()
-            .map(|document| document.len() as u64)
-            .collect();
+        let lengths: Vec<u64> = documents.iter().map(|document| document.len() as u64).collect();
         if let Some(&length) = lengths.iter().find(|length| **length > DOCUMENT_BYTES_MAX) {
             return Err(Error::TooLarge { length });
         }
@@ -143,23 +131,12 @@ impl DocLog {
 
     /// Checks live documents in batches of one psync each, and reports every one that cannot be read or does not check, after what was
     /// wrong at open. `progress` gets the documents and payload bytes of each batch.
-    pub fn verify(
-        &self,
-        live: &[DocPointer],
-        report: &mut dyn FnMut(Error),
-        progress: &mut dyn FnMut(u64, u64),
-    ) {
+    pub fn verify(&self, live: &[DocPointer], report: &mut dyn FnMut(Error), progress: &mut dyn FnMut(u64, u64)) {
         self.damage.iter().for_each(|error| report(error.clone()));
         for batch in live.chunks(VERIFY_BATCH) {
             let outcomes = self.fetch(batch, false);
-            outcomes
-                .into_iter()
-                .filter_map(Result::err)
-                .for_each(&mut *report);
-            progress(
-                batch.len() as u64,
-                batch.iter().map(|pointer| pointer.length).sum(),
-            );
+            outcomes.into_iter().filter_map(Result::err).for_each(&mut *report);
+            progress(batch.len() as u64, batch.iter().map(|pointer| pointer.length).sum());
         }
     }
 
@@ -167,9 +144,7 @@ impl DocLog {
     fn fetch(&self, pointers: &[DocPointer], keep: bool) -> Vec<Result<Vec<u8>>> {
         let mut order: Vec<usize> = (0..pointers.len()).collect();
         order.sort_unstable_by_key(|index| pointers[*index]);
-        let same: Vec<&[usize]> = order
-            .chunk_by(|a, b| pointers[*a] == pointers[*b])
-            .collect();
+        let same: Vec<&[usize]> = order.chunk_by(|a, b| pointers[*a] == pointers[*b]).collect();
 
         let mut outcomes: Vec<Result<Vec<u8>>> = Vec::new();
         outcomes.resize_with(pointers.len(), || Ok(Vec::new()));
@@ -178,17 +153,10 @@ impl DocLog {
         for (equal, file) in same.iter().zip(self.files_of(pointers, &same)) {
             match file {
                 Ok(file) => {
-                    wanted.push(Wanted::new(
-                        self.files.table(),
-                        pointers[equal[0]],
-                        file,
-                        keep,
-                    ));
+                    wanted.push(Wanted::new(self.files.table(), pointers[equal[0]], file, keep));
                     indexes.push(*equal);
                 }
-                Err(error) => equal
-                    .iter()
-                    .for_each(|index| outcomes[*index] = Err(error.clone())),
+                Err(error) => equal.iter().for_each(|index| outcomes[*index] = Err(error.clone())),
             }
         }
         read::fetch(self.files.store().psync(), &mut wanted);
@@ -259,9 +227,7 @@ impl DocLog {
         for (index, segment) in dead.iter().enumerate() {
             if let Err(error) = self.files.remove(*segment) {
                 let mut segments = self.segments.lock();
-                dead[index..]
-                    .iter()
-                    .for_each(|segment| segments.put_back(*segment));
+                dead[index..].iter().for_each(|segment| segments.put_back(*segment));
                 return Err(error);
             }
         }
@@ -274,8 +240,7 @@ impl DocLog {
     /// When a file cannot be removed. [`DocLog::remove_table`] removes what is left.
     pub fn destroy(&self) -> Result<()> {
         let all = self.segments.lock().take_all();
-        all.into_iter()
-            .try_for_each(|segment| self.files.remove(segment))
+        all.into_iter().try_for_each(|segment| self.files.remove(segment))
     }
 
     /// Unlinks whatever files a table that is not open has: it was dropped before a crash.
@@ -284,10 +249,7 @@ impl DocLog {
     /// When the files cannot be listed or removed.
     pub fn remove_table(store: &FileStore, table: u32) -> Result<()> {
         let files = SegmentFiles::new(store, table);
-        files
-            .list()?
-            .into_iter()
-            .try_for_each(|segment| files.remove(segment))
+        files.list()?.into_iter().try_for_each(|segment| files.remove(segment))
     }
 
     /// The segments as of now, for a checkpoint. What is retained must be flushed before the checkpoint is durable.

@@ -80,8 +80,7 @@ impl Wanted {
         if part.bytes.len() as u64 == self.pointer.length {
             self.whole = Some(crc32c::crc32c_append(self.identity(), part.bytes));
         } else {
-            self.parts
-                .push((at as u64, part.bytes.len(), crc32c::crc32c(part.bytes)));
+            self.parts.push((at as u64, part.bytes.len(), crc32c::crc32c(part.bytes)));
         }
         if let Some(kept) = &mut self.payload {
             if kept.is_empty() {
@@ -104,17 +103,11 @@ impl Wanted {
         self.parts.sort_unstable();
         let (mut crc, mut end) = (self.identity(), 0);
         for &(at, bytes, part) in &self.parts {
-            assert_eq!(
-                at, end,
-                "the windows of a document cover every byte of it once"
-            );
+            assert_eq!(at, end, "the windows of a document cover every byte of it once");
             crc = crc32c::crc32c_combine(crc, part, bytes);
             end += bytes as u64;
         }
-        assert_eq!(
-            end, self.pointer.length,
-            "the windows of a document cover all of it"
-        );
+        assert_eq!(end, self.pointer.length, "the windows of a document cover all of it");
         crc
     }
 
@@ -128,13 +121,7 @@ impl Wanted {
         if expected != found {
             let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
             let at = self.pointer.offset;
-            return Err(Error::corrupt(
-                self.file.path(),
-                at,
-                "checksum of the document",
-                expected,
-                found,
-            ));
+            return Err(Error::corrupt(self.file.path(), at, "checksum of the document", expected, found));
         }
         Ok(self.payload.unwrap_or_default())
     }
@@ -149,10 +136,7 @@ struct Part<'a> {
 fn common<'a>(start: u64, bytes: &'a [u8], range: &Range<u64>) -> Option<Part<'a>> {
     let from = range.start.max(start);
     let to = range.end.min(start + bytes.len() as u64);
-    (from < to).then(|| Part {
-        start: from,
-        bytes: &bytes[offset_in(from, start)..offset_in(to, start)],
-    })
+    (from < to).then(|| Part { start: from, bytes: &bytes[offset_in(from, start)..offset_in(to, start)] })
 }
 
 /// A distance within a window or document, both of which fit in memory.
@@ -163,14 +147,9 @@ fn offset_in(offset: u64, start: u64) -> usize {
 /// Reads all documents, which are sorted by place and no two of which are the same.
 pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
     let windows = plan(documents);
-    let total: u64 = windows
-        .iter()
-        .map(|window| window.bytes.end - window.bytes.start)
-        .sum();
+    let total: u64 = windows.iter().map(|window| window.bytes.end - window.bytes.start).sum();
     if total <= BYTES_IN_FLIGHT {
-        let requests = (0..windows.len())
-            .map(|index| request(&windows, index))
-            .collect();
+        let requests = (0..windows.len()).map(|index| request(&windows, index)).collect();
         for completion in psync.run(requests) {
             deliver(&windows, documents, completion);
         }
@@ -196,12 +175,7 @@ pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
 fn request(windows: &[Window], index: usize) -> Request {
     let window = &windows[index];
     let length = offset_in(window.bytes.end, window.bytes.start);
-    Request::read(
-        &window.file,
-        window.bytes.start,
-        Buffer::zeroed(length),
-        index as u64,
-    )
+    Request::read(&window.file, window.bytes.start, Buffer::zeroed(length), index as u64)
 }
 
 /// Gives a completed window to its documents. Returns the bytes that it had in flight.
@@ -211,10 +185,9 @@ fn deliver(windows: &[Window], documents: &mut [Wanted], completion: Completion)
     let (read, failure) = match completion.result {
         Ok(()) => (buffer.len(), None),
         // The last block of a file may be short; what is missing of a document is found below.
-        Err(error @ psync::Error::ShortRead { got, .. }) => (
-            usize::try_from(got).unwrap_or(0).min(buffer.len()),
-            Some(error),
-        ),
+        Err(error @ psync::Error::ShortRead { got, .. }) => {
+            (usize::try_from(got).unwrap_or(0).min(buffer.len()), Some(error))
+        }
         Err(error) => (0, Some(error)),
     };
     for document in &mut documents[window.documents.clone()] {
@@ -224,15 +197,8 @@ fn deliver(windows: &[Window], documents: &mut [Wanted], completion: Completion)
             document.take(window.bytes.start, &buffer[..read]);
         } else if document.failure.is_none() {
             document.failure = Some(match &failure {
-                Some(error) if !matches!(error, psync::Error::ShortRead { .. }) => {
-                    error.clone().into()
-                }
-                _ => missing(
-                    document.file.path(),
-                    &document.pointer,
-                    document.place().end,
-                    have,
-                ),
+                Some(error) if !matches!(error, psync::Error::ShortRead { .. }) => error.clone().into(),
+                _ => missing(document.file.path(), &document.pointer, document.place().end, have),
             });
         }
     }
@@ -248,11 +214,7 @@ fn missing(file: &Path, pointer: &DocPointer, end: u64, have: u64) -> Error {
 fn plan(documents: &[Wanted]) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     for (index, document) in documents.iter().enumerate() {
-        let block = if document.file.is_direct() {
-            BLOCK as u64
-        } else {
-            1
-        };
+        let block = if document.file.is_direct() { BLOCK as u64 } else { 1 };
         let place = document.place();
         let end = place.end.next_multiple_of(block);
         let mut start = place.start - place.start % block;
@@ -268,11 +230,7 @@ fn plan(documents: &[Wanted]) -> Vec<Window> {
         }
         while start < end {
             let until = end.min(start + WINDOW_BYTES);
-            windows.push(Window {
-                file: document.file.clone(),
-                bytes: start..until,
-                documents: index..index + 1,
-            });
+            windows.push(Window { file: document.file.clone(), bytes: start..until, documents: index..index + 1 });
             start = until;
         }
     }

@@ -75,25 +75,12 @@ pub(crate) struct Segments {
 impl Segments {
     /// The segments as `image` and the files tell of them, all sealed; `found` are the files and their lengths. Also what is wrong with them.
     pub(crate) fn new(
-        files: Arc<SegmentFiles>,
-        segment_bytes: u64,
-        image: &DocImage,
-        found: &[(SegmentId, u64)],
+        files: Arc<SegmentFiles>, segment_bytes: u64, image: &DocImage, found: &[(SegmentId, u64)],
     ) -> (Self, Vec<Error>) {
         let mut damage = Vec::new();
         let after = found.last().map_or(0, |(last, _)| last.0);
-        let mut all: BTreeMap<_, _> = found
-            .iter()
-            .map(|&(id, end)| {
-                (
-                    id,
-                    Segment {
-                        end,
-                        ..Segment::default()
-                    },
-                )
-            })
-            .collect();
+        let mut all: BTreeMap<_, _> =
+            found.iter().map(|&(id, end)| (id, Segment { end, ..Segment::default() })).collect();
         for kept in &image.segments {
             let there = all.get(&kept.id).map(|segment| segment.end);
             if there.is_none() && kept.live_bytes == 0 {
@@ -102,16 +89,9 @@ impl Segments {
             }
             let end = there.unwrap_or(0);
             if end < kept.length {
-                let [expected, found] =
-                    [kept.length, end].map(|bytes| format!("at least {bytes} bytes"));
+                let [expected, found] = [kept.length, end].map(|bytes| format!("at least {bytes} bytes"));
                 let found = there.map_or_else(|| "no file".to_owned(), |_| found);
-                damage.push(Error::corrupt(
-                    &files.path(kept.id),
-                    end,
-                    "length",
-                    expected,
-                    found,
-                ));
+                damage.push(Error::corrupt(&files.path(kept.id), end, "length", expected, found));
             }
             let segment = all.entry(kept.id).or_default();
             segment.retained_end = kept.length;
@@ -146,13 +126,7 @@ impl Segments {
                     last.end = segment.end;
                     last.documents += 1;
                 }
-                _ => reserved.push(Reservation {
-                    segment: id,
-                    file,
-                    offset,
-                    end: segment.end,
-                    documents: 1,
-                }),
+                _ => reserved.push(Reservation { segment: id, file, offset, end: segment.end, documents: 1 }),
             }
         }
     }
@@ -197,9 +171,7 @@ impl Segments {
             let Some(segment) = self.all.get_mut(&reservation.segment) else {
                 continue;
             };
-            segment
-                .pending
-                .retain(|offset| !(reservation.offset..reservation.end).contains(offset));
+            segment.pending.retain(|offset| !(reservation.offset..reservation.end).contains(offset));
             if segment.end == reservation.end {
                 segment.end = reservation.offset;
             }
@@ -229,30 +201,16 @@ impl Segments {
         };
         if pointer.length > DOCUMENT_BYTES_MAX {
             let expected = format!("at most {DOCUMENT_BYTES_MAX} bytes");
-            return wrong(
-                "length in the pointer",
-                expected,
-                format!("{} bytes", pointer.length),
-            );
+            return wrong("length in the pointer", expected, format!("{} bytes", pointer.length));
         }
         if !pointer.offset.is_multiple_of(ALIGNMENT as u64) {
             let expected = format!("a multiple of {ALIGNMENT}");
-            return wrong(
-                "offset in the pointer",
-                expected,
-                pointer.offset.to_string(),
-            );
+            return wrong("offset in the pointer", expected, pointer.offset.to_string());
         }
         let Some(segment) = self.all.get(&pointer.segment) else {
-            return wrong(
-                "segment in the pointer",
-                "a segment".to_owned(),
-                "none".to_owned(),
-            );
+            return wrong("segment in the pointer", "a segment".to_owned(), "none".to_owned());
         };
-        let end = pointer
-            .offset
-            .saturating_add(HEADER as u64 + pointer.length);
+        let end = pointer.offset.saturating_add(HEADER as u64 + pointer.length);
         if end > segment.end {
             let found = format!("{} bytes in the segment", segment.end);
             return wrong("document", format!("at least {end} bytes"), found);
@@ -265,9 +223,7 @@ impl Segments {
         if let Some(segment) = self.all.get_mut(&pointer.segment) {
             segment.pending.remove(&pointer.offset);
             segment.live_bytes += pointer.stored_bytes();
-            segment.retained_end = segment
-                .retained_end
-                .max(pointer.offset + pointer.stored_bytes());
+            segment.retained_end = segment.retained_end.max(pointer.offset + pointer.stored_bytes());
             segment.dead_in_image = false;
         }
         Ok(())
@@ -275,23 +231,13 @@ impl Segments {
 
     pub(crate) fn drop_document(&mut self, pointer: &DocPointer) -> Result<()> {
         let bytes = pointer.stored_bytes();
-        let live = self
-            .all
-            .get(&pointer.segment)
-            .map_or(0, |segment| segment.live_bytes);
+        let live = self.all.get(&pointer.segment).map_or(0, |segment| segment.live_bytes);
         match self.all.get_mut(&pointer.segment) {
             Some(segment) if live >= bytes => segment.live_bytes -= bytes,
             _ => {
                 let file = self.files.path(pointer.segment);
-                let [expected, found] =
-                    [bytes, live].map(|bytes| format!("at least {bytes} live bytes"));
-                return Err(Error::corrupt(
-                    &file,
-                    pointer.offset,
-                    "count of live bytes",
-                    expected,
-                    found,
-                ));
+                let [expected, found] = [bytes, live].map(|bytes| format!("at least {bytes} live bytes"));
+                return Err(Error::corrupt(&file, pointer.offset, "count of live bytes", expected, found));
             }
         }
         Ok(())
@@ -308,17 +254,9 @@ impl Segments {
         let segments = self.all.iter_mut().map(|(&id, segment)| {
             let sealed = active != Some(id);
             segment.dead_in_image = sealed && segment.live_bytes == 0 && segment.pending.is_empty();
-            SegmentImage {
-                id,
-                length: segment.retained_end,
-                live_bytes: segment.live_bytes,
-                sealed,
-            }
+            SegmentImage { id, length: segment.retained_end, live_bytes: segment.live_bytes, sealed }
         });
-        DocImage {
-            segments: segments.collect(),
-            next: self.next,
-        }
+        DocImage { segments: segments.collect(), next: self.next }
     }
 
     /// Takes out the segments that nothing can refer to, and spares.

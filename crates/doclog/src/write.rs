@@ -17,11 +17,7 @@ const PIECES_IN_FLIGHT: usize = 16;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(ALIGNMENT));
 
 /// Where the documents go, and their checksums.
-pub(crate) fn pointers(
-    table: u32,
-    reserved: &[Reservation],
-    documents: &[&[u8]],
-) -> Vec<DocPointer> {
+pub(crate) fn pointers(table: u32, reserved: &[Reservation], documents: &[&[u8]]) -> Vec<DocPointer> {
     let mut pointers: Vec<DocPointer> = Vec::with_capacity(documents.len());
     for reservation in reserved {
         let mut offset = reservation.offset;
@@ -38,21 +34,14 @@ pub(crate) fn pointers(
             offset += pointer.stored_bytes();
             pointers.push(pointer);
         }
-        assert_eq!(
-            offset, reservation.end,
-            "a reservation holds exactly its documents"
-        );
+        assert_eq!(offset, reservation.end, "a reservation holds exactly its documents");
     }
     pointers
 }
 
 /// Writes every document where its pointer says.
 pub(crate) fn write(
-    psync: &Psync,
-    table: u32,
-    reserved: &[Reservation],
-    pointers: &[DocPointer],
-    documents: &[&[u8]],
+    psync: &Psync, table: u32, reserved: &[Reservation], pointers: &[DocPointer], documents: &[&[u8]],
 ) -> Result<()> {
     let mut writer = Writer::new(psync);
     let mut rest = pointers.iter().zip(documents);
@@ -82,13 +71,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(psync: &'a Psync) -> Self {
-        Self {
-            psync,
-            gathered: Vec::new(),
-            stream: None,
-            spare: Vec::new(),
-            outcome: Ok(()),
-        }
+        Self { psync, gathered: Vec::new(), stream: None, spare: Vec::new(), outcome: Ok(()) }
     }
 
     fn write(&mut self, file: &File, offset: u64, buffer: Buffer) {
@@ -97,9 +80,7 @@ impl<'a> Writer<'a> {
             self.gathered.push(request);
             if self.gathered.len() > PIECES_IN_FLIGHT {
                 let mut stream = self.psync.stream(PIECES_IN_FLIGHT);
-                self.gathered
-                    .drain(..)
-                    .for_each(|request| stream.push(request));
+                self.gathered.drain(..).for_each(|request| stream.push(request));
                 self.stream = Some(stream);
             }
             return;
@@ -165,14 +146,7 @@ impl<'a, 'b> Sequence<'a, 'b> {
     fn new(writer: &'a mut Writer<'b>, reservation: &'a Reservation) -> Self {
         let (offset, end) = (reservation.offset, reservation.end);
         let piece = writer.buffer(piece_bytes(offset, end));
-        Self {
-            writer,
-            file: &reservation.file,
-            offset,
-            end,
-            piece,
-            filled: 0,
-        }
+        Self { writer, file: &reservation.file, offset, end, piece, filled: 0 }
     }
 
     fn put(&mut self, mut bytes: &[u8]) {
@@ -198,17 +172,11 @@ impl<'a, 'b> Sequence<'a, 'b> {
     }
 
     fn finish(self) {
-        assert_eq!(
-            self.offset + self.filled as u64,
-            self.end,
-            "a reservation is written to its end"
-        );
+        assert_eq!(self.offset + self.filled as u64, self.end, "a reservation is written to its end");
         self.writer.write(self.file, self.offset, self.piece);
     }
 }
 
 fn piece_bytes(offset: u64, end: u64) -> usize {
-    usize::try_from(end - offset)
-        .unwrap_or(PIECE_BYTES)
-        .min(PIECE_BYTES)
+    usize::try_from(end - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)
 }

@@ -99,10 +99,10 @@ impl Allocator {
         self.total
     }
 
-    /// Free pages that `class` has to leave.
-    fn kept_from(&self, class: Class) -> u64 {
+    /// Free pages that `class` has to leave in a file of so many.
+    fn kept_from(class: Class, total: u64) -> u64 {
         match class {
-            Class::Normal => reserve_for(self.total),
+            Class::Normal => reserve_for(total),
             Class::Reclaim => 0,
         }
     }
@@ -121,7 +121,7 @@ impl Allocator {
     pub(crate) fn take(&mut self, count: u64, pages: u32, class: Class) -> Option<Vec<Extent>> {
         let each = u64::from(pages);
         let wanted = count * each;
-        if self.free.pages() < wanted + self.kept_from(class) {
+        if self.free.pages() < wanted + Self::kept_from(class, self.total) {
             return None;
         }
         let sources = self.gather(count, each)?;
@@ -164,19 +164,17 @@ impl Allocator {
     /// Fewest pages to add for a request that `take` refused.
     pub(crate) fn missing(&self, count: u64, pages: u32, class: Class) -> u64 {
         let wanted = count * u64::from(pages);
-        let fresh = if self.fits(count, u64::from(pages)) {
-            0
-        } else {
-            wanted
-        };
-        let short = (wanted + self.kept_from(class)).saturating_sub(self.free.pages() + fresh);
-        // The reserve grows with the file.
-        let slack = if short > 0 {
-            short / (RESERVE_PART / 2) + 1
-        } else {
-            0
-        };
-        fresh + short + slack
+        let fresh = if self.fits(count, u64::from(pages)) { 0 } else { wanted };
+        // The reserve grows with the file, far slower: this ends after two or three rounds.
+        let mut grown = fresh;
+        loop {
+            let reserve = Self::kept_from(class, self.total + grown);
+            let short = (wanted + reserve).saturating_sub(self.free.pages() + grown);
+            if short == 0 {
+                return grown;
+            }
+            grown += short;
+        }
     }
 
     /// The file has become longer by `pages` free pages.
@@ -191,7 +189,7 @@ impl Allocator {
             file: self.file.clone(),
             pages,
             free_pages: self.free.pages(),
-            reserve_pages: self.kept_from(class),
+            reserve_pages: Self::kept_from(class, self.total),
         }
     }
 
@@ -216,11 +214,7 @@ impl Allocator {
         let ranges = self.ranges("release", extents)?;
         for range in &ranges {
             if !self.retired.contains(range) {
-                let found = if self.free.overlaps(range) {
-                    "free"
-                } else {
-                    "allocated"
-                };
+                let found = if self.free.overlaps(range) { "free" } else { "allocated" };
                 return Err(self.state("release", range, "retired", found));
             }
         }
@@ -273,11 +267,7 @@ impl Allocator {
 
     /// Free and retired runs, for work outside the lock.
     pub(crate) fn survey(&self) -> Survey {
-        Survey {
-            total: self.total,
-            free: self.free.iter().collect(),
-            retired: self.retired.iter().collect(),
-        }
+        Survey { total: self.total, free: self.free.iter().collect(), retired: self.retired.iter().collect() }
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -308,23 +298,15 @@ impl Allocator {
     }
 
     /// The extents as ranges in page order: inside `1..end`, none empty, no page twice.
-    fn ranges_below(
-        &self,
-        operation: &'static str,
-        extents: &[Extent],
-        end: u64,
-    ) -> Result<Vec<Range<u64>>> {
-        let mut ranges: Vec<_> = extents
-            .iter()
-            .map(|extent| extent.page.0..extent.end().0)
-            .collect();
+    fn ranges_below(&self, operation: &'static str, extents: &[Extent], end: u64) -> Result<Vec<Range<u64>>> {
+        let mut ranges: Vec<_> = extents.iter().map(|extent| extent.page.0..extent.end().0).collect();
         ranges.sort_unstable_by_key(|range| range.start);
         let mut before = 1;
         for range in &ranges {
-            let found = if range.is_empty() {
-                "empty"
-            } else if range.end > end {
+            let found = if range.end > end {
                 "past the end of the file"
+            } else if range.is_empty() {
+                "empty"
             } else if range.start == 0 {
                 "the header page"
             } else if range.start < before {
@@ -338,28 +320,19 @@ impl Allocator {
         Ok(ranges)
     }
 
-    fn state(
-        &self,
-        operation: &'static str,
-        range: &Range<u64>,
-        expected: &'static str,
-        found: &'static str,
-    ) -> Error {
+    fn state(&self, operation: &'static str, range: &Range<u64>, expected: &'static str, found: &'static str) -> Error {
         Error::State {
             file: self.file.clone(),
             operation,
-            extent: Extent::new(
-                PageId(range.start),
-                u32::try_from(range.end - range.start).unwrap_or(u32::MAX),
-            ),
+            extent: Extent::new(PageId(range.start), u32::try_from(range.end - range.start).unwrap_or(u32::MAX)),
             expected,
             found,
         }
     }
 }
 
-/// The runs of an allocator at one moment, in page order.
-pub(crate) struct Survey {
+/// The runs of an allocator at one moment, in page order: to compare with what is in use at that moment, however long that takes.
+pub struct Survey {
     total: u64,
     free: Vec<Range<u64>>,
     retired: Vec<Range<u64>>,
@@ -369,13 +342,12 @@ impl Survey {
     pub(crate) fn image(self) -> AllocatorImage {
         let mut free = self.free;
         free.extend(self.retired);
-        AllocatorImage {
-            total_pages: self.total,
-            free: extents(&union(free).0),
-        }
+        AllocatorImage { total_pages: self.total, free: extents(&union(free).0) }
     }
 
-    pub(crate) fn audit(self, used: &[Extent]) -> Audit {
+    /// Compares the pages that were in use at that moment, in any order, with the allocator.
+    #[must_use]
+    pub fn audit(self, used: &[Extent]) -> Audit {
         let used = used.iter().map(|extent| extent.page.0..extent.end().0);
         let (used, twice) = union(used.filter(|range| !range.is_empty()).collect());
         let mut known = self.free.clone();

@@ -101,19 +101,9 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn corrupt(
-        file: &Path,
-        offset: u64,
-        what: &'static str,
-        expected: impl ToString,
-        found: impl ToString,
+        file: &Path, offset: u64, what: &'static str, expected: impl ToString, found: impl ToString,
     ) -> Self {
-        Self::Corrupt {
-            file: file.to_owned(),
-            offset,
-            what,
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
+        Self::Corrupt { file: file.to_owned(), offset, what, expected: expected.to_string(), found: found.to_string() }
     }
 
     /// Whether the disk, the quota or the file is full: retry after space was made.

@@ -5,10 +5,7 @@ use std::fmt;
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
-const _: () = assert!(
-    PAGE.is_multiple_of(psync::BLOCK),
-    "direct I/O transfers whole blocks"
-);
+const _: () = assert!(PAGE.is_multiple_of(psync::BLOCK), "direct I/O transfers whole blocks");
 
 /// Number of a page in its file. Page 0 is the file's header and is never allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -88,26 +88,14 @@ impl AllocatorImage {
         // An extent has two bytes at least, so that the bytes bound what is allocated for it.
         if total_pages == 0 || count > rest.len() as u64 / 2 {
             let found = format!("{total_pages} pages, {count} free extents");
-            return Err(Error::corrupt(
-                file,
-                24,
-                "counts",
-                "counts that fit the image",
-                found,
-            ));
+            return Err(Error::corrupt(file, 24, "counts", "counts that fit the image", found));
         }
         let mut free = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         let mut end = 0_u64;
         for _ in 0..count {
             let at = (bytes.len() - rest.len()) as u64;
             let extent = get_extent(&mut rest, end, total_pages).ok_or_else(|| {
-                Error::corrupt(
-                    file,
-                    at,
-                    "free extent",
-                    "pages after the one before, in the file",
-                    "none",
-                )
+                Error::corrupt(file, at, "free extent", "pages after the one before, in the file", "none")
             })?;
             end = extent.end().0;
             free.push(extent);
@@ -149,39 +137,17 @@ pub(crate) fn check_file_header(file: &Path, page: &[u8]) -> Result<()> {
     }
 }
 
-fn check_header(
-    file: &Path,
-    bytes: &[u8],
-    header: usize,
-    magic: &[u8; 8],
-    version: u32,
-) -> Result<()> {
+fn check_header(file: &Path, bytes: &[u8], header: usize, magic: &[u8; 8], version: u32) -> Result<()> {
     if bytes.len() < header {
-        return Err(Error::corrupt(
-            file,
-            0,
-            "header",
-            format!("{header} bytes"),
-            bytes.len(),
-        ));
+        return Err(Error::corrupt(file, 0, "header", format!("{header} bytes"), bytes.len()));
     }
     if &bytes[..8] != magic {
         let found = bytes[..8].escape_ascii();
-        return Err(Error::corrupt(
-            file,
-            0,
-            "magic",
-            magic.escape_ascii(),
-            found,
-        ));
+        return Err(Error::corrupt(file, 0, "magic", magic.escape_ascii(), found));
     }
     match get_u32(bytes, 8) {
         found if found == version => Ok(()),
-        found if found > version => Err(Error::NewerVersion {
-            file: file.to_owned(),
-            found,
-            known: version,
-        }),
+        found if found > version => Err(Error::NewerVersion { file: file.to_owned(), found, known: version }),
         found => Err(Error::corrupt(file, 8, "version", version, found)),
     }
 }
@@ -193,13 +159,7 @@ fn check_crc(file: &Path, bytes: &[u8]) -> Result<()> {
         return Ok(());
     }
     let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
-    Err(Error::corrupt(
-        file,
-        CRC.start as u64,
-        "checksum",
-        expected,
-        found,
-    ))
+    Err(Error::corrupt(file, CRC.start as u64, "checksum", expected, found))
 }
 
 /// CRC-32C of everything but the checksum itself.
@@ -252,11 +212,7 @@ mod tests {
     fn image() -> AllocatorImage {
         AllocatorImage {
             total_pages: 1000,
-            free: vec![
-                Extent::new(PageId(1), 2),
-                Extent::new(PageId(10), 1),
-                Extent::new(PageId(700), 300),
-            ],
+            free: vec![Extent::new(PageId(1), 2), Extent::new(PageId(10), 1), Extent::new(PageId(700), 300)],
         }
     }
 
@@ -296,13 +252,7 @@ mod tests {
         let page = encode_file_header();
         assert_eq!(
             hex(&page[..32]),
-            concat!(
-                "4252414944504147",
-                "01000000",
-                "7e7bdc4c",
-                "0010000000000000",
-                "0000000000000000"
-            )
+            concat!("4252414944504147", "01000000", "7e7bdc4c", "0010000000000000", "0000000000000000")
         );
         assert!(page[24..].iter().all(|byte| *byte == 0));
         check_file_header(Path::new("data"), &page).expect("whole");
@@ -342,25 +292,13 @@ mod tests {
             bytes[32] = 2;
             bytes.extend_from_slice(extents);
             let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
-            assert!(
-                matches!(
-                    error,
-                    Error::Corrupt {
-                        what: "free extent" | "end",
-                        ..
-                    }
-                ),
-                "{error}"
-            );
+            assert!(matches!(error, Error::Corrupt { what: "free extent" | "end", .. }), "{error}");
         }
         // A count that would ask for more memory than the bytes can describe.
         let mut bytes = image().encode();
         bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
         let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
-        assert!(
-            matches!(error, Error::Corrupt { what: "counts", .. }),
-            "{error}"
-        );
+        assert!(matches!(error, Error::Corrupt { what: "counts", .. }), "{error}");
     }
 
     #[test]
@@ -368,31 +306,12 @@ mod tests {
         let mut bytes = image().encode();
         bytes[8] = 2;
         let error = AllocatorImage::decode(&sealed(bytes)).expect_err("newer");
-        assert!(
-            matches!(
-                error,
-                Error::NewerVersion {
-                    found: 2,
-                    known: 1,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, Error::NewerVersion { found: 2, known: 1, .. }), "{error}");
     }
 
     #[test]
     fn varints_of_every_size_survive() {
-        for number in [
-            0,
-            1,
-            0x7f,
-            0x80,
-            0x3fff,
-            0x4000,
-            u64::from(u32::MAX),
-            u64::MAX,
-        ] {
+        for number in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, number);
             let mut rest = bytes.as_slice();

@@ -21,7 +21,7 @@ mod paged;
 mod runs;
 mod store;
 
-pub use allocator::{Audit, Class, RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Stats};
+pub use allocator::{Audit, Class, RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Stats, Survey};
 pub use error::{Error, Result};
 pub use extent::{Extent, PAGE, PageId};
 pub use format::AllocatorImage;

@@ -18,9 +18,7 @@ use parking_lot::Mutex;
 use psync::{BLOCK, Buffer, File, Psync, Request};
 
 use crate::allocator::{Allocator, reserve_for};
-use crate::{
-    AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, Result, Stats, StreamKind, format,
-};
+use crate::{AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, Result, Stats, StreamKind, Survey, format};
 
 /// Least bytes that a file grows by.
 pub const GROWTH_BYTES_MIN: u64 = 1 << 20;
@@ -57,13 +55,8 @@ impl PagedFile {
     pub fn create(store: &FileStore, name: &str) -> Result<Self> {
         let file = store.create(StreamKind::Node, name, true)?;
         let header = Buffer::from_slice(&format::encode_file_header());
-        store
-            .psync()
-            .run_all(vec![Request::write(&file, 0, header, 0)])?;
-        let empty = AllocatorImage {
-            total_pages: 1,
-            free: Vec::new(),
-        };
+        store.psync().run_all(vec![Request::write(&file, 0, header, 0)])?;
+        let empty = AllocatorImage { total_pages: 1, free: Vec::new() };
         Self::with(store, file, &empty)
     }
 
@@ -76,15 +69,8 @@ impl PagedFile {
         let length = file.len()?;
         let expected = image.total_pages.max(1).saturating_mul(PAGE as u64);
         if length < expected {
-            let [expected, found] =
-                [expected, length].map(|bytes| format!("at least {bytes} bytes"));
-            return Err(Error::corrupt(
-                file.path(),
-                length,
-                "length",
-                expected,
-                found,
-            ));
+            let [expected, found] = [expected, length].map(|bytes| format!("at least {bytes} bytes"));
+            return Err(Error::corrupt(file.path(), length, "length", expected, found));
         }
         let header = Request::read(&file, 0, Buffer::zeroed(PAGE), 0);
         let header = store.psync().run_all(vec![header])?.pop().flatten();
@@ -94,12 +80,7 @@ impl PagedFile {
 
     fn with(store: &FileStore, file: File, image: &AllocatorImage) -> Result<Self> {
         let allocator = Allocator::new(file.path(), image)?;
-        Ok(Self {
-            store: store.clone(),
-            file,
-            allocator: Mutex::new(allocator),
-            growing: Mutex::new(()),
-        })
+        Ok(Self { store: store.clone(), file, allocator: Mutex::new(allocator), growing: Mutex::new(()) })
     }
 
     /// The file, for reading and writing allocated pages. Direct where the file system allows it: whole pages only.
@@ -137,11 +118,7 @@ impl PagedFile {
         let wanted = extents
             .checked_mul(u64::from(pages))
             .filter(|wanted| (1..PAGES_MAX / 2).contains(wanted))
-            .ok_or_else(|| Error::Size {
-                file: self.file.path().to_owned(),
-                count,
-                pages,
-            })?;
+            .ok_or_else(|| Error::Size { file: self.file.path().to_owned(), count, pages })?;
         if let Some(taken) = self.allocator.lock().take(extents, pages, class) {
             return Ok(taken);
         }
@@ -156,8 +133,7 @@ impl PagedFile {
                 (allocator.total(), allocator.missing(extents, pages, class))
             };
             let page = PAGE as u64;
-            let ahead =
-                (total / GROWTH_PART).clamp(GROWTH_BYTES_MIN / page, GROWTH_BYTES_MAX / page);
+            let ahead = (total / GROWTH_PART).clamp(GROWTH_BYTES_MIN / page, GROWTH_BYTES_MAX / page);
             let ample = ahead.max(wanted + reserve_for(total)).max(least);
             if !self.grow(total, ample)? && (least == ample || !self.grow(total, least)?) {
                 return Err(self.allocator.lock().full(wanted, class));
@@ -262,6 +238,12 @@ impl PagedFile {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.allocator.lock().stats()
+    }
+
+    /// Which pages are free, and which retired, at this moment.
+    #[must_use]
+    pub fn survey(&self) -> Survey {
+        self.allocator.lock().survey()
     }
 
     /// Compares the pages that are in use, in any order, with the allocator. Exact only while nothing is allocated or given back.

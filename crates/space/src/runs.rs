@@ -32,10 +32,7 @@ impl Runs {
 
     /// Whether every page of `range` is in the set. An empty range is in no set.
     pub(crate) fn contains(&self, range: &Range<u64>) -> bool {
-        !range.is_empty()
-            && self
-                .run_at(range.start)
-                .is_some_and(|run| run.end >= range.end)
+        !range.is_empty() && self.run_at(range.start).is_some_and(|run| run.end >= range.end)
     }
 
     /// Whether any page of `range` is in the set.
@@ -46,9 +43,7 @@ impl Runs {
     /// The parts of `range` that are in the set, in order.
     pub(crate) fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let head = self.run_at(range.start).into_iter();
-        let rest = self
-            .by_page
-            .range(range.start + 1..range.end.max(range.start + 1));
+        let rest = self.by_page.range(range.start + 1..range.end.max(range.start + 1));
         head.chain(rest.map(|(start, end)| *start..*end))
             .map(|run| run.start.max(range.start)..run.end.min(range.end))
             .filter(|part| !part.is_empty())
@@ -58,10 +53,7 @@ impl Runs {
     /// Adds pages, none of which may be in the set.
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         assert!(!range.is_empty(), "an empty run is never stored");
-        assert!(
-            !self.overlaps(&range),
-            "pages {range:?} are in the set already"
-        );
+        assert!(!self.overlaps(&range), "pages {range:?} are in the set already");
         self.pages += range.end - range.start;
         let mut merged = range;
         if let Some((&start, &end)) = self.by_page.range(..merged.start).next_back()
@@ -80,10 +72,7 @@ impl Runs {
     /// Takes pages out, all of which must be in the set.
     pub(crate) fn remove(&mut self, range: Range<u64>) {
         let run = self.run_at(range.start).unwrap_or(0..0);
-        assert!(
-            !range.is_empty() && range.end <= run.end,
-            "pages {range:?} are not all in the set"
-        );
+        assert!(!range.is_empty() && range.end <= run.end, "pages {range:?} are not all in the set");
         self.unlink(run.start, run.end);
         if run.start < range.start {
             self.link(run.start, range.start);
@@ -102,10 +91,7 @@ impl Runs {
 
     /// The runs, longest first.
     pub(crate) fn longest_first(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.by_length
-            .iter()
-            .rev()
-            .map(|(length, start)| *start..start + length)
+        self.by_length.iter().rev().map(|(length, start)| *start..start + length)
     }
 
     fn link(&mut self, start: u64, end: u64) {

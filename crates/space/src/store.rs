@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -129,16 +129,11 @@ impl FileStore {
     /// # Errors
     /// [`Error::Name`] when it would not be inside the directory.
     pub fn path_of(&self, name: &str) -> Result<PathBuf> {
-        let relative = Path::new(name);
-        let plain = relative
-            .components()
-            .all(|component| matches!(component, Component::Normal(_)));
-        if name.is_empty() || !plain {
-            return Err(Error::Name {
-                name: name.to_owned(),
-            });
+        let plain = name.split('/').all(|part| !matches!(part, "" | "." | "..") && !part.contains('\0'));
+        if !plain {
+            return Err(Error::Name { name: name.to_owned() });
         }
-        Ok(self.0.directory.join(relative))
+        Ok(self.0.directory.join(name))
     }
 
     /// Creates the file `name`, which must not exist, and its directory where that is missing. The entry is durable after
@@ -215,11 +210,7 @@ impl FileStore {
     /// # Errors
     /// When the name is not inside the store or the system refuses.
     pub fn list(&self, subdirectory: &str) -> Result<Vec<String>> {
-        let path = if subdirectory.is_empty() {
-            self.0.directory.clone()
-        } else {
-            self.path_of(subdirectory)?
-        };
+        let path = if subdirectory.is_empty() { self.0.directory.clone() } else { self.path_of(subdirectory)? };
         if !self.0.psync.exists(&path)? {
             return Ok(Vec::new());
         }
@@ -253,10 +244,7 @@ impl FileStore {
 
     pub(crate) fn writable(&self, operation: &'static str, path: &Path) -> Result<()> {
         if self.0.read_only {
-            return Err(Error::ReadOnly {
-                operation,
-                path: path.to_owned(),
-            });
+            return Err(Error::ReadOnly { operation, path: path.to_owned() });
         }
         Ok(())
     }

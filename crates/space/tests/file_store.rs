@@ -1,0 +1,84 @@
+//! What users of a database directory rely on.
+
+use std::path::Path;
+
+use psync::sim::SimDisk;
+use psync::{Buffer, Request};
+use space::{Error, FileStore, StreamKind};
+
+fn open(disk: &SimDisk) -> FileStore {
+    FileStore::open(disk.psync(), Path::new("/above/db"), false).expect("opens")
+}
+
+#[test]
+fn files_are_created_opened_listed_and_released() {
+    let store = open(&SimDisk::new(1));
+    assert_eq!(store.list("wal").expect("lists"), Vec::<String>::new());
+    store.create(StreamKind::Wal, "wal/2.log", false).expect("creates");
+    store.create(StreamKind::Wal, "wal/1.log", false).expect("creates");
+    store.create(StreamKind::Meta, "superblock", false).expect("creates");
+    assert_eq!(store.list("wal").expect("lists"), ["1.log", "2.log"]);
+    assert_eq!(store.list("").expect("lists"), ["superblock"]);
+    let error = store.create(StreamKind::Wal, "wal/1.log", false).expect_err("exists");
+    assert!(matches!(&error, Error::Io(cause) if cause.is_already_exists()), "{error}");
+
+    let file = store.open_existing(StreamKind::Wal, "wal/1.log", false).expect("opens");
+    store.psync().run_all(vec![Request::write(&file, 0, Buffer::from_slice(b"braid"), 0)]).expect("writes");
+    assert_eq!(store.counters(StreamKind::Wal).snapshot().written_bytes, 5);
+    assert_eq!(store.counters(StreamKind::Doc).snapshot().written_bytes, 0);
+
+    store.release("wal/1.log").expect("releases");
+    store.release("wal/1.log").expect("is gone already");
+    assert!(!store.exists("wal/1.log").expect("known"));
+    store.open_existing(StreamKind::Wal, "wal/1.log", false).expect_err("gone");
+}
+
+#[test]
+fn names_stay_inside_the_directory() {
+    let store = open(&SimDisk::new(1));
+    for name in ["", "/etc/passwd", "../other", "wal/../../x", ".", "wal/."] {
+        let error = store.create(StreamKind::Meta, name, false).expect_err("refused");
+        assert!(matches!(error, Error::Name { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn synced_entries_survive_a_crash_however_deep_they_are() {
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        let store = open(&disk);
+        let file = store.create(StreamKind::Wal, "wal/1.log", false).expect("creates");
+        store.create(StreamKind::Meta, "superblock", false).expect("creates");
+        store.psync().run_all(vec![Request::flush(&file, 0)]).expect("flushes");
+        store.sync_directories().expect("syncs");
+        store.release("superblock").expect("releases");
+        store.sync_directories().expect("syncs");
+        disk.restart();
+        let store = open(&disk);
+        assert!(store.exists("wal/1.log").expect("known"), "seed {seed}");
+        assert!(!store.exists("superblock").expect("known"), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_directory_that_could_not_be_synced_is_synced_by_the_next_call() {
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        let store = open(&disk);
+        store.create(StreamKind::Wal, "wal/1.log", false).expect("creates");
+        disk.fail_operation(psync::sim::Fault::Name, 1, 5);
+        store.sync_directories().expect_err("fails");
+        store.sync_directories().expect("syncs");
+        disk.restart();
+        assert!(open(&disk).exists("wal/1.log").expect("known"), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_read_only_store_needs_its_directory() {
+    let disk = SimDisk::new(1);
+    FileStore::open(disk.psync(), Path::new("/above/db"), true).expect_err("missing");
+    assert_eq!(disk.operations(), 0);
+    open(&disk);
+    FileStore::open(disk.psync(), Path::new("/above/db"), true).expect("opens");
+}

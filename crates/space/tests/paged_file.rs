@@ -1,0 +1,320 @@
+//! What users of a paged file rely on: states, growth, a full disk, damage, threads.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use psync::sim::{Fault, SimDisk};
+use psync::{Buffer, Psync, Request};
+use space::{
+    AllocatorImage, Class, Error, Extent, FileStore, GROWTH_BYTES_MIN, PAGE, PageId, PagedFile, RESERVE_PAGES_MIN,
+    StreamKind,
+};
+
+const EIO: i32 = 5;
+
+fn simulated(seed: u64) -> (SimDisk, FileStore) {
+    let disk = SimDisk::new(seed);
+    let store = FileStore::open(disk.psync(), Path::new("/db"), false).expect("opens");
+    (disk, store)
+}
+
+fn extent(page: u64, pages: u32) -> Extent {
+    Extent::new(PageId(page), pages)
+}
+
+#[test]
+fn works_on_a_real_file() {
+    let directory = tempfile::tempdir().expect("directory");
+    let psync = Psync::new(None).expect("a backend");
+    let store = FileStore::open(psync.clone(), &directory.path().join("db"), false).expect("opens");
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let extents = file.allocate_many(300, 4, Class::Normal).expect("room");
+    // A batch on a fresh file is one sequence, and page 0 is not in it.
+    assert!(extents.windows(2).all(|pair| pair[0].end() == pair[1].page));
+    assert_eq!(extents[0].page, PageId(1));
+    let total = file.stats().total_pages;
+    assert_eq!(file.file().len().expect("length"), total * PAGE as u64);
+
+    let page = Buffer::from_slice(&[7; PAGE]);
+    let write = Request::write(file.file(), extents[9].offset(), page, 0);
+    store.psync().run_all(vec![write, Request::flush(file.file(), 1)]).expect("written");
+    store.sync_directories().expect("synced");
+    let image = file.image();
+    drop(file);
+    let file = PagedFile::open(&store, "data", &image).expect("opens");
+    assert_eq!(file.image(), image);
+    let read = |extent: Extent| {
+        let read = Request::read(file.file(), extent.offset(), Buffer::zeroed(PAGE), 0);
+        let read = psync.run_all(vec![read]).expect("read").pop().flatten();
+        read.expect("a read gives its buffer back")
+    };
+    assert!(read(extents[9]).iter().all(|byte| *byte == 7));
+    assert!(read(extents[10]).iter().all(|byte| *byte == 0));
+    assert!(store.counters(StreamKind::Node).snapshot().written_bytes >= total * PAGE as u64);
+}
+
+#[test]
+fn growth_is_ahead_and_written() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    file.allocate(1, Class::Normal).expect("room");
+    let first = file.stats();
+    // The reserve on top of what was asked for is more than the least growth.
+    assert_eq!(first.total_pages, 1 + 1 + RESERVE_PAGES_MIN);
+    assert_eq!(first.free_pages, RESERVE_PAGES_MIN);
+    file.allocate(1, Class::Normal).expect("room");
+    let grown = (file.stats().total_pages - first.total_pages) * PAGE as u64;
+    assert!(grown >= GROWTH_BYTES_MIN);
+    // One request for more than any chunk is met at once, in one piece.
+    let large = file.allocate(20_000, Class::Normal).expect("room");
+    assert_eq!(large.pages, 20_000);
+    let written = store.counters(StreamKind::Node).snapshot().written_bytes;
+    assert_eq!(written, file.stats().total_pages * PAGE as u64);
+}
+
+#[test]
+fn pages_change_state_in_one_order_only() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let used = file.allocate(8, Class::Normal).expect("room");
+    let part = extent(used.page.0 + 2, 3);
+    let free = extent(used.end().0, 1);
+
+    let fails = |outcome: space::Result<()>, expected: &str, found: &str| {
+        let error = outcome.expect_err("refused");
+        let Error::State { expected: e, found: f, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!((*e, *f), (expected, found), "{error}");
+    };
+    let stats = file.stats();
+    fails(file.release(&[part]), "retired", "allocated");
+    fails(file.retire(&[free]), "allocated", "free");
+    fails(file.retire(&[part, part]), "pages of the file", "named twice");
+    fails(file.retire(&[used, part]), "pages of the file", "named twice");
+    fails(file.retire(&[extent(0, 1)]), "pages of the file", "the header page");
+    fails(file.retire(&[extent(5, 0)]), "pages of the file", "empty");
+    fails(file.retire(&[extent(u64::MAX, 7)]), "pages of the file", "past the end of the file");
+    fails(file.retire(&[extent(u64::MAX - 1, u32::MAX)]), "pages of the file", "past the end of the file");
+    // One wrong extent, and nothing is changed for the right one.
+    fails(file.retire(&[part, free]), "allocated", "free");
+    assert_eq!(file.stats(), stats);
+
+    file.retire(&[part]).expect("allocated");
+    fails(file.retire(&[used]), "allocated", "retired");
+    fails(file.discard(&[part]), "allocated", "retired");
+    fails(file.replay_allocate(&[used]), "free", "allocated");
+    file.release(&[extent(part.page.0, 1)]).expect("retired");
+    fails(file.release(&[part]), "retired", "free");
+    assert_eq!(file.stats().retired_pages, 2);
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    for (count, pages) in [(usize::MAX, u32::MAX), (1 << 40, u32::MAX), (1, 0)] {
+        let error = file.allocate_many(count, pages, Class::Reclaim).expect_err("refused");
+        assert!(matches!(error, Error::Size { .. }), "{error}");
+    }
+    assert_eq!(file.allocate_many(0, 5, Class::Normal).expect("nothing"), []);
+    assert_eq!(file.stats().total_pages, 1);
+}
+
+#[test]
+fn fragments_serve_a_batch_before_the_file_grows() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let all = file.allocate_many(2000, 1, Class::Normal).expect("room");
+    let holes: Vec<Extent> = all.iter().copied().step_by(2).take(900).collect();
+    file.retire(&holes).expect("allocated");
+    file.release(&holes).expect("retired");
+    let total = file.stats().total_pages;
+    let taken = file.allocate_many(800, 1, Class::Normal).expect("room");
+    assert_eq!(file.stats().total_pages, total);
+    assert!(taken.is_sorted());
+    // No hole is wide enough for these: the room at the end is.
+    let wide = file.allocate_many(2, 3, Class::Reclaim).expect("room");
+    assert!(wide[0].page > all[1999].page && wide[0].end() == wide[1].page);
+}
+
+#[test]
+fn a_full_disk_leaves_the_reserve_to_deletes_and_recovers() {
+    let (disk, store) = simulated(1);
+    disk.set_capacity(Some(3 << 20));
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let mut used = Vec::new();
+    let error = loop {
+        match file.allocate(2, Class::Normal) {
+            Ok(extent) => used.push(extent),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full { pages: 2, .. }) && error.is_disk_full(), "{error}");
+    let stats = file.stats();
+    assert!((RESERVE_PAGES_MIN..RESERVE_PAGES_MIN + 4).contains(&stats.free_pages), "{stats:?}");
+    // The last bytes of the disk are used, but not by growth that did not succeed.
+    assert_eq!(file.file().len().expect("length"), stats.total_pages * PAGE as u64);
+    assert!(stats.total_pages * PAGE as u64 > (3 << 20) - 8 * PAGE as u64);
+
+    // A delete: new pages first, old ones back later.
+    let shadow = file.allocate(2, Class::Reclaim).expect("the reserve");
+    file.retire(&used[..20]).expect("allocated");
+    file.release(&used[..20]).expect("retired");
+    file.allocate(2, Class::Normal).expect("room again");
+    // The reserve has an end, too.
+    let error = file.allocate(4096, Class::Reclaim).expect_err("full");
+    assert!(matches!(error, Error::Full { reserve_pages: 0, .. }), "{error}");
+    // With room on the disk the same request succeeds.
+    disk.set_capacity(None);
+    file.allocate(4096, Class::Normal).expect("room");
+    file.discard(&[shadow]).expect("allocated");
+}
+
+#[test]
+fn growth_that_fails_halfway_leaves_nothing_behind() {
+    for full in [true, false] {
+        let (disk, store) = simulated(1);
+        let file = PagedFile::create(&store, "data").expect("creates");
+        file.allocate(1, Class::Normal).expect("room");
+        let before = (file.stats(), file.file().len().expect("length"));
+        // Of the twenty writes that it takes, some succeed.
+        if full {
+            disk.set_capacity(Some(before.1 + (5 << 20)));
+        } else {
+            disk.fail_operation(Fault::Growth, 5, EIO);
+        }
+        let error = file.allocate(5000, Class::Normal).expect_err("fails");
+        assert_eq!(error.is_disk_full(), full, "{error}");
+        assert_eq!((file.stats(), file.file().len().expect("length")), before);
+        disk.set_capacity(None);
+        file.allocate(5000, Class::Normal).expect("room");
+    }
+}
+
+#[test]
+fn a_smaller_growth_is_tried_where_the_disk_has_no_room_for_more() {
+    let (disk, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    file.allocate(10_000, Class::Normal).expect("room");
+    let length = file.file().len().expect("length");
+    // Growing by an eighth would be 1250 pages.
+    disk.set_capacity(Some(length + 100 * PAGE as u64));
+    file.allocate(90, Class::Normal).expect("room for this");
+    let grown = file.file().len().expect("length") - length;
+    assert!(grown >= 90 * PAGE as u64 && grown <= 100 * PAGE as u64, "{grown}");
+}
+
+#[test]
+fn a_short_or_foreign_file_is_refused() {
+    let (disk, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let image = file.image();
+    let longer = AllocatorImage { total_pages: 2, free: vec![extent(1, 1)] };
+    let error = PagedFile::open(&store, "data", &longer).expect_err("short");
+    assert!(matches!(error, Error::Corrupt { what: "length", .. }), "{error}");
+    assert!(error.to_string().contains("/db/data"), "{error}");
+
+    disk.flip_bit("/db/data", 3);
+    let error = PagedFile::open(&store, "data", &image).expect_err("foreign");
+    assert!(matches!(error, Error::Corrupt { what: "magic", .. }), "{error}");
+    disk.flip_bit("/db/data", 3);
+    disk.flip_bit("/db/data", 4000);
+    let error = PagedFile::open(&store, "data", &image).expect_err("damaged");
+    assert!(matches!(error, Error::Corrupt { what: "checksum", .. }), "{error}");
+
+    let outside = AllocatorImage { total_pages: 1, free: vec![extent(1, 1)] };
+    disk.flip_bit("/db/data", 4000);
+    let error = PagedFile::open(&store, "data", &outside).expect_err("impossible");
+    assert!(matches!(error, Error::State { .. }), "{error}");
+}
+
+#[test]
+fn replay_beyond_the_image_follows_the_file_and_not_further() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let image = file.image();
+    let used = file.allocate_many(3, 50, Class::Normal).expect("room");
+    let end = file.stats().total_pages;
+    let file = PagedFile::open(&store, "data", &image).expect("opens");
+    assert_eq!(file.stats().total_pages, 1);
+    let error = file.replay_allocate(&[extent(end - 1, 2)]).expect_err("past the file");
+    assert!(matches!(error, Error::State { found: "past the end of the file", .. }), "{error}");
+    assert_eq!(file.stats().total_pages, 1);
+    file.replay_allocate(&used[1..]).expect("in the file");
+    // What the log does not tell of, before and between, is free.
+    assert_eq!(file.stats().free_pages, 50);
+    file.replay_retire(&used[2..]).expect("allocated");
+    // Released and taken again by the life that wrote the log.
+    file.replay_allocate(&[extent(used[2].page.0, 10), used[0]]).expect("retired and free");
+    file.release_all_retired();
+    assert!(file.audit(&[used[0], used[1], extent(used[2].page.0, 10)]).is_clean());
+}
+
+#[test]
+fn a_crash_during_growth_leaves_what_the_image_needs() {
+    for seed in 0..40 {
+        let (disk, store) = simulated(seed);
+        let file = PagedFile::create(&store, "data").expect("creates");
+        file.allocate_many(30, 3, Class::Normal).expect("room");
+        store.psync().run_all(vec![Request::flush(file.file(), 0)]).expect("flushed");
+        store.sync_directories().expect("synced");
+        let image = file.image();
+        disk.crash_after(seed % 10);
+        file.allocate(3000, Class::Normal).expect_err("the power is gone");
+        disk.restart();
+        let store = FileStore::open(disk.psync(), Path::new("/db"), false).expect("opens");
+        let file = PagedFile::open(&store, "data", &image).expect("opens");
+        assert_eq!(file.image(), image);
+        file.allocate(3000, Class::Normal).expect("grows over what is left there");
+        assert_eq!(file.file().len().expect("length"), file.stats().total_pages * PAGE as u64);
+    }
+}
+
+#[test]
+fn a_read_only_store_never_writes() {
+    let (disk, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    file.allocate(1, Class::Normal).expect("room");
+    let image = file.image();
+    let operations = disk.operations();
+    let store = FileStore::open(disk.psync(), Path::new("/db"), true).expect("opens");
+    let file = PagedFile::open(&store, "data", &image).expect("opens");
+    for error in [
+        file.allocate(1, Class::Reclaim).expect_err("read-only"),
+        PagedFile::create(&store, "other").expect_err("read-only"),
+        store.release("data").expect_err("read-only"),
+    ] {
+        assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+    }
+    assert_eq!(disk.operations(), operations);
+}
+
+#[test]
+fn threads_never_get_the_same_page() {
+    let (_, store) = simulated(1);
+    let file = Arc::new(PagedFile::create(&store, "data").expect("creates"));
+    let mut used: Vec<Extent> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..5_u32)
+            .map(|thread| {
+                let file = Arc::clone(&file);
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    for round in 0..60 {
+                        held.extend(file.allocate_many(7, thread, Class::Normal).expect("room"));
+                        if round % 3 == 0 {
+                            let gone: Vec<_> = held.drain(..held.len() / 2).collect();
+                            file.retire(&gone).expect("held");
+                            file.release(&gone).expect("retired");
+                        }
+                    }
+                    held
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert!(file.audit(&used).is_clean());
+    used.pop();
+    assert!(!file.audit(&used).is_clean());
+}
