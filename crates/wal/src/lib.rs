@@ -25,6 +25,8 @@ mod error;
 mod failure;
 mod flush;
 mod format;
+#[cfg(test)]
+mod format_tests;
 mod geometry;
 mod replay;
 mod scan;

@@ -266,7 +266,8 @@ impl Pool {
             add(&self.counters.segments_recycled, count);
             state.demand = count.max(state.demand - state.demand.div_ceil(8));
             state.spares.extend(trimmed.into_values());
-            let keep = usize::try_from(state.demand.min(SPARES_MAX)).unwrap_or(SPARES).max(SPARES);
+            // One more than are grown into before the next trim: the reserve.
+            let keep = usize::try_from(state.demand.min(SPARES_MAX)).map_or(SPARES, |demand| SPARES.max(demand + 1));
             let excess = state.spares.len().saturating_sub(keep);
             state.spares.drain(..excess).collect()
         };
