@@ -1,0 +1,225 @@
+//! Batch update (Roh et al., PVLDB 5(4), 2011, section 3.1.3, algorithm 2).
+//!
+//! 1. The batch goes down the tree a level at a time; at each level, the nodes that it touches are read in one psync, so many at
+//!    a time ([`CHUNK`]) that memory stays bounded by chunk × fanout × height.
+//! 2. At the level above leaves, [`window`] changes some hundred leaves at a time: it reads what it needs in one psync, computes, and
+//!    writes in one psync, so that reads and writes do not mingle on the device. Leaves that cannot be appended to are rewritten
+//!    ([`rewrite`]).
+//! 3. On the way up, [`nodes`] packs changed lists of children into new nodes: it splits those that are too large and
+//!    joins those that are nearly empty.
+//! 4. [`claims`] keeps book of extents taken and given up. If anything fails, all that were taken go back, and the version that the
+//!    batch began with is as it was: leaves were written beyond their published lengths only.
+
+mod claims;
+mod layout;
+mod merge;
+mod nodes;
+mod rewrite;
+mod window;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use doclog::DocPointer;
+use index::{Batch, Horizon, Operation, Payload, Result};
+use space::{Class, Extent};
+
+use crate::format::root::Root;
+use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
+use crate::node::{Edges, Node};
+use crate::version::Version;
+use claims::Claims;
+use nodes::NodeWriter;
+use window::Parent;
+
+/// Least nodes of a level, or leaves of a window, that are worked on together.
+const CHUNK_MIN: usize = 256;
+
+/// A batch on its way into a tree.
+pub(crate) struct Apply<'a> {
+    base: &'a Version,
+    batch: &'a dyn Batch,
+    horizon: &'a Horizon,
+    progress: &'a dyn Fn(usize),
+    claims: Claims<'a>,
+    nodes: NodeWriter,
+    dropped_documents: Vec<DocPointer>,
+    /// Updates that have reached their leaves.
+    done: usize,
+}
+
+/// What a batch made of a tree.
+pub(crate) struct Done {
+    pub(crate) root: Root,
+    pub(crate) allocated: Vec<Extent>,
+    pub(crate) retired: Vec<Extent>,
+    pub(crate) dropped_documents: Vec<DocPointer>,
+}
+
+/// A node that the batch touches.
+struct Item {
+    node: Arc<Node>,
+    /// Its lower bound.
+    low: Vec<u8>,
+    /// The updates of its keys.
+    updates: Range<usize>,
+}
+
+/// Checks the limits, which are the caller's to keep, and decides whether the batch gives back more than it takes.
+fn class_of(batch: &dyn Batch) -> Class {
+    let mut deletes = 0;
+    for index in 0..batch.len() {
+        let update = batch.get(index);
+        assert!(update.key.len() <= KEY_BYTES_MAX, "a key of {} bytes", update.key.len());
+        match update.operation {
+            Operation::Delete => deletes += 1,
+            Operation::Put(Payload::Inline(value)) => {
+                assert!(value.len() <= INLINE_BYTES_MAX, "a value of {} bytes that is not a document", value.len());
+            }
+            Operation::Put(Payload::Document(_)) => {}
+        }
+    }
+    if deletes * 2 > batch.len() { Class::Reclaim } else { Class::Normal }
+}
+
+impl<'a> Apply<'a> {
+    pub(crate) fn new(
+        base: &'a Version,
+        batch: &'a dyn Batch,
+        horizon: &'a Horizon,
+        progress: &'a dyn Fn(usize),
+    ) -> Self {
+        Self {
+            base,
+            batch,
+            horizon,
+            progress,
+            claims: Claims::new(base.shared.pages(), class_of(batch)),
+            nodes: NodeWriter::default(),
+            dropped_documents: Vec::new(),
+            done: 0,
+        }
+    }
+
+    /// Nodes or leaves that are worked on together.
+    fn chunk(&self) -> usize {
+        (4 * self.base.shared.psync().pio_max()).max(CHUNK_MIN)
+    }
+
+    pub(crate) fn run(mut self) -> Result<Done> {
+        let all = 0..self.batch.len();
+        let root = if all.is_empty() { self.base.root } else { self.root(all)? };
+        self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
+        let writes = self.nodes.take_writes();
+        self.base.shared.psync().run_all(writes)?;
+        let (allocated, retired) = self.claims.keep();
+        Ok(Done { root, allocated, retired, dropped_documents: self.dropped_documents })
+    }
+
+    fn root(&mut self, all: Range<usize>) -> Result<Root> {
+        let old = self.base.root;
+        let Some(pointer) = old.pointer.filter(|_| old.height > 1) else {
+            let only = Parent::around(old.pointer, all);
+            let edges = self.window(vec![only])?.pop().expect("a list of children for each parent");
+            return self.grow(edges, 0, None);
+        };
+        let level = old.height - 1;
+        let node = self.base.shared.node(self.base.table, &pointer, level)?;
+        let item = Item { node: Arc::clone(&node), low: Vec::new(), updates: all };
+        let edges = self.update(level, vec![item])?.pop().expect("a list of children for each node");
+        self.claims.retire(pointer.extent());
+        self.grow(edges, level - 1, Some(&node))
+    }
+
+    /// Applies the updates of nodes on `level`; gives the new children of each. Recursion as deep as the tree is high.
+    fn update(&mut self, level: u8, items: Vec<Item>) -> Result<Vec<Edges>> {
+        let chunk = self.chunk();
+        let mut out = Vec::with_capacity(items.len());
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            let (mut together, mut children) = (Vec::new(), 0);
+            while let Some(item) = items.next_if(|_| children < chunk) {
+                children += item.updates.len().min(item.node.len());
+                together.push(item);
+            }
+            out.extend(if level == 1 { self.above_leaves(together)? } else { self.above_nodes(level, together)? });
+        }
+        Ok(out)
+    }
+
+    fn above_leaves(&mut self, items: Vec<Item>) -> Result<Vec<Edges>> {
+        let parents = items.into_iter().map(|item| Parent::of(item.node, item.low, item.updates)).collect();
+        self.window(parents)
+    }
+
+    fn above_nodes(&mut self, level: u8, items: Vec<Item>) -> Result<Vec<Edges>> {
+        let touched: Vec<_> = items.iter().map(|item| split(self.batch, &item.node, item.updates.clone())).collect();
+        let mut below = Vec::new();
+        let mut pointers: Vec<Pointer> = Vec::new();
+        for (item, children) in items.iter().zip(&touched) {
+            pointers.extend(children.iter().map(|(child, _)| item.node.pointer(*child)));
+        }
+        let nodes = self.base.shared.nodes(self.base.table, &pointers, level - 1)?;
+        let mut loaded = nodes.iter();
+        for (item, children) in items.iter().zip(&touched) {
+            for ((child, updates), node) in children.iter().zip(loaded.by_ref()) {
+                let low = if *child == 0 { item.low.clone() } else { item.node.separator(*child) };
+                below.push(Item { node: Arc::clone(node), low, updates: updates.clone() });
+            }
+        }
+        pointers.iter().for_each(|pointer| self.claims.retire(pointer.extent()));
+        let mut lists = self.update(level - 1, below)?.into_iter().zip(nodes);
+        let mut out = Vec::with_capacity(items.len());
+        for (item, children) in items.iter().zip(touched) {
+            let changed = children.into_iter().map(|(child, _)| child).zip(lists.by_ref()).collect();
+            out.push(self.repack(level - 1, &item.node, &item.low, changed)?);
+        }
+        Ok(out)
+    }
+}
+
+/// Gives a node's updates to its children.
+fn split(batch: &dyn Batch, node: &Node, updates: Range<usize>) -> Vec<(usize, Range<usize>)> {
+    let mut out = Vec::new();
+    let mut start = updates.start;
+    while start < updates.end {
+        let child = node.search(batch.get(start).key);
+        let end = end_of(start, updates.end, |index| node.below_end(child, batch.get(index).key));
+        out.push((child, start..end));
+        start = end;
+    }
+    out
+}
+
+/// The first index above `start` that is not `within`, or `end`; in steps that double, then halve.
+fn end_of(start: usize, end: usize, within: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut step) = (start + 1, 1);
+    while low + step <= end && within(low + step - 1) {
+        low += step;
+        step *= 2;
+    }
+    let mut high = (low + step - 1).min(end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if within(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::end_of;
+
+    #[test]
+    fn the_end_is_found_from_any_distance() {
+        for end in 1..70 {
+            for boundary in 1..=end {
+                assert_eq!(end_of(0, end, |index| index < boundary), boundary);
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Extents that a batch takes and gives up.
+
+use index::Result;
+use space::{Class, Extent, PageId, PagedFile};
+
+/// Extents that a batch took and gave up; unless kept, those that it took are given back.
+pub(super) struct Claims<'a> {
+    pages: &'a PagedFile,
+    class: Class,
+    allocated: Vec<Extent>,
+    retired: Vec<Extent>,
+}
+
+impl<'a> Claims<'a> {
+    pub(super) fn new(pages: &'a PagedFile, class: Class) -> Self {
+        Self { pages, class, allocated: Vec::new(), retired: Vec::new() }
+    }
+
+    /// Takes `count` extents of `pages` pages, in page order. When the disk is full, the reserve is used from then on: what was
+    /// committed has to be applied before anything can be given back.
+    pub(super) fn allocate(&mut self, count: usize, pages: u32) -> Result<Vec<Extent>> {
+        let extents = match self.pages.allocate_many(count, pages, self.class) {
+            Err(error) if error.is_disk_full() && self.class == Class::Normal => {
+                self.class = Class::Reclaim;
+                self.pages.allocate_many(count, pages, self.class)?
+            }
+            other => other?,
+        };
+        self.allocated.extend_from_slice(&extents);
+        Ok(extents)
+    }
+
+    /// Gives back all but the first `keep` pages of an extent that was taken as a whole.
+    pub(super) fn shorten(&mut self, extent: Extent, keep: u32) -> Result<()> {
+        if keep == extent.pages {
+            return Ok(());
+        }
+        let rest = Extent::new(PageId(extent.page.0 + u64::from(keep)), extent.pages - keep);
+        self.pages.discard(&[rest])?;
+        let index = self.allocated.iter().rposition(|taken| *taken == extent);
+        let index = index.expect("only an extent that was taken is shortened");
+        if keep == 0 {
+            self.allocated.swap_remove(index);
+        } else {
+            self.allocated[index].pages = keep;
+        }
+        Ok(())
+    }
+
+    /// The new version will not refer to an extent.
+    pub(super) fn retire(&mut self, extent: Extent) {
+        self.retired.push(extent);
+    }
+
+    /// The batch is done: what it took and what it gave up, in page order and joined where they touch.
+    pub(super) fn keep(&mut self) -> (Vec<Extent>, Vec<Extent>) {
+        (joined(std::mem::take(&mut self.allocated)), joined(std::mem::take(&mut self.retired)))
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.pages.discard(&self.allocated) {
+            tracing::error!(%error, "pages of a failed batch stay unused until the database is opened again");
+        }
+    }
+}
+
+fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable_by_key(|extent| extent.page);
+    let mut out: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        match out.last_mut() {
+            Some(last) if last.end() == extent.page && last.pages.checked_add(extent.pages).is_some() => {
+                last.pages += extent.pages;
+            }
+            _ => out.push(extent),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_joined() {
+        let extent = |page, pages| Extent::new(PageId(page), pages);
+        let list = vec![extent(9, 1), extent(1, 2), extent(3, 4), extent(8, 1)];
+        assert_eq!(joined(list), vec![extent(1, 6), extent(8, 2)]);
+    }
+}

@@ -1,0 +1,326 @@
+//! New internal nodes: how changed lists of children are packed into them, and how they are written.
+//!
+//! 1. [`Apply::repack`] takes the changed children lists of a node's children and gives the node's own new list: lists that are empty vanish,
+//!    those too large for a page are cut, those less than a quarter full are joined with a neighbour if both fill at most
+//!    two thirds of a page.
+//! 2. [`Apply::grow`] ends the way up: it puts levels on top until one root is left, or takes off those with a single child.
+//! 3. [`NodeWriter`] hands out pages from contiguous extents that double in size, and writes each extent in one piece.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use index::Result;
+use psync::{Buffer, File, Request};
+use space::{Extent, PAGE};
+
+use super::Apply;
+use super::claims::Claims;
+use crate::counters::count;
+use crate::format::Pointer;
+use crate::format::node::{NodeIdentity, decode, encode, node_bytes, pointer_bytes};
+use crate::format::root::Root;
+use crate::node::{Edges, Node};
+
+/// A node smaller than this looks for a neighbour to be joined with.
+const SMALL: usize = PAGE / 4;
+
+/// Two neighbours are joined up to this size.
+const JOINED_MAX: usize = PAGE * 2 / 3;
+
+/// Nodes of the first and of the largest extent that a batch takes for them.
+const EXTENT_PAGES: (u32, u32) = (4, 256);
+
+/// A child on its way into a parent.
+enum Piece {
+    /// As it was.
+    Kept { low: Vec<u8>, pointer: Pointer },
+    /// A new list of its children; the node that it was, to see where it grew.
+    Changed { edges: Edges, old: Option<Arc<Node>> },
+}
+
+impl Piece {
+    fn is_small(&self, level: u8) -> bool {
+        matches!(self, Self::Changed { edges, .. } if node_bytes(level, edges) < SMALL)
+    }
+}
+
+impl Apply<'_> {
+    /// The new list of children of `node`, whose children on `level` have changed as `changed` says.
+    pub(super) fn repack(
+        &mut self,
+        level: u8,
+        node: &Node,
+        low: &[u8],
+        changed: Vec<(usize, (Edges, Arc<Node>))>,
+    ) -> Result<Edges> {
+        let mut changed = changed.into_iter().peekable();
+        let mut pieces = Vec::with_capacity(node.len());
+        for child in 0..node.len() {
+            if let Some((_, (edges, old))) = changed.next_if(|(index, _)| *index == child) {
+                if !edges.is_empty() {
+                    pieces.push(Piece::Changed { edges, old: Some(old) });
+                }
+            } else {
+                let low = if child == 0 { low.to_vec() } else { node.separator(child) };
+                pieces.push(Piece::Kept { low, pointer: *node.pointer(child) });
+            }
+        }
+        if pieces.iter().any(|piece| piece.is_small(level)) {
+            pieces = self.join(level, pieces)?;
+        }
+        let mut out = Edges::with_capacity(pieces.len(), 0);
+        for piece in pieces {
+            match piece {
+                Piece::Kept { low, pointer } => out.push(&low, pointer),
+                Piece::Changed { edges, old } => self.write_nodes(level, &edges, old.as_deref(), &mut out)?,
+            }
+        }
+        out.set_first_low(low);
+        Ok(out)
+    }
+
+    /// Joins small pieces with neighbours where both fit.
+    fn join(&mut self, level: u8, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
+        let mut loaded = self.load_neighbours(level, &pieces)?;
+        let mut out: Vec<Piece> = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let Some(last) = out.pop() else {
+                out.push(piece);
+                continue;
+            };
+            if !last.is_small(level) && !piece.is_small(level) {
+                out.extend([last, piece]);
+                continue;
+            }
+            let sizes = [&last, &piece].map(|piece| match piece {
+                Piece::Changed { edges, .. } => Some(node_bytes(level, edges)),
+                Piece::Kept { pointer, .. } => loaded.get(&pointer.page).map(|edges| node_bytes(level, edges)),
+            });
+            if sizes.iter().any(Option::is_none) || sizes.iter().flatten().sum::<usize>() > JOINED_MAX {
+                out.extend([last, piece]);
+                continue;
+            }
+            let mut joined = Edges::default();
+            for piece in [last, piece] {
+                let edges = match piece {
+                    Piece::Changed { edges, .. } => edges,
+                    Piece::Kept { pointer, .. } => {
+                        self.claims.retire(pointer.extent());
+                        loaded.remove(&pointer.page).expect("its size is known, so it was read")
+                    }
+                };
+                joined.extend_from(&edges, 0..edges.len());
+            }
+            out.push(Piece::Changed { edges: joined, old: None });
+        }
+        Ok(out)
+    }
+
+    /// Reads the kept neighbours of small pieces, in one psync; gives their children by page.
+    fn load_neighbours(&self, level: u8, pieces: &[Piece]) -> Result<HashMap<u64, Edges>> {
+        let small = |index: usize| pieces.get(index).is_some_and(|piece| piece.is_small(level));
+        let (mut lows, mut pointers) = (Vec::new(), Vec::new());
+        for (index, piece) in pieces.iter().enumerate() {
+            if let Piece::Kept { low, pointer } = piece
+                && (small(index + 1) || index > 0 && small(index - 1))
+            {
+                lows.push(low);
+                pointers.push(*pointer);
+            }
+        }
+        let nodes = self.base.shared.nodes(self.base.table, &pointers, level)?;
+        let edges = nodes.iter().zip(lows).map(|(node, low)| node.edges(low));
+        Ok(pointers.iter().map(|pointer| pointer.page).zip(edges).collect())
+    }
+
+    /// Writes a list of children as one node, or several if it is too large; adds them to their parent's list.
+    fn write_nodes(&mut self, level: u8, edges: &Edges, old: Option<&Node>, out: &mut Edges) -> Result<()> {
+        if node_bytes(level, edges) <= PAGE {
+            let pointer = self.write_node(level, edges)?;
+            out.push(edges.low(0), pointer);
+            return Ok(());
+        }
+        let packed = old.is_none_or(|old| grew_at_end(old, edges));
+        for range in cut(level, edges, packed) {
+            let mut part = Edges::with_capacity(range.len(), 0);
+            part.extend_from(edges, range);
+            let pointer = self.write_node(level, &part)?;
+            out.push(part.low(0), pointer);
+        }
+        Ok(())
+    }
+
+    fn write_node(&mut self, level: u8, edges: &Edges) -> Result<Pointer> {
+        let shared = &self.base.shared;
+        let (page, bytes) = self.nodes.page(&mut self.claims, shared.pages().file())?;
+        let pointer = Pointer::to_node(page, shared.incarnation());
+        let identity =
+            NodeIdentity { table: self.base.table, page, incarnation: pointer.incarnation, level };
+        encode(&identity, edges, bytes);
+        let node = decode(&identity, bytes).expect("a node that was just encoded");
+        shared.keep_node(&pointer, node);
+        count(&shared.counters.nodes_written, 1);
+        Ok(pointer)
+    }
+
+    /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the node that they were in.
+    pub(super) fn grow(&mut self, mut edges: Edges, mut level: u8, old: Option<&Node>) -> Result<Root> {
+        let mut old = old;
+        let leaf_pages = self.base.root.leaf_pages;
+        while edges.len() > 1 {
+            level += 1;
+            let mut above = Edges::default();
+            self.write_nodes(level, &edges, old.take(), &mut above)?;
+            edges = above;
+        }
+        let Some(mut pointer) = edges.pointers().first().copied() else {
+            return Ok(Root { height: 0, pointer: None, leaf_pages });
+        };
+        // A root with a single child is not needed. Nodes that were written just now may have to be read back.
+        if level > 0 {
+            self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
+            let writes = self.nodes.take_writes();
+            self.base.shared.psync().run_all(writes)?;
+        }
+        while level > 0 {
+            let node = self.base.shared.node(self.base.table, &pointer, level)?;
+            if node.len() > 1 {
+                break;
+            }
+            self.claims.retire(pointer.extent());
+            pointer = *node.pointer(0);
+            level -= 1;
+        }
+        Ok(Root { height: level + 1, pointer: Some(pointer), leaf_pages })
+    }
+}
+
+/// Whether all that is new came after the old children.
+fn grew_at_end(old: &Node, edges: &Edges) -> bool {
+    edges.len() > old.len() && (1..old.len()).all(|child| old.separator(child) == edges.low(child))
+}
+
+/// Cuts a list of children that is too large for a page into lists that fit.
+fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<std::ops::Range<usize>> {
+    // A part has at least the prefix of the whole, so these are upper bounds.
+    let prefix = edges.separator_prefix();
+    let child = pointer_bytes(level);
+    let cost = |index: usize| child + 2 + edges.low_bytes(index).saturating_sub(prefix);
+    let empty = node_bytes(level, &Edges::default()) + prefix;
+    let total = empty + (0..edges.len()).map(cost).sum::<usize>();
+    let parts = total.div_ceil(PAGE * 7 / 10);
+    let target = if packed { PAGE * 15 / 16 } else { empty + (total - empty).div_ceil(parts) };
+    let (mut out, mut start) = (Vec::new(), 0);
+    while start < edges.len() {
+        let (mut end, mut bytes) = (start + 1, empty + child);
+        while end < edges.len() && bytes + cost(end) <= PAGE && (bytes + cost(end) <= target || end - start < 2) {
+            bytes += cost(end);
+            end += 1;
+        }
+        // The last one is not left alone; three always fit.
+        if end + 1 == edges.len() {
+            if end - start > 2 { end -= 1 } else { end += 1 }
+        }
+        out.push(start..end);
+        start = end;
+    }
+    out
+}
+
+/// Hands out pages for new nodes and writes them in long pieces.
+#[derive(Default)]
+pub(super) struct NodeWriter {
+    open: Option<Open>,
+    /// Pages of the next extent.
+    next: u32,
+    writes: Vec<Request>,
+}
+
+/// An extent that still has pages.
+struct Open {
+    extent: Extent,
+    buffer: Buffer,
+    used: u32,
+}
+
+impl NodeWriter {
+    /// The next page, and where its bytes go.
+    fn page(&mut self, claims: &mut Claims<'_>, file: &File) -> Result<(u64, &mut [u8])> {
+        if self.open.as_ref().is_some_and(|open| open.used == open.extent.pages) {
+            self.close(claims, file)?;
+        }
+        let open = match self.open.take() {
+            Some(open) => self.open.insert(open),
+            None => {
+                let extent = Self::extent(claims, self.next.clamp(EXTENT_PAGES.0, EXTENT_PAGES.1))?;
+                self.next = extent.pages * 2;
+                self.open.insert(Open { extent, buffer: Buffer::zeroed(extent.pages as usize * PAGE), used: 0 })
+            }
+        };
+        let at = open.used as usize * PAGE;
+        open.used += 1;
+        Ok((open.extent.page.0 + u64::from(open.used) - 1, &mut open.buffer[at..at + PAGE]))
+    }
+
+    /// The longest extent up to `pages` that can be had.
+    fn extent(claims: &mut Claims<'_>, mut pages: u32) -> Result<Extent> {
+        loop {
+            match claims.allocate(1, pages) {
+                Err(index::Error::Space(error)) if error.is_disk_full() && pages > 1 => pages /= 2,
+                other => return Ok(other?[0]),
+            }
+        }
+    }
+
+    /// Gives back pages that were not needed, and queues the rest to be written.
+    pub(super) fn close(&mut self, claims: &mut Claims<'_>, file: &File) -> Result<()> {
+        if let Some(mut open) = self.open.take() {
+            claims.shorten(open.extent, open.used)?;
+            open.buffer.truncate(open.used as usize * PAGE);
+            self.writes.push(Request::write(file, open.extent.offset(), open.buffer, 0));
+        }
+        Ok(())
+    }
+
+    /// Writes that are due.
+    pub(super) fn take_writes(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.writes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn parts_of_a_node_fit_and_are_all_of_it(
+            keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 1..1025), 1..60),
+            prefix in 0..900_usize, level in 1..3_u8, packed in any::<bool>(),
+        ) {
+            let mut edges = Edges::default();
+            let keys: std::collections::BTreeSet<_> = keys.iter().map(|key| {
+                let mut long = vec![7; prefix];
+                long.extend(key);
+                long.truncate(1024);
+                long
+            }).collect();
+            for key in &keys {
+                edges.push(key, Pointer { page: 1, pages: 1, incarnation: 1, length: 9, chain: 1, entries: 1, tombstones: 0 });
+            }
+            prop_assume!(node_bytes(level, &edges) > PAGE);
+            let mut next = 0;
+            for range in cut(level, &edges, packed) {
+                prop_assert_eq!(range.start, next);
+                prop_assert!(range.len() >= 2 || edges.len() == 1);
+                next = range.end;
+                let mut part = Edges::default();
+                part.extend_from(&edges, range);
+                prop_assert!(node_bytes(level, &part) <= PAGE);
+            }
+            prop_assert_eq!(next, edges.len());
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Leaves that are rewritten: merged, joined, laid out, and placed in fresh extents.
+//!
+//! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`super::merge`]).
+//! 2. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, under the same parent, if
+//!    both fill at most two thirds of a leaf; a neighbour that was to be appended to, or left alone, is then read and rewritten too.
+//! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring extents, and those whose
+//!    pages touch are written in one piece.
+
+use std::ops::Range;
+
+use index::{Operation, Result, Update};
+use psync::{Buffer, Request};
+use space::{Extent, PAGE};
+
+use super::layout::{self, Cut, Growth};
+use super::window::{How, Loaded, Parent, Task};
+use super::{Apply, merge};
+use crate::counters::count;
+use crate::format::Pointer;
+use crate::format::run::{Identity, Plan};
+use crate::node::separator;
+
+/// Longest write of several new leaves, in bytes; a single leaf may be longer.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+
+/// What stays of a leaf.
+pub(super) struct Merged<'w> {
+    entries: Vec<Update<'w>>,
+    /// Bytes that they take as one leaf.
+    length: usize,
+    growth: Growth,
+    /// Whether the leaf was cached.
+    hot: bool,
+}
+
+/// Neighbouring leaves that are rewritten together.
+pub(super) struct Group {
+    pub(super) parent: usize,
+    pub(super) children: Range<usize>,
+    /// What makes it up, in key order.
+    members: Vec<Member>,
+}
+
+/// A task of the window, or of its second round.
+#[derive(Clone, Copy)]
+enum Member {
+    First(usize),
+    Second(usize),
+}
+
+/// The content of a group, and how it is cut into leaves.
+pub(super) struct Laid<'w> {
+    entries: Vec<Update<'w>>,
+    cuts: Vec<Cut>,
+    hot: bool,
+}
+
+/// A new leaf.
+pub(super) struct NewLeaf {
+    pub(super) low: Vec<u8>,
+    pub(super) pointer: Pointer,
+    /// Which of the writes it is in, and the bytes that it has there.
+    pub(super) write: usize,
+    pub(super) bytes: Range<usize>,
+    /// Whether what it was made of was cached.
+    pub(super) hot: bool,
+}
+
+/// Neighbouring children on the way to a group.
+struct Candidate {
+    children: Range<usize>,
+    bytes: usize,
+    rewritten: bool,
+}
+
+impl<'a> Apply<'a> {
+    /// Merges what was loaded of the tasks that rewrite.
+    pub(super) fn merge_all<'w>(&mut self, tasks: &[Task], loaded: &'w [Loaded]) -> Result<Vec<Option<Merged<'w>>>>
+    where
+        'a: 'w,
+    {
+        let mut out = Vec::with_capacity(tasks.len());
+        for (task, loaded) in tasks.iter().zip(loaded) {
+            let rewrite = matches!(task.how, How::Rewrite);
+            out.push(if rewrite { Some(self.merge(task, loaded)?) } else { None });
+        }
+        Ok(out)
+    }
+
+    fn merge<'w>(&mut self, task: &Task, loaded: &'w Loaded) -> Result<Merged<'w>>
+    where
+        'a: 'w,
+    {
+        let mut entries: Vec<Update<'w>> = Vec::new();
+        let (mut growth, mut hot) = (Growth::Above, false);
+        if let (Some(pointer), Loaded::Leaf(leaf, cached)) = (&task.pointer, loaded) {
+            hot = *cached;
+            let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
+            let corrupt = |damage| self.base.shared.corrupt(pointer, damage);
+            entries.reserve(pointer.entries as usize + task.updates.len());
+            visible.entries(&mut entries).map_err(corrupt)?;
+            growth = self.growth(task, |key, above| visible.is_beyond(key, above).map_err(corrupt))?;
+        }
+        entries.extend(self.updates(task.updates.clone()));
+        let mut entries = merge::sort(&entries);
+        merge::prune(&mut entries, self.horizon, &mut self.dropped_documents);
+        let length = layout::length(&entries);
+        Ok(Merged { entries, length, growth, hot })
+    }
+
+    fn growth(&self, task: &Task, is_beyond: impl Fn(&[u8], bool) -> Result<bool>) -> Result<Growth> {
+        if task.updates.is_empty() {
+            return Ok(Growth::Anywhere);
+        }
+        if is_beyond(self.batch.get(task.updates.start).key, true)? {
+            return Ok(Growth::Above);
+        }
+        let below = is_beyond(self.batch.get(task.updates.end - 1).key, false)?;
+        Ok(if below { Growth::Below } else { Growth::Anywhere })
+    }
+
+    /// Which leaves are rewritten together; and the tasks of the neighbours that this takes along, which have to be loaded.
+    pub(super) fn group(
+        &self,
+        parents: &[Parent],
+        tasks: &mut [Task],
+        merged: &[Option<Merged<'_>>],
+    ) -> (Vec<Group>, Vec<Task>) {
+        let (mut groups, mut second) = (Vec::new(), Vec::new());
+        let mut start = 0;
+        while start < tasks.len() {
+            let parent = tasks[start].parent;
+            let count = tasks[start..].partition_point(|task| task.parent == parent);
+            let range = start..start + count;
+            let candidates = self.candidates(&parents[parent], &tasks[range.clone()], &merged[range.clone()]);
+            for candidate in candidates.into_iter().filter(|candidate| candidate.rewritten) {
+                let members = members(&parents[parent], &candidate, tasks, range.clone(), &mut second);
+                groups.push(Group { parent, children: candidate.children, members });
+            }
+            start = range.end;
+        }
+        (groups, second)
+    }
+
+    fn candidates(&self, parent: &Parent, tasks: &[Task], merged: &[Option<Merged<'_>>]) -> Vec<Candidate> {
+        let capacity = self.base.root.leaf_pages as usize * PAGE;
+        let is_small = |bytes: usize| bytes > 0 && bytes < capacity / 4;
+        let rewritten = tasks.iter().zip(merged).filter_map(|(task, merged)| {
+            let children = task.child..task.child + 1;
+            merged.as_ref().map(|merged| Candidate { children, bytes: merged.length, rewritten: true })
+        });
+        let rewritten: Vec<_> = rewritten.collect();
+        if !rewritten.iter().any(|candidate| is_small(candidate.bytes)) {
+            return rewritten;
+        }
+        let (mut tasks, mut rewritten) = (tasks.iter().peekable(), rewritten.into_iter().peekable());
+        let mut out: Vec<Candidate> = Vec::new();
+        for child in 0..parent.children() {
+            let task = tasks.next_if(|task| task.child == child);
+            let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| Candidate {
+                children: child..child + 1,
+                bytes: appended_length(parent, child, task),
+                rewritten: false,
+            });
+            let Some(last) = out.last_mut() else {
+                out.push(next);
+                continue;
+            };
+            let free = last.rewritten && next.rewritten && (last.bytes == 0 || next.bytes == 0);
+            let small = last.rewritten && is_small(last.bytes) || next.rewritten && is_small(next.bytes);
+            if free || small && last.bytes + next.bytes <= capacity * 2 / 3 {
+                last.children.end = next.children.end;
+                last.bytes += next.bytes;
+                last.rewritten = true;
+            } else {
+                out.push(next);
+            }
+        }
+        out
+    }
+
+    /// Lays out what stays of each group.
+    pub(super) fn lay_out<'w>(
+        &self,
+        groups: &[Group],
+        mut first: Vec<Option<Merged<'w>>>,
+        mut second: Vec<Option<Merged<'w>>>,
+    ) -> Result<Vec<Laid<'w>>> {
+        let mut out = Vec::with_capacity(groups.len());
+        for group in groups {
+            let mut parts = group.members.iter().map(|member| {
+                let part = match member {
+                    Member::First(index) => first[*index].take(),
+                    Member::Second(index) => second[*index].take(),
+                };
+                part.expect("a member of a group was merged, and is in no other")
+            });
+            let mut all = parts.next().expect("a group has a member");
+            for part in parts {
+                all.entries.extend(part.entries);
+                all.hot |= part.hot;
+                all.growth = Growth::Anywhere;
+            }
+            let cuts = layout::cut(&all.entries, self.base.root.leaf_pages, all.growth)?;
+            self.count_group(group, cuts.len());
+            out.push(Laid { entries: all.entries, cuts, hot: all.hot });
+        }
+        Ok(out)
+    }
+
+    fn count_group(&self, group: &Group, leaves: usize) {
+        let counters = &self.base.shared.counters;
+        match (group.members.len(), leaves) {
+            (members, 0) => count(&counters.leaves_removed, members),
+            (1, 1) => count(&counters.leaves_shrunk, 1),
+            (members, 1) => count(&counters.leaves_merged, members - 1),
+            _ => count(&counters.leaves_split, 1),
+        }
+    }
+
+    /// Gives the new leaves extents, and adds their writes; each group's new leaves.
+    pub(super) fn place(
+        &mut self,
+        parents: &[Parent],
+        groups: &[Group],
+        laid: &[Laid<'_>],
+        writes: &mut Vec<Request>,
+    ) -> Result<Vec<Vec<NewLeaf>>> {
+        let extents = self.extents(laid)?;
+        let cuts: Vec<Cut> = laid.iter().flat_map(|laid| laid.cuts.iter().copied()).collect();
+        let mut places = places(&cuts, &extents).into_iter();
+        let mut extents = extents.into_iter();
+        let mut buffers: Vec<(u64, Buffer)> = Vec::new();
+        let mut out = Vec::with_capacity(groups.len());
+        for (group, laid) in groups.iter().zip(laid) {
+            let (mut start, mut leaves) = (0, Vec::with_capacity(laid.cuts.len()));
+            for (cut, (extent, place)) in laid.cuts.iter().zip(extents.by_ref().zip(places.by_ref())) {
+                if place.at == 0 {
+                    buffers.push((extent.offset(), Buffer::zeroed(place.write_bytes)));
+                }
+                let low = match start {
+                    0 => parents[group.parent].low(group.children.start),
+                    _ => separator(laid.entries[start - 1].key, laid.entries[start].key).to_vec(),
+                };
+                let bytes = place.at..place.at + cut.used * PAGE;
+                let (_, buffer) = buffers.last_mut().expect("the first leaf of a write makes its buffer");
+                let pointer = self.encode(&laid.entries[start..cut.end], extent, &mut buffer[bytes.clone()]);
+                leaves.push(NewLeaf { low, pointer, write: writes.len() + buffers.len() - 1, bytes, hot: laid.hot });
+                start = cut.end;
+            }
+            out.push(leaves);
+        }
+        let file = self.base.shared.pages().file();
+        writes.extend(buffers.into_iter().map(|(offset, buffer)| Request::write(file, offset, buffer, 0)));
+        Ok(out)
+    }
+
+    /// An extent for each cut, in order.
+    fn extents(&mut self, laid: &[Laid<'_>]) -> Result<Vec<Extent>> {
+        let leaf_pages = self.base.root.leaf_pages;
+        let cuts = || laid.iter().flat_map(|laid| &laid.cuts);
+        let usual = cuts().filter(|cut| cut.pages == leaf_pages).count();
+        let mut extents = if usual > 0 { self.claims.allocate(usual, leaf_pages)? } else { Vec::new() }.into_iter();
+        let mut out = Vec::new();
+        for cut in cuts() {
+            out.push(match extents.next().filter(|_| cut.pages == leaf_pages) {
+                Some(extent) => extent,
+                None => self.claims.allocate(1, cut.pages)?[0],
+            });
+        }
+        Ok(out)
+    }
+
+    /// Writes entries as a leaf, a run per page.
+    fn encode(&self, entries: &[Update<'_>], extent: Extent, out: &mut [u8]) -> Pointer {
+        let shared = &self.base.shared;
+        let identity = Identity { incarnation: shared.leaf_incarnation(), table: self.base.table };
+        let (mut next, mut chain, mut length) = (0, 0, 0);
+        for (page, bytes) in out.chunks_exact_mut(PAGE).enumerate() {
+            let rest = &entries[next..];
+            let plan = Plan::fit(rest.iter().copied(), PAGE).expect("a page holds the largest entry");
+            let position = u32::try_from(page * PAGE).expect("a leaf is shorter than 4 GiB");
+            chain = plan.encode(rest.iter().copied(), &identity, position, chain, &mut bytes[..plan.bytes]);
+            next += plan.count;
+            length = page * PAGE + plan.bytes;
+        }
+        assert_eq!(next, entries.len(), "a leaf was measured to hold its entries");
+        let number = |count: usize| u32::try_from(count).expect("a leaf has fewer than 2^24 entries");
+        let tombstones = entries.iter().filter(|entry| entry.operation == Operation::Delete).count();
+        count(&shared.counters.leaf_pages_written, out.len() / PAGE);
+        Pointer {
+            page: extent.page.0,
+            pages: extent.pages,
+            incarnation: identity.incarnation,
+            length: number(length),
+            chain,
+            entries: number(entries.len()),
+            tombstones: number(tombstones),
+        }
+    }
+}
+
+/// Where a leaf that is not rewritten will end.
+fn appended_length(parent: &Parent, child: usize, task: Option<&Task>) -> usize {
+    let runs = task.and_then(|task| match &task.how {
+        How::Append { runs, .. } => runs.last(),
+        _ => None,
+    });
+    match runs {
+        Some((at, plan)) => at + plan.bytes,
+        None => parent.pointer(child).map_or(0, |pointer| pointer.length as usize),
+    }
+}
+
+/// The members of a group; those that are not loaded become tasks of the second round.
+fn members(
+    parent: &Parent,
+    candidate: &Candidate,
+    tasks: &mut [Task],
+    range: Range<usize>,
+    second: &mut Vec<Task>,
+) -> Vec<Member> {
+    let mut out = Vec::with_capacity(candidate.children.len());
+    for child in candidate.children.clone() {
+        let index = range.start + tasks[range.clone()].partition_point(|task| task.child < child);
+        let task = (index < range.end).then(|| &mut tasks[index]).filter(|task| task.child == child);
+        let updates = match task {
+            Some(Task { how: How::Rewrite, .. }) => {
+                out.push(Member::First(index));
+                continue;
+            }
+            Some(task) => {
+                task.how = How::Joined;
+                task.updates.clone()
+            }
+            None => 0..0,
+        };
+        out.push(Member::Second(second.len()));
+        let pointer = parent.pointer(child);
+        second.push(Task { parent: candidate.children.start, child, pointer, updates, how: How::Rewrite });
+    }
+    out
+}
+
+/// Where a new leaf is in a write.
+struct Place {
+    /// Byte where it begins; at 0 a new write begins.
+    at: usize,
+    /// Bytes of the whole write, where it is the first in it.
+    write_bytes: usize,
+}
+
+/// Puts leaves whose pages touch into one write.
+fn places(cuts: &[Cut], extents: &[Extent]) -> Vec<Place> {
+    let mut out: Vec<Place> = Vec::with_capacity(cuts.len());
+    let (mut first, mut end) = (0, None);
+    for (index, (cut, extent)) in cuts.iter().zip(extents).enumerate() {
+        let bytes = cut.used * PAGE;
+        let joins = index > 0 && end == Some(extent.page.0) && out[first].write_bytes + bytes <= WRITE_BYTES_MAX;
+        if joins {
+            let at = out[first].write_bytes;
+            out[first].write_bytes += bytes;
+            out.push(Place { at, write_bytes: 0 });
+        } else {
+            first = index;
+            out.push(Place { at: 0, write_bytes: bytes });
+        }
+        end = Some(extent.page.0 + cut.used as u64);
+    }
+    out
+}

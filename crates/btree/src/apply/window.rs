@@ -1,0 +1,376 @@
+//! A window of leaves, changed together (Roh et al., PVLDB 5(4), 2011, section 3.3: bupdate on the leaf level).
+//!
+//! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended; a leaf that they
+//!    do not fit in, or half of whose entries would be tombstones that no snapshot needs, will be rewritten.
+//! 2. One psync reads what is not cached: of leaves to be appended to the last page, if the new run begins in it; of the others
+//!    everything.
+//! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write can only
+//!    hurt what is new. What a failed batch left behind them is overwritten with the new runs and zeros.
+//! 4. Leaves to be rewritten are merged, joined and laid out ([`super::rewrite`]); joining may take a second psync of reads.
+//! 5. One psync writes everything, and only then do cached images of the leaves follow.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use index::{Operation, Result, Update};
+use psync::{Buffer, Request};
+use seeded::Bug;
+use space::PAGE;
+
+use super::rewrite::{Group, NewLeaf};
+use super::{Apply, split};
+use crate::counters::count;
+use crate::format::Pointer;
+use crate::format::run::{Identity, Plan, RUN_HEADER};
+use crate::leaf::{Leaf, check_tail};
+use crate::node::{Edges, Node};
+use crate::shared::Tail;
+
+/// A node above leaves, or what stands for it where the tree has none.
+pub(super) struct Parent {
+    node: Option<Arc<Node>>,
+    /// The only leaf, where there is no node.
+    only: Option<Pointer>,
+    low: Vec<u8>,
+    updates: Range<usize>,
+}
+
+impl Parent {
+    pub(super) fn of(node: Arc<Node>, low: Vec<u8>, updates: Range<usize>) -> Self {
+        Self { node: Some(node), only: None, low, updates }
+    }
+
+    /// Stands above the only leaf of a tree, or above nothing.
+    pub(super) fn around(only: Option<Pointer>, updates: Range<usize>) -> Self {
+        Self { node: None, only, low: Vec::new(), updates }
+    }
+
+    pub(super) fn children(&self) -> usize {
+        self.node.as_ref().map_or(1, |node| node.len())
+    }
+
+    /// None where the tree is empty.
+    pub(super) fn pointer(&self, child: usize) -> Option<Pointer> {
+        self.node.as_ref().map_or(self.only, |node| Some(*node.pointer(child)))
+    }
+
+    pub(super) fn low(&self, child: usize) -> Vec<u8> {
+        match &self.node {
+            Some(node) if child > 0 => node.separator(child),
+            _ => self.low.clone(),
+        }
+    }
+
+    fn edges(&self) -> Edges {
+        if let Some(node) = &self.node {
+            return node.edges(&self.low);
+        }
+        let mut edges = Edges::default();
+        if let Some(only) = self.only {
+            edges.push(&self.low, only);
+        }
+        edges
+    }
+}
+
+/// A leaf that the window changes.
+pub(super) struct Task {
+    pub(super) parent: usize,
+    pub(super) child: usize,
+    /// None where the tree is empty.
+    pub(super) pointer: Option<Pointer>,
+    pub(super) updates: Range<usize>,
+    pub(super) how: How,
+}
+
+/// What is done with a leaf.
+pub(super) enum How {
+    /// Runs are appended at these positions.
+    Append { runs: Vec<(usize, Plan)>, tombstones: u32 },
+    /// It is rewritten.
+    Rewrite,
+    /// It was to be appended to, but is rewritten with a neighbour.
+    Joined,
+}
+
+/// What is in memory of a leaf.
+pub(super) enum Loaded {
+    /// Nothing, because nothing is needed.
+    Nothing,
+    /// Its last page, from the cache.
+    Tail(Arc<Tail>),
+    /// Its last page, read.
+    Page(Buffer),
+    /// All of it, and whether it came from the cache.
+    Leaf(Arc<Leaf>, bool),
+}
+
+/// An append that is being written.
+struct Append {
+    task: usize,
+    pointer: Pointer,
+    /// Which of the writes it is.
+    write: usize,
+}
+
+impl<'a> Apply<'a> {
+    /// Changes the leaves of some parents; gives each parent's new children.
+    pub(super) fn window(&mut self, parents: Vec<Parent>) -> Result<Vec<Edges>> {
+        let mut tasks = self.plan(&parents);
+        let loaded = self.load(&tasks)?;
+        let merged = self.merge_all(&tasks, &loaded)?;
+        let (groups, second) = self.group(&parents, &mut tasks, &merged);
+        let second_loaded = self.load(&second)?;
+        let second_merged = self.merge_all(&second, &second_loaded)?;
+        let laid = self.lay_out(&groups, merged, second_merged)?;
+        let mut writes = self.nodes.take_writes();
+        let new = self.place(&parents, &groups, &laid, &mut writes)?;
+        let appends = self.append_all(&tasks, &loaded, &mut writes)?;
+        let written = self.base.shared.psync().run_all(writes)?;
+        self.follow(&tasks, &loaded, &appends, &written);
+        self.cache_new(&new, &written);
+        self.retire(&tasks, &second);
+        self.done += parents.iter().map(|parent| parent.updates.len()).sum::<usize>();
+        (self.progress)(self.done);
+        Ok(edges_of(&parents, &tasks, &appends, &groups, &new))
+    }
+
+    fn plan(&self, parents: &[Parent]) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for (parent, of) in parents.iter().enumerate() {
+            let children = match &of.node {
+                Some(node) => split(self.batch, node, of.updates.clone()),
+                None => vec![(0, of.updates.clone())],
+            };
+            for (child, updates) in children {
+                let pointer = of.pointer(child);
+                let how = self.how(pointer.as_ref(), updates.clone());
+                tasks.push(Task { parent, child, pointer, updates, how });
+            }
+        }
+        tasks
+    }
+
+    fn how(&self, pointer: Option<&Pointer>, updates: Range<usize>) -> How {
+        let Some(pointer) = pointer else { return How::Rewrite };
+        let Some(runs) = self.fit(pointer, updates.clone()) else { return How::Rewrite };
+        let is_delete = |index: &usize| self.batch.get(*index).operation == Operation::Delete;
+        let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
+        let tombstones = u32::try_from(updates.filter(is_delete).count()).expect("at most all of them");
+        // Where snapshots are held, tombstones may have to stay, and rewriting would be in vain each time.
+        let shrinks = tombstones > 0 && self.horizon.snapshots.is_empty();
+        if shrinks && 2 * (pointer.tombstones + tombstones) >= pointer.entries + count {
+            return How::Rewrite;
+        }
+        How::Append { runs, tombstones }
+    }
+
+    /// Where runs of the updates land behind the published bytes; none if they do not fit.
+    fn fit(&self, pointer: &Pointer, updates: Range<usize>) -> Option<Vec<(usize, Plan)>> {
+        let (mut runs, mut at, mut next) = (Vec::with_capacity(1), pointer.length as usize, updates.start);
+        while next < updates.end {
+            if at >= pointer.capacity() {
+                return None;
+            }
+            match Plan::fit(self.updates(next..updates.end), PAGE - at % PAGE) {
+                Some(plan) => {
+                    runs.push((at, plan));
+                    at += plan.bytes;
+                    next += plan.count;
+                }
+                None => at = at.next_multiple_of(PAGE),
+            }
+        }
+        Some(runs)
+    }
+
+    pub(super) fn updates(&self, range: Range<usize>) -> impl Iterator<Item = Update<'a>> + use<'a> {
+        let batch = self.batch;
+        range.map(move |index| batch.get(index))
+    }
+
+    /// Reads what the tasks need and the cache does not have, in one psync.
+    fn load(&self, tasks: &[Task]) -> Result<Vec<Loaded>> {
+        let shared = &self.base.shared;
+        let mut loaded = Vec::with_capacity(tasks.len());
+        let (mut requests, mut readers) = (Vec::new(), Vec::new());
+        for (index, task) in tasks.iter().enumerate() {
+            let append = matches!(task.how, How::Append { .. });
+            let needed = task.pointer.filter(|pointer| !append || shares_last_page(pointer));
+            let Some(pointer) = needed else {
+                loaded.push(Loaded::Nothing);
+                continue;
+            };
+            let cached = shared.cached_leaf(&pointer, true).map(|leaf| Loaded::Leaf(leaf, true));
+            let cached = cached.or_else(|| {
+                let tail = append.then(|| shared.cached_tail(&pointer)).flatten();
+                tail.map(Loaded::Tail)
+            });
+            if cached.is_none() {
+                let length = pointer.length as usize;
+                let (first, bytes) = if append { (length / PAGE, PAGE) } else { (0, pointer.published_bytes()) };
+                requests.push(shared.read(&pointer, first, bytes, 0));
+                readers.push((index, pointer));
+            }
+            loaded.push(cached.unwrap_or(Loaded::Nothing));
+        }
+        let buffers = shared.psync().run_all(requests)?;
+        for ((index, pointer), buffer) in readers.into_iter().zip(buffers.into_iter().flatten()) {
+            loaded[index] = self.parse(&tasks[index], &pointer, buffer)?;
+        }
+        Ok(loaded)
+    }
+
+    fn parse(&self, task: &Task, pointer: &Pointer, buffer: Buffer) -> Result<Loaded> {
+        let shared = &self.base.shared;
+        if !matches!(task.how, How::Append { .. }) {
+            let leaf = shared.parse_leaf(self.base.table, pointer, buffer)?;
+            return Ok(Loaded::Leaf(Arc::new(leaf), false));
+        }
+        count(&shared.counters.tail_reads, 1);
+        check_tail(&buffer, pointer, self.base.table).map_err(|damage| shared.corrupt(pointer, damage))?;
+        Ok(Loaded::Page(buffer))
+    }
+
+    fn append_all(&self, tasks: &[Task], loaded: &[Loaded], writes: &mut Vec<Request>) -> Result<Vec<Append>> {
+        let mut appends = Vec::with_capacity(tasks.len());
+        for (index, (task, loaded)) in tasks.iter().zip(loaded).enumerate() {
+            if let How::Append { runs, tombstones } = &task.how
+                && let Some(pointer) = &task.pointer
+            {
+                let (pointer, request) = self.append(task, pointer, runs, *tombstones, loaded);
+                appends.push(Append { task: index, pointer, write: writes.len() });
+                writes.push(request);
+                count(&self.base.shared.counters.runs_appended, runs.len());
+            }
+        }
+        Ok(appends)
+    }
+
+    /// Builds the pages that an append touches, and the pointer that publishes them.
+    fn append(&self, task: &Task, old: &Pointer, runs: &[(usize, Plan)], tombstones: u32, loaded: &Loaded) -> (Pointer, Request) {
+        let shared = &self.base.shared;
+        let length = old.length as usize;
+        let shares = shares_last_page(old);
+        let first = if shares { length / PAGE } else { length.div_ceil(PAGE) };
+        let end = runs.last().map_or(length, |(at, plan)| at + plan.bytes);
+        let mut pages = Buffer::zeroed(end.next_multiple_of(PAGE) - first * PAGE);
+        if shares {
+            let published = length % PAGE;
+            let known = match loaded {
+                Loaded::Nothing => &[],
+                Loaded::Tail(tail) => &tail.page[..published],
+                Loaded::Page(page) => &page[..published],
+                Loaded::Leaf(leaf, _) => leaf.visible(old).map_or(&[][..], |leaf| leaf.tail()),
+            };
+            assert!(known.len() == published || seeded::on(Bug::StaleCachedTail), "the published bytes of the page");
+            pages[..known.len()].copy_from_slice(known);
+        }
+        let identity = Identity { incarnation: old.incarnation, table: self.base.table };
+        let (mut chain, mut next) = (old.chain, task.updates.start);
+        for (at, plan) in runs {
+            let position = u32::try_from(*at).expect("a leaf is shorter than 4 GiB");
+            let out = &mut pages[at - first * PAGE..][..plan.bytes];
+            chain = plan.encode(self.updates(next..task.updates.end), &identity, position, chain, out);
+            next += plan.count;
+        }
+        let entries = u32::try_from(task.updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
+        let pointer = Pointer {
+            length: u32::try_from(end).expect("a leaf is shorter than 4 GiB"),
+            chain,
+            entries: old.entries + entries,
+            tombstones: old.tombstones + tombstones,
+            ..*old
+        };
+        let offset = old.offset() + (first * PAGE) as u64;
+        count(&shared.counters.leaf_pages_written, pages.len() / PAGE);
+        (pointer, Request::write(shared.pages().file(), offset, pages, 0))
+    }
+
+    /// Lets the cached images of appended leaves follow.
+    fn follow(&self, tasks: &[Task], loaded: &[Loaded], appends: &[Append], written: &[Option<Buffer>]) {
+        if seeded::on(Bug::StaleCachedTail) {
+            return;
+        }
+        for append in appends {
+            let Some(pages) = &written[append.write] else { continue };
+            let old = tasks[append.task].pointer.map_or(0, |pointer| pointer.length as usize);
+            let cached = match &loaded[append.task] {
+                Loaded::Leaf(leaf, _) => Some(Arc::clone(leaf)),
+                // A leaf whose last page was full was not looked for.
+                Loaded::Nothing => tasks[append.task].pointer.and_then(|old| self.base.shared.cached_leaf(&old, true)),
+                Loaded::Tail(_) | Loaded::Page(_) => None,
+            };
+            let grown = cached.and_then(|leaf| leaf.extended(&append.pointer, self.base.table, old, pages));
+            match grown {
+                Some(leaf) => self.base.shared.keep_leaf(&append.pointer, Arc::new(leaf)),
+                None => self.keep_tail(&append.pointer, &pages[pages.len() - PAGE..]),
+            }
+        }
+    }
+
+    /// Caches the last page of a leaf, if the next append will need it.
+    fn keep_tail(&self, pointer: &Pointer, page: &[u8]) {
+        if shares_last_page(pointer) {
+            self.base.shared.keep_tail(pointer, Buffer::from_slice(page));
+        }
+    }
+
+    /// Caches new leaves as their predecessors were.
+    fn cache_new(&self, new: &[Vec<NewLeaf>], written: &[Option<Buffer>]) {
+        for leaf in new.iter().flatten() {
+            let Some(pages) = written[leaf.write].as_ref().map(|pages| &pages[leaf.bytes.clone()]) else { continue };
+            if !leaf.hot {
+                self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
+            } else if let Ok(image) = Leaf::parse(Buffer::from_slice(pages), &leaf.pointer, self.base.table) {
+                self.base.shared.keep_leaf(&leaf.pointer, Arc::new(image));
+            }
+        }
+    }
+
+    /// Gives up the extents of rewritten leaves.
+    fn retire(&mut self, tasks: &[Task], second: &[Task]) {
+        for task in tasks.iter().chain(second) {
+            if let (How::Rewrite, Some(pointer)) = (&task.how, task.pointer) {
+                self.claims.retire(pointer.extent());
+            }
+        }
+    }
+}
+
+/// Whether an append has to write the page that the published bytes end in: there is room for a run on it, so a reader will look there
+/// for one.
+fn shares_last_page(pointer: &Pointer) -> bool {
+    let used = pointer.length as usize % PAGE;
+    used != 0 && PAGE - used >= RUN_HEADER
+}
+
+fn edges_of(
+    parents: &[Parent],
+    tasks: &[Task],
+    appends: &[Append],
+    groups: &[Group],
+    new: &[Vec<NewLeaf>],
+) -> Vec<Edges> {
+    let mut lists: Vec<Edges> = parents.iter().map(Parent::edges).collect();
+    for append in appends {
+        let task = &tasks[append.task];
+        lists[task.parent].set_pointer(task.child, append.pointer);
+    }
+    let mut groups = groups.iter().zip(new).peekable();
+    for (index, parent) in parents.iter().enumerate() {
+        if groups.peek().is_none_or(|(group, _)| group.parent != index) {
+            continue;
+        }
+        let old = std::mem::take(&mut lists[index]);
+        let mut child = 0;
+        while let Some((group, leaves)) = groups.next_if(|(group, _)| group.parent == index) {
+            lists[index].extend_from(&old, child..group.children.start);
+            leaves.iter().for_each(|leaf| lists[index].push(&leaf.low, leaf.pointer));
+            child = group.children.end;
+        }
+        lists[index].extend_from(&old, child.min(old.len())..old.len());
+        lists[index].set_first_low(&parent.low);
+    }
+    lists
+}

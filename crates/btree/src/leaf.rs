@@ -1,0 +1,270 @@
+//! Leaves in memory.
+//!
+//! 1. A [`Leaf`] is parsed from the pages that hold its published bytes. Each run's CRC is checked then, once; the runs must end
+//!    exactly where the pointer says, with exactly the CRC that the pointer says.
+//! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer uses any image of its leaf that has a run which ends at the
+//!    pointer's length with the pointer's CRC: that CRC covers all runs before it, so the image begins with the same runs, and
+//!    the ones behind it are younger and not looked at ([`Leaf::visible`]).
+//! 3. [`Leaf::find`] looks in every run for the newest version at or below a seq; of two equal versions the later run's wins.
+//! 4. [`Leaf::sorted`] lists entries of all runs in order, for scans and rewrites.
+
+use index::{Bounds, Seq, TableId, Update};
+use psync::Buffer;
+use space::PAGE;
+
+use crate::format::run::{Identity, RUN_HEADER, Run, RunHeader};
+use crate::format::{Damage, Pointer};
+use crate::node::head;
+
+/// A run and where it is.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: usize,
+    /// Heads of its first and last key: keys outside are not in the run.
+    heads: (u64, u64),
+    header: RunHeader,
+}
+
+impl Span {
+    fn end(&self) -> usize {
+        self.start + usize::from(self.header.length)
+    }
+}
+
+/// The runs of a leaf.
+pub(crate) struct Leaf {
+    bytes: Buffer,
+    spans: Vec<Span>,
+}
+
+/// A leaf as one pointer sees it: its first runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Visible<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+/// Where a version is in a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    run: u32,
+    index: u16,
+}
+
+fn malformed(start: usize) -> Damage {
+    Damage::new(start, "entries of a run", "whole entries", "an entry that leaves the run")
+}
+
+impl Leaf {
+    /// Parses the pages that hold the published bytes.
+    pub(crate) fn parse(bytes: Buffer, pointer: &Pointer, table: TableId) -> Result<Self, Damage> {
+        let identity = Identity { incarnation: pointer.incarnation, table };
+        let mut leaf = Self { bytes, spans: Vec::new() };
+        leaf.walk(0, pointer.length as usize, &identity)?;
+        let (end, chain) = leaf.spans.last().map_or((0, 0), |span| (span.end(), span.header.crc));
+        if end != pointer.length as usize {
+            return Err(Damage::new(end, "end of a leaf's last run", pointer.length, end));
+        }
+        if chain != pointer.chain && !seeded::on(seeded::Bug::RunChecksumSkipped) {
+            let (expected, found) = (format!("{:08x}", pointer.chain), format!("{chain:08x}"));
+            return Err(Damage::new(end, "CRC of a leaf's last run", expected, found));
+        }
+        Ok(leaf)
+    }
+
+    /// Adds the runs between `at` and `end`.
+    fn walk(&mut self, mut at: usize, end: usize, identity: &Identity) -> Result<(), Damage> {
+        let known = self.bytes.len().min(end);
+        while at < known {
+            let page_end = (at / PAGE + 1) * PAGE;
+            if page_end - at < RUN_HEADER {
+                at = page_end;
+                continue;
+            }
+            let room = &self.bytes[at..page_end.min(known)];
+            let Some(header) = RunHeader::decode(room).map_err(|damage| shifted(damage, at))? else {
+                at = page_end;
+                continue;
+            };
+            let run = &room[..usize::from(header.length)];
+            let previous = self.spans.last().map_or(0, |span| span.header.crc);
+            let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
+            header.check(run, identity, position, previous).map_err(|damage| shifted(damage, at))?;
+            let entries = Run::new(run, &header);
+            let ends = entries.key(0).zip(entries.key(entries.count() - 1));
+            let ((first, _), (last, _)) = ends.ok_or_else(|| malformed(at))?;
+            self.spans.push(Span { start: at, heads: (head(first), head(last)), header });
+            at += run.len();
+        }
+        Ok(())
+    }
+
+    /// The leaf after an append: `pages` are its new last pages, from page `first` on; runs begin at `from`.
+    /// They were just made from this leaf, so there is nothing to find damaged.
+    pub(crate) fn extended(&self, pointer: &Pointer, table: TableId, from: usize, pages: &[u8]) -> Option<Self> {
+        let first = pointer.published_bytes().checked_sub(pages.len())?;
+        let mut bytes = Buffer::zeroed(pointer.published_bytes());
+        bytes[..first].copy_from_slice(self.bytes.get(..first)?);
+        bytes[first..].copy_from_slice(pages);
+        let spans = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
+        let mut leaf = Self { bytes, spans };
+        let identity = Identity { incarnation: pointer.incarnation, table };
+        leaf.walk(from, pointer.length as usize, &identity).ok()?;
+        leaf.visible(pointer).is_some().then_some(leaf)
+    }
+
+    /// What `pointer` sees of it; none if this image is not of the leaf as published there.
+    pub(crate) fn visible(&self, pointer: &Pointer) -> Option<Visible<'_>> {
+        let length = pointer.length as usize;
+        let runs = self.spans.partition_point(|span| span.end() <= length);
+        let last = self.spans[..runs].last()?;
+        let same = last.end() == length && last.header.crc == pointer.chain;
+        let stale = seeded::on(seeded::Bug::StaleCachedTail) || seeded::on(seeded::Bug::RunChecksumSkipped);
+        (same || stale).then_some(Visible { bytes: &self.bytes, spans: &self.spans[..runs] })
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
+    }
+}
+
+fn shifted(damage: Damage, by: usize) -> Damage {
+    Damage { offset: damage.offset + by, ..damage }
+}
+
+impl<'a> Visible<'a> {
+    fn run(&self, span: &Span) -> Run<'a> {
+        Run::new(&self.bytes[span.start..span.end()], &span.header)
+    }
+
+    /// The bytes of the page that the last run is on, up to where it ends.
+    pub(crate) fn tail(&self) -> &'a [u8] {
+        let end = self.spans.last().map_or(0, Span::end);
+        let start = end - end % PAGE;
+        &self.bytes[start..end]
+    }
+
+    /// The newest version of `key` at or below `at`.
+    pub(crate) fn find(&self, key: &[u8], at: Seq) -> Result<Option<Update<'a>>, Damage> {
+        let number = head(key);
+        let mut best: Option<(Seq, &Span, usize)> = None;
+        for span in self.spans.iter().rev() {
+            if number < span.heads.0 || number > span.heads.1 || span.header.base > at.0 {
+                continue;
+            }
+            let run = self.run(span);
+            let after = position(&run, key, at).ok_or_else(|| malformed(span.start))?;
+            let Some(index) = after.checked_sub(1) else { continue };
+            let (found, seq) = run.key(index).ok_or_else(|| malformed(span.start))?;
+            if found == key && best.is_none_or(|(newest, _, _)| seq > newest) {
+                best = Some((seq, span, index));
+            }
+        }
+        best.map(|(_, span, index)| self.run(span).entry(index).ok_or_else(|| malformed(span.start))).transpose()
+    }
+
+    /// Every entry within `bounds`, by key, then seq, then run; with its place.
+    pub(crate) fn sorted(&self, bounds: &Bounds) -> Result<Vec<(&'a [u8], Seq, Place)>, Damage> {
+        let mut entries = Vec::new();
+        for (number, span) in self.spans.iter().enumerate() {
+            let run = self.run(span);
+            let number = u32::try_from(number).expect("a leaf has fewer than 2^32 runs");
+            for index in 0..span.header.count {
+                let (key, seq) = run.key(usize::from(index)).ok_or_else(|| malformed(span.start))?;
+                if bounds.above_lower(key) && bounds.below_upper(key) {
+                    entries.push((key, seq, Place { run: number, index }));
+                }
+            }
+        }
+        entries.sort_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
+        Ok(entries)
+    }
+
+    /// The entry at a place that [`Visible::sorted`] gave.
+    pub(crate) fn at(&self, place: Place) -> Result<Update<'a>, Damage> {
+        let span = &self.spans[place.run as usize];
+        self.run(span).entry(usize::from(place.index)).ok_or_else(|| malformed(span.start))
+    }
+
+    /// Whether `key` is above, or below, every key.
+    pub(crate) fn is_beyond(&self, key: &[u8], above: bool) -> Result<bool, Damage> {
+        for span in self.spans {
+            let run = self.run(span);
+            let index = if above { run.count() - 1 } else { 0 };
+            let (end, _) = run.key(index).ok_or_else(|| malformed(span.start))?;
+            if (above && key <= end) || (!above && key >= end) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Every entry, run after run, appended to `out`.
+    pub(crate) fn entries(&self, out: &mut Vec<Update<'a>>) -> Result<(), Damage> {
+        for span in self.spans {
+            let run = self.run(span);
+            for index in 0..run.count() {
+                out.push(run.entry(index).ok_or_else(|| malformed(span.start))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the entries of every run rise by key, then by seq.
+    pub(crate) fn check_order(&self) -> Result<(), Damage> {
+        for span in self.spans {
+            let run = self.run(span);
+            let mut last = None;
+            for index in 0..run.count() {
+                let entry = run.key(index).ok_or_else(|| malformed(span.start))?;
+                if last.is_some_and(|last| last >= entry) {
+                    return Err(Damage::new(span.start, "order of a run", "rising keys and seqs", format!("entry {index} out of order")));
+                }
+                last = Some(entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many entries of the run are at or below (key, at).
+#[inline]
+fn position(run: &Run<'_>, key: &[u8], at: Seq) -> Option<usize> {
+    let (mut low, mut high) = (0, run.count());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if run.key(middle)? <= (key, at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Some(low)
+}
+
+/// Checks the last page of a leaf, `page`, as far as it can be without the pages before it, and that it ends as `pointer` says.
+pub(crate) fn check_tail(page: &[u8], pointer: &Pointer, table: TableId) -> Result<(), Damage> {
+    let length = pointer.length as usize;
+    let start = length - length % PAGE;
+    let identity = Identity { incarnation: pointer.incarnation, table };
+    let (mut at, mut previous) = (0, if start == 0 { Some(0) } else { None });
+    while at < length - start {
+        let room = &page[at..length - start];
+        let header = RunHeader::decode(room).map_err(|damage| shifted(damage, start + at))?;
+        let end = || Damage::new(start + at, "run on a leaf's last page", "a run", "none");
+        let header = header.ok_or_else(end)?;
+        if let Some(previous) = previous {
+            let position = u32::try_from(start + at).expect("a leaf is shorter than 4 GiB");
+            let run = &room[..usize::from(header.length)];
+            header.check(run, &identity, position, previous).map_err(|damage| shifted(damage, start + at))?;
+        }
+        previous = Some(header.crc);
+        at += usize::from(header.length);
+    }
+    if previous != Some(pointer.chain) && !seeded::on(seeded::Bug::RunChecksumSkipped) {
+        let found = previous.map_or_else(|| "no run".to_owned(), |crc| format!("{crc:08x}"));
+        return Err(Damage::new(start + at, "CRC of a leaf's last run", format!("{:08x}", pointer.chain), found));
+    }
+    Ok(())
+}

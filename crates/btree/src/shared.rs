@@ -1,0 +1,239 @@
+//! What all trees of a database share: the file, the cache, incarnations and counters.
+//!
+//! 1. Internal nodes and leaves are cached in parsed form, under their page *and* incarnation, so an extent in a new life never meets
+//!    an image of an old one.
+//! 2. Reads of several nodes go to the device as one psync.
+//! 3. A leaf that has no cached image may have its last page cached, for the next append.
+//!
+//! Invariant: an image of a leaf in the cache may be older or younger than the pointer that asks for it; it is used only where it holds
+//! the runs that the pointer publishes ([`Leaf::visible`], and the same test for last pages).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cache::Cache;
+use index::{Error, Result, TableId};
+use psync::{Buffer, Psync, Request};
+use seeded::Bug;
+use space::{PAGE, PagedFile};
+
+use crate::counters::{Counters, CountersSnapshot, count};
+use crate::format::node::{NodeIdentity, decode};
+use crate::format::{Damage, INCARNATION_COUNTER_BITS, Pointer};
+use crate::leaf::Leaf;
+use crate::node::Node;
+
+/// What all trees of a database share.
+pub struct Shared {
+    pages: Arc<PagedFile>,
+    cache: Cache<Key, Image>,
+    epoch: u32,
+    incarnations: AtomicU64,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    page: u64,
+    incarnation: u64,
+    tail: bool,
+}
+
+#[derive(Clone)]
+enum Image {
+    Node(Arc<Node>),
+    Leaf(Arc<Leaf>),
+    Tail(Arc<Tail>),
+}
+
+/// The last page of a leaf, as published with this length and CRC.
+pub(crate) struct Tail {
+    pub(crate) page: Buffer,
+    length: u32,
+    chain: u32,
+}
+
+fn weigh(_: &Key, image: &Image) -> u64 {
+    let bytes = match image {
+        Image::Node(node) => size_of::<Node>() + node.heap_bytes(),
+        Image::Leaf(leaf) => size_of::<Leaf>() + leaf.heap_bytes(),
+        Image::Tail(tail) => size_of::<Tail>() + tail.page.capacity(),
+    };
+    bytes as u64
+}
+
+impl Shared {
+    /// `epoch` is larger at each open of the database; it makes incarnations differ from all that came before.
+    #[must_use]
+    pub fn new(pages: Arc<PagedFile>, cache_bytes: u64, epoch: u32) -> Self {
+        Self {
+            pages,
+            cache: Cache::new(cache_bytes, weigh),
+            epoch,
+            incarnations: AtomicU64::new(1),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The file that the trees are in.
+    #[must_use]
+    pub const fn pages(&self) -> &Arc<PagedFile> {
+        &self.pages
+    }
+
+    /// Forgets every cached node and leaf.
+    pub fn clear_cache(&self) {
+        self.cache.clear();
+    }
+
+    /// Size and use of the cache.
+    #[must_use]
+    pub fn cache_stats(&self) -> cache::Stats {
+        self.cache.stats()
+    }
+
+    /// What the trees have done.
+    #[must_use]
+    pub fn counters(&self) -> CountersSnapshot {
+        self.counters.snapshot()
+    }
+
+    pub(crate) fn psync(&self) -> &Psync {
+        self.pages.psync()
+    }
+
+    /// An incarnation that was never given before.
+    pub(crate) fn incarnation(&self) -> u64 {
+        let counter = self.incarnations.fetch_add(1, Ordering::Relaxed);
+        (u64::from(self.epoch) << INCARNATION_COUNTER_BITS).wrapping_add(counter)
+    }
+
+    /// An incarnation for a leaf.
+    pub(crate) fn leaf_incarnation(&self) -> u64 {
+        if seeded::on(Bug::IncarnationReused) { 1 } else { self.incarnation() }
+    }
+
+    /// The error that bytes of a node or leaf do not check.
+    pub(crate) fn corrupt(&self, pointer: &Pointer, damage: Damage) -> Error {
+        Error::Corrupt {
+            file: self.pages.file().path().display().to_string(),
+            offset: pointer.offset() + damage.offset as u64,
+            what: damage.what,
+            expected: damage.expected,
+            found: damage.found,
+        }
+    }
+
+    /// A request for `bytes` of an extent from its page `first` on.
+    pub(crate) fn read(&self, pointer: &Pointer, first: usize, bytes: usize, tag: u64) -> Request {
+        let offset = pointer.offset() + (first * PAGE) as u64;
+        Request::read(self.pages.file(), offset, Buffer::zeroed(bytes), tag)
+    }
+
+    /// The internal node that `pointer` points to.
+    pub(crate) fn node(&self, table: TableId, pointer: &Pointer, level: u8) -> Result<Arc<Node>> {
+        if let Some(node) = self.cached_node(pointer, level) {
+            return Ok(node);
+        }
+        let mut nodes = self.nodes(table, std::slice::from_ref(pointer), level)?;
+        Ok(nodes.pop().expect("as many nodes as pointers"))
+    }
+
+    fn cached_node(&self, pointer: &Pointer, level: u8) -> Option<Arc<Node>> {
+        match self.cache.get(&node_key(pointer))? {
+            Image::Node(node) if node.level() == level => {
+                count(&self.counters.node_hits, 1);
+                Some(node)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the node is in the cache; leaves no trace.
+    pub(crate) fn has_node(&self, pointer: &Pointer) -> bool {
+        self.cache.peek(&node_key(pointer)).is_some()
+    }
+
+    /// The nodes that `pointers` point to, in their order; what is not cached is read in one psync.
+    pub(crate) fn nodes(&self, table: TableId, pointers: &[Pointer], level: u8) -> Result<Vec<Arc<Node>>> {
+        let mut nodes: Vec<_> = pointers.iter().map(|pointer| self.cached_node(pointer, level)).collect();
+        let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
+        if !missing.is_empty() {
+            let requests = missing.iter().map(|index| self.read(&pointers[*index], 0, PAGE, 0)).collect();
+            for (index, buffer) in missing.iter().zip(self.psync().run_all(requests)?) {
+                let page = buffer.expect("a read hands its buffer back");
+                nodes[*index] = Some(self.parse_node(table, &pointers[*index], level, &page)?);
+            }
+        }
+        Ok(nodes.into_iter().flatten().collect())
+    }
+
+    /// Parses a node that was read, and caches it.
+    pub(crate) fn parse_node(&self, table: TableId, pointer: &Pointer, level: u8, page: &[u8]) -> Result<Arc<Node>> {
+        count(&self.counters.node_reads, 1);
+        let identity = NodeIdentity { table, page: pointer.page, incarnation: pointer.incarnation, level };
+        let node = decode(&identity, page).map_err(|damage| self.corrupt(pointer, damage))?;
+        Ok(self.keep_node(pointer, node))
+    }
+
+    /// Caches a node.
+    pub(crate) fn keep_node(&self, pointer: &Pointer, node: Node) -> Arc<Node> {
+        let node = Arc::new(node);
+        self.cache.insert(node_key(pointer), Image::Node(Arc::clone(&node)));
+        node
+    }
+
+    /// The cached image of a leaf, if it holds what `pointer` publishes. A scan (`quiet`) leaves no trace.
+    pub(crate) fn cached_leaf(&self, pointer: &Pointer, quiet: bool) -> Option<Arc<Leaf>> {
+        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: false };
+        let image = if quiet { self.cache.peek(&key) } else { self.cache.get(&key) };
+        match image? {
+            Image::Leaf(leaf) if leaf.visible(pointer).is_some() => {
+                count(&self.counters.leaf_hits, 1);
+                Some(leaf)
+            }
+            _ => None,
+        }
+    }
+
+    /// Parses a leaf that was read. It is not cached.
+    pub(crate) fn parse_leaf(&self, table: TableId, pointer: &Pointer, bytes: Buffer) -> Result<Leaf> {
+        count(&self.counters.leaf_reads, 1);
+        count(&self.counters.leaf_read_bytes, bytes.len());
+        Leaf::parse(bytes, pointer, table).map_err(|damage| self.corrupt(pointer, damage))
+    }
+
+    /// Caches a leaf.
+    pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: Arc<Leaf>) {
+        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: false };
+        self.cache.insert(key, Image::Leaf(leaf));
+    }
+
+    /// The cached last page of a leaf, if it is the one that `pointer` publishes.
+    pub(crate) fn cached_tail(&self, pointer: &Pointer) -> Option<Arc<Tail>> {
+        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: true };
+        match self.cache.get(&key)? {
+            Image::Tail(tail) if tail_matches(&tail, pointer) => {
+                count(&self.counters.tail_hits, 1);
+                Some(tail)
+            }
+            _ => None,
+        }
+    }
+
+    /// Caches the last page of a leaf.
+    pub(crate) fn keep_tail(&self, pointer: &Pointer, page: Buffer) {
+        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: true };
+        let tail = Tail { page, length: pointer.length, chain: pointer.chain };
+        self.cache.insert(key, Image::Tail(Arc::new(tail)));
+    }
+}
+
+fn node_key(pointer: &Pointer) -> Key {
+    Key { page: pointer.page, incarnation: pointer.incarnation, tail: false }
+}
+
+fn tail_matches(tail: &Tail, pointer: &Pointer) -> bool {
+    let same = tail.length == pointer.length && tail.chain == pointer.chain;
+    same || seeded::on(Bug::StaleCachedTail)
+}

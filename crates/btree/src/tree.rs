@@ -1,0 +1,129 @@
+//! The tree of one table.
+
+use std::sync::Arc;
+
+use index::{Applied, Batch, Error, Horizon, Index, Result, TableId, View};
+use parking_lot::Mutex;
+use space::Extent;
+
+use crate::apply::Apply;
+use crate::format::root::{Redo, Root};
+use crate::format::{Damage, LEAF_PAGES_MAX};
+use crate::shared::Shared;
+use crate::version::Version;
+use crate::walk;
+
+/// A version that was applied and not published yet.
+struct Pending {
+    version: Arc<Version>,
+    retired: Vec<Extent>,
+}
+
+struct State {
+    current: Arc<Version>,
+    pending: Option<Pending>,
+}
+
+/// A PIO B-tree.
+pub struct BTree {
+    shared: Arc<Shared>,
+    table: TableId,
+    state: Mutex<State>,
+}
+
+impl BTree {
+    /// An empty tree whose leaves will have `leaf_pages` pages, at most [`LEAF_PAGES_MAX`]. Nothing is written.
+    #[must_use]
+    pub fn create(shared: Arc<Shared>, table: TableId, leaf_pages: u32) -> Self {
+        let root = Root { height: 0, pointer: None, leaf_pages: leaf_pages.clamp(1, LEAF_PAGES_MAX) };
+        Self::with(shared, table, root)
+    }
+
+    /// The tree that [`Index::root`] described. Nothing is read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when `root` is not the root record of this table.
+    pub fn open(shared: Arc<Shared>, table: TableId, root: &[u8]) -> Result<Self> {
+        let root = Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))?;
+        Ok(Self::with(shared, table, root))
+    }
+
+    fn with(shared: Arc<Shared>, table: TableId, root: Root) -> Self {
+        let current = Arc::new(Version::new(&shared, table, root));
+        Self { shared, table, state: Mutex::new(State { current, pending: None }) }
+    }
+
+    /// Every extent of the current version, internal nodes and leaves; reads internal nodes only. For dropping a table.
+    ///
+    /// # Errors
+    /// When a node cannot be read or does not check.
+    pub fn collect_extents(&self, visit: &mut dyn FnMut(Extent)) -> Result<()> {
+        let version = self.current();
+        walk::extents(&version, visit)
+    }
+
+    fn current(&self) -> Arc<Version> {
+        Arc::clone(&self.state.lock().current)
+    }
+}
+
+fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
+    Error::Corrupt {
+        file: format!("{what} of table {}", table.0),
+        offset: damage.offset as u64,
+        what: damage.what,
+        expected: damage.expected,
+        found: damage.found,
+    }
+}
+
+impl Index for BTree {
+    fn view(&self) -> Arc<dyn View> {
+        self.current()
+    }
+
+    fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied> {
+        let base = self.current();
+        let done = Apply::new(&base, batch, horizon, progress).run()?;
+        let redo = Redo { root: done.root, allocated: done.allocated, retired: done.retired };
+        let bytes = redo.encode(self.table);
+        let version = Arc::new(Version::new(&self.shared, self.table, redo.root));
+        let pending = Pending { version: Arc::clone(&version), retired: redo.retired };
+        // One that was never published keeps its pages until the next open: its redo may be in the log for all we know.
+        self.state.lock().pending = Some(pending);
+        Ok(Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents })
+    }
+
+    fn publish(&self, applied: &Applied) {
+        let mut state = self.state.lock();
+        let Pending { version, retired } = state.pending.take().expect("what is published was applied, once");
+        let same = std::ptr::addr_eq(Arc::as_ptr(&version), Arc::as_ptr(&applied.view));
+        assert!(same, "what is published is what was applied last");
+        let older = std::mem::replace(&mut state.current, version);
+        match self.shared.pages().retire(&retired) {
+            Ok(()) => older.token.succeed(Arc::clone(&state.current.token), retired),
+            Err(error) => {
+                tracing::error!(%error, "pages of an old version stay unused");
+                older.token.succeed(Arc::clone(&state.current.token), Vec::new());
+            }
+        }
+        drop(state);
+        // The last reader of the old version may be this one: its pages are released outside the lock.
+        drop(older);
+    }
+
+    fn replay(&self, redo: &[u8]) -> Result<()> {
+        let redo = Redo::decode(redo, self.table).map_err(|damage| record_error("redo", self.table, damage))?;
+        self.shared.pages().replay_allocate(&redo.allocated)?;
+        self.shared.pages().replay_retire(&redo.retired)?;
+        let version = Arc::new(Version::new(&self.shared, self.table, redo.root));
+        let mut state = self.state.lock();
+        state.current = version;
+        state.pending = None;
+        Ok(())
+    }
+
+    fn root(&self) -> Vec<u8> {
+        self.current().root.encode(self.table)
+    }
+}

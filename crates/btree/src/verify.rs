@@ -1,0 +1,175 @@
+//! Checking everything that a version refers to.
+//!
+//! 1. The tree is walked from the root, past the cache: the children of a node are read in one psync each, leaves at most PioMax at a
+//!    time.
+//! 2. Of a node: identity, CRC, separators that rise and lie within its bounds. Of a leaf: every run's CRC and chain, the order of
+//!    its entries, keys within its bounds, and the counts in its pointer.
+//! 3. What does not check is a finding; the walk goes on with the rest.
+//!
+//! Documents are reported of every version that is still in a leaf, also of those that no reader will see again: they
+//! are live until a rewrite reports them dropped. A version that was written again with the same document reports it once.
+
+use std::collections::HashSet;
+
+use index::{Bounds, Error, Operation, Payload, Result, Visit};
+use psync::Buffer;
+use space::PAGE;
+
+use crate::format::node::{NodeIdentity, decode};
+use crate::format::{Damage, Pointer};
+use crate::leaf::Leaf;
+use crate::node::{Edges, Node};
+use crate::version::Version;
+
+/// Checks a version.
+pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
+    let Some(root) = version.root.pointer else { return Ok(()) };
+    let child = Child { pointer: root, low: Vec::new(), high: None };
+    let mut walk = Walk { version, visit, extents: HashSet::new() };
+    if version.root.height == 1 { walk.leaves(&[child]) } else { walk.nodes(&[child], version.root.height - 1) }
+}
+
+/// A child and the bounds that its parents give it.
+struct Child {
+    pointer: Pointer,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+impl Child {
+    fn holds(&self, key: &[u8]) -> bool {
+        key >= self.low.as_slice() && self.high.as_deref().is_none_or(|high| key < high)
+    }
+}
+
+struct Walk<'a> {
+    version: &'a Version,
+    visit: &'a mut dyn Visit,
+    /// First pages seen, so that a loop of damaged pointers ends and shared pages are found.
+    extents: HashSet<u64>,
+}
+
+impl Walk<'_> {
+    /// Reads children, `bytes` of each, and gives what could be read.
+    fn read(&mut self, children: &[Child], bytes: impl Fn(&Pointer) -> usize) -> Vec<Option<Buffer>> {
+        let shared = &self.version.shared;
+        let request = |child: &Child| shared.read(&child.pointer, 0, bytes(&child.pointer), 0);
+        let completions = shared.psync().run(children.iter().map(request).collect());
+        completions
+            .into_iter()
+            .map(|completion| match completion.result {
+                Ok(()) => completion.buffer,
+                Err(error) => {
+                    self.visit.finding(Error::from(error).to_string());
+                    None
+                }
+            })
+            .collect()
+    }
+
+    fn finding(&mut self, pointer: &Pointer, damage: Damage) {
+        self.visit.finding(self.version.shared.corrupt(pointer, damage).to_string());
+    }
+
+    /// Reports an extent; false if it was reported before.
+    fn claim(&mut self, pointer: &Pointer) -> bool {
+        if self.extents.insert(pointer.page) {
+            self.visit.extent(pointer.page, pointer.pages);
+            return true;
+        }
+        self.finding(pointer, Damage::new(0, "pages of a tree", "one pointer to them", "two"));
+        false
+    }
+
+    /// Checks nodes of `level` and what is below them. Recursion as deep as the tree is high.
+    fn nodes(&mut self, children: &[Child], level: u8) -> Result<()> {
+        let window = self.version.shared.psync().pio_max();
+        for children in children.chunks(window) {
+            let pages = self.read(children, |_| PAGE);
+            for (child, page) in children.iter().zip(pages) {
+                let new = self.claim(&child.pointer);
+                let Some(page) = page.filter(|_| new) else { continue };
+                let pointer = &child.pointer;
+                let identity = NodeIdentity {
+                    table: self.version.table,
+                    page: pointer.page,
+                    incarnation: pointer.incarnation,
+                    level,
+                };
+                match decode(&identity, &page).and_then(|node| checked(child, &node)) {
+                    Ok(below) if level == 1 => self.leaves(&below)?,
+                    Ok(below) => self.nodes(&below, level - 1)?,
+                    Err(damage) => self.finding(pointer, damage),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leaves(&mut self, children: &[Child]) -> Result<()> {
+        let window = self.version.shared.psync().pio_max();
+        for children in children.chunks(window) {
+            let buffers = self.read(children, Pointer::published_bytes);
+            for (child, bytes) in children.iter().zip(buffers) {
+                let new = self.claim(&child.pointer);
+                let Some(bytes) = bytes.filter(|_| new) else { continue };
+                if let Err(damage) = self.leaf(child, bytes) {
+                    self.finding(&child.pointer, damage);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, child: &Child, bytes: Buffer) -> std::result::Result<(), Damage> {
+        let pointer = &child.pointer;
+        let leaf = Leaf::parse(bytes, pointer, self.version.table)?;
+        let end = || Damage::new(0, "runs of a leaf", "what its pointer publishes", "less");
+        let visible = leaf.visible(pointer).ok_or_else(end)?;
+        visible.check_order()?;
+        let entries = visible.sorted(&Bounds::all())?;
+        let (mut tombstones, mut keys) = (0, 0);
+        let mut documents = HashSet::new();
+        for (index, (key, seq, place)) in entries.iter().enumerate() {
+            let entry = visible.at(*place)?;
+            tombstones += u32::from(entry.operation == Operation::Delete);
+            let newest = entries.get(index + 1).is_none_or(|next| next.0 != *key);
+            keys += u64::from(newest && entry.operation != Operation::Delete);
+            if let Operation::Put(Payload::Document(document)) = entry.operation
+                && documents.insert((*key, *seq, document.segment.0, document.offset))
+            {
+                self.visit.document(&document);
+            }
+            if !child.holds(key) {
+                let bounds = format!("{} to {}", text(&child.low), child.high.as_deref().map_or_else(|| "the end".into(), text));
+                return Err(Damage::new(0, "key of a leaf", bounds, text(key)));
+            }
+        }
+        self.visit.keys(keys);
+        let counted = (entries.len() as u64, tombstones);
+        let stated = (u64::from(pointer.entries), pointer.tombstones);
+        if counted != stated {
+            return Err(Damage::new(0, "entries and tombstones of a leaf", format!("{stated:?}"), format!("{counted:?}")));
+        }
+        Ok(())
+    }
+}
+
+/// A node's children, if its separators rise within its bounds.
+fn checked(child: &Child, node: &Node) -> std::result::Result<Vec<Child>, Damage> {
+    let edges: Edges = node.edges(&child.low);
+    let within = (1..edges.len()).all(|index| child.holds(edges.low(index)) && edges.low(index) > child.low.as_slice());
+    if !node.is_sorted() || !within {
+        return Err(Damage::new(0, "separators of an internal node", "rising within its bounds", "others"));
+    }
+    let high = |index: usize| {
+        if index + 1 < edges.len() { Some(edges.low(index + 1).to_vec()) } else { child.high.clone() }
+    };
+    let children = edges.pointers().iter().enumerate();
+    Ok(children.map(|(index, pointer)| Child { pointer: *pointer, low: edges.low(index).to_vec(), high: high(index) }).collect())
+}
+
+/// A key as people can read it.
+fn text(key: &[u8]) -> String {
+    format!("\"{}\"", key.escape_ascii())
+}

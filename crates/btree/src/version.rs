@@ -1,0 +1,134 @@
+//! Versions of a tree, and when what they stand on may be used again.
+//!
+//! 1. A [`Version`] is a root. It never changes; readers hold it in an `Arc` for as long as they like.
+//! 2. Each version owns a [`Token`]. When version k + 1 is published, the token of k gets the extents that k + 1 no longer
+//!    refers to, and the token of k + 1.
+//! 3. So a reader of k keeps the tokens of k and all younger ones alive; when the last reader of k and of everything older
+//!    is gone, the token drops and its extents are free.
+//!
+//! Invariant: an extent is released once, after every version that refers to it is gone.
+
+use std::sync::Arc;
+
+use index::{Bounds, Cursor, Direction, Found, Result, Seq, Stats, TableId, View, Visit};
+use parking_lot::Mutex;
+use space::{Extent, PagedFile};
+
+use crate::cursor::TreeCursor;
+use crate::format::root::Root;
+use crate::shared::Shared;
+use crate::{search, verify, walk};
+
+/// What a version of a tree keeps alive.
+pub(crate) struct Token {
+    pages: Arc<PagedFile>,
+    next: Mutex<Option<Next>>,
+}
+
+/// What came after a version.
+struct Next {
+    token: Arc<Token>,
+    retired: Vec<Extent>,
+}
+
+impl Token {
+    pub(crate) fn new(pages: Arc<PagedFile>) -> Arc<Self> {
+        Arc::new(Self { pages, next: Mutex::new(None) })
+    }
+
+    /// A younger version was published, which no longer refers to `retired`.
+    pub(crate) fn succeed(&self, token: Arc<Self>, retired: Vec<Extent>) {
+        let older = self.next.lock().replace(Next { token, retired });
+        debug_assert!(older.is_none(), "a version has one successor");
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        // A loop, not recursion: a long-held version has a long chain behind it.
+        let mut next = self.next.get_mut().take();
+        while let Some(Next { token, retired }) = next {
+            if let Err(error) = self.pages.release(&retired) {
+                tracing::error!(%error, "pages of an old version stay unused until the database is opened again");
+            }
+            next = Arc::into_inner(token).and_then(|mut token| token.next.get_mut().take());
+        }
+    }
+}
+
+/// One immutable version of a tree.
+pub(crate) struct Version {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) table: TableId,
+    pub(crate) root: Root,
+    pub(crate) token: Arc<Token>,
+}
+
+impl Version {
+    pub(crate) fn new(shared: &Arc<Shared>, table: TableId, root: Root) -> Self {
+        let token = Token::new(Arc::clone(shared.pages()));
+        Self { shared: Arc::clone(shared), table, root, token }
+    }
+}
+
+impl View for Version {
+    fn get_many(&self, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
+        assert_eq!(keys.len(), out.len(), "one place for each key");
+        search::get_many(self, keys, at, out)
+    }
+
+    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Seq, direction: Direction) -> Result<Box<dyn Cursor>> {
+        Ok(Box::new(TreeCursor::new(self, bounds, at, direction)?))
+    }
+
+    fn verify(&self, visit: &mut dyn Visit) -> Result<()> {
+        verify::verify(self, visit)
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        walk::stats(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+    use space::{Class, FileStore};
+
+    use super::*;
+
+    #[test]
+    fn pages_are_released_with_the_last_reader_of_anything_older() {
+        let store = FileStore::open(SimDisk::new(1).psync(), Path::new("/db"), false).expect("a store");
+        let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
+        let tokens: Vec<_> = (0..4).map(|_| Token::new(Arc::clone(&pages))).collect();
+        for index in 0..3 {
+            let extent = pages.allocate(1, Class::Normal).expect("space");
+            pages.retire(&[extent]).expect("allocated");
+            tokens[index].succeed(Arc::clone(&tokens[index + 1]), vec![extent]);
+        }
+        let mut tokens: Vec<_> = tokens.into_iter().map(Some).collect();
+        tokens[1] = None;
+        tokens[2] = None;
+        assert_eq!(pages.stats().retired_pages, 3);
+        tokens[0] = None;
+        assert_eq!(pages.stats().retired_pages, 0);
+    }
+
+    #[test]
+    fn a_long_chain_drops_without_recursion() {
+        let store = FileStore::open(SimDisk::new(1).psync(), Path::new("/db"), false).expect("a store");
+        let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
+        let first = Token::new(Arc::clone(&pages));
+        let mut last = Arc::clone(&first);
+        for _ in 0..300_000 {
+            let next = Token::new(Arc::clone(&pages));
+            last.succeed(Arc::clone(&next), Vec::new());
+            last = next;
+        }
+        drop(last);
+        drop(first);
+    }
+}

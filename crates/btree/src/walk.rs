@@ -1,0 +1,72 @@
+//! Walks over internal nodes alone: the shape of a tree, and its pages.
+
+use index::{Result, Stats};
+use space::Extent;
+
+use crate::format::Pointer;
+use crate::version::Version;
+
+/// Calls `node` for every internal node's pointer and `leaf` for every leaf's; reads internal nodes only, those below one
+/// node in one psync.
+pub(crate) fn pointers(
+    version: &Version,
+    node: &mut dyn FnMut(&Pointer),
+    leaf: &mut dyn FnMut(&Pointer),
+) -> Result<()> {
+    let Some(root) = version.root.pointer else { return Ok(()) };
+    if version.root.height == 1 {
+        leaf(&root);
+        return Ok(());
+    }
+    let level = version.root.height - 1;
+    node(&root);
+    below(version, &root, level, node, leaf)
+}
+
+/// Recursion as deep as the tree is high.
+fn below(
+    version: &Version,
+    pointer: &Pointer,
+    level: u8,
+    node: &mut dyn FnMut(&Pointer),
+    leaf: &mut dyn FnMut(&Pointer),
+) -> Result<()> {
+    let parent = version.shared.node(version.table, pointer, level)?;
+    if level == 1 {
+        parent.pointers().iter().for_each(leaf);
+        return Ok(());
+    }
+    parent.pointers().iter().for_each(&mut *node);
+    // Held until the children are walked, so that the psync is not in vain where the cache is small.
+    let children = version.shared.nodes(version.table, parent.pointers(), level - 1)?;
+    for (child, pointer) in children.iter().zip(parent.pointers()) {
+        if level == 2 {
+            child.pointers().iter().for_each(&mut *leaf);
+        } else {
+            below(version, pointer, level - 1, node, leaf)?;
+        }
+    }
+    Ok(())
+}
+
+/// The shape of a version.
+pub(crate) fn stats(version: &Version) -> Result<Stats> {
+    let mut stats = Stats { height: u32::from(version.root.height), ..Stats::default() };
+    let mut internal_pages = 0;
+    pointers(version, &mut |_| internal_pages += 1, &mut |leaf| {
+        stats.leaves += 1;
+        stats.leaf_pages += u64::from(leaf.pages);
+        stats.run_bytes += u64::from(leaf.length);
+        stats.entries += u64::from(leaf.entries);
+    })?;
+    stats.internal_pages = internal_pages;
+    Ok(stats)
+}
+
+/// Every extent of a version.
+pub(crate) fn extents(version: &Version, visit: &mut dyn FnMut(Extent)) -> Result<()> {
+    let mut leaves = Vec::new();
+    pointers(version, &mut |node| visit(node.extent()), &mut |leaf| leaves.push(leaf.extent()))?;
+    leaves.into_iter().for_each(visit);
+    Ok(())
+}
