@@ -284,9 +284,10 @@ pub(crate) fn spares_needed(reserve: bool) -> usize {
     if reserve { 1 } else { SPARES }
 }
 
-/// Makes the entries of all files of the log durable. It does not rely on the store's notes: they miss what an earlier life
+/// Makes the entries of all files of the log durable. The store's notes alone are not enough: they miss what an earlier life
 /// created, and what another caller's sync, still under way, took.
 fn sync_directories(store: &FileStore) -> Result<()> {
+    store.sync_directories()?;
     store.psync().sync_directory(&store.path_of(DIRECTORY)?)?;
     store.psync().sync_directory(store.directory())?;
     Ok(())

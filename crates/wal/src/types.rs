@@ -62,7 +62,8 @@ pub struct Options {
     pub start: Lsn,
     /// The log is known to be durable up to here, because the checkpoint says so.
     pub durable_floor: Lsn,
-    /// The first seq to give out is at least this.
+    /// The first seq to give out is at least this. The checkpoint holds the seq behind its last one, for the records before
+    /// `start` may be gone.
     pub next_seq: u64,
     /// Replay only: nothing is written, nothing can be appended.
     pub read_only: bool,

@@ -90,7 +90,9 @@ struct Model {
 
 impl Model {
     fn options(&self) -> Options {
-        Options { start: self.start, durable_floor: self.floor, ..options(self.epoch) }
+        let before = self.sent.iter().filter(|(record, _)| record.lsn < self.start);
+        let next_seq = 1 + before.map(|(record, _)| record.seq).max().unwrap_or(0);
+        Options { start: self.start, durable_floor: self.floor, next_seq, ..options(self.epoch) }
     }
 
     /// The power goes and comes back.

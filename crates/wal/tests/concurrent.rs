@@ -1,0 +1,198 @@
+//! Many committers at once: nothing is lost, nobody hangs, and one flush serves many.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use common::{Owned, Random, open, options, store};
+use psync::sim::{Fault, SimDisk};
+use psync::{BackendKind, Psync};
+use space::FileStore;
+use wal::{Error, Lsn, Wal};
+
+const THREADS: u64 = 8;
+const EIO: i32 = 5;
+
+/// A committer that hangs fails the test instead of stopping it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Commits until `count` or an error; what was acknowledged, and the error.
+fn committer(wal: &Wal, thread: u64, count: u64) -> (Vec<Owned>, Option<Error>) {
+    let mut random = Random::new(thread);
+    let mut acknowledged = Vec::new();
+    for number in 0..count {
+        let length = random.index(400);
+        let payload = [&thread.to_le_bytes()[..], &number.to_le_bytes(), &random.bytes(length)].concat();
+        let committed = wal.append(1, &[&payload], true, false).and_then(|position| {
+            if random.chance(20) {
+                wal.write_through(position.end)?;
+            }
+            wal.flush_through(position.end)?;
+            assert!(wal.durable() >= position.end && wal.written() >= wal.durable());
+            Ok(position)
+        });
+        match committed {
+            Ok(position) => acknowledged.push(Owned { lsn: position.lsn, kind: 1, seq: position.seq, payload }),
+            Err(error) => return (acknowledged, Some(error)),
+        }
+    }
+    (acknowledged, None)
+}
+
+/// Runs all committers; what each acknowledged and how it ended.
+fn commit_all(wal: &Arc<Wal>, count: u64) -> Vec<(Vec<Owned>, Option<Error>)> {
+    let (sender, receiver) = mpsc::channel();
+    for thread in 0..THREADS {
+        let (wal, sender) = (Arc::clone(wal), sender.clone());
+        thread::spawn(move || sender.send(committer(&wal, thread, count)));
+    }
+    (0..THREADS).map(|_| receiver.recv_timeout(PATIENCE).expect("a committer hangs or panicked")).collect()
+}
+
+/// All that was acknowledged is there, and seqs rise with positions without a gap.
+fn check(shown: &[Owned], acknowledged: &[Owned]) {
+    for pair in shown.windows(2) {
+        assert!(pair[0].lsn < pair[1].lsn);
+        assert_eq!(pair[0].seq + 1, pair[1].seq);
+    }
+    for record in acknowledged {
+        let found = shown.binary_search_by_key(&record.lsn, |shown| shown.lsn);
+        assert_eq!(found.ok().map(|index| &shown[index]), Some(record));
+    }
+}
+
+fn on_real_files(backend: BackendKind) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let psync = match Psync::new(Some(backend)) {
+        Ok(psync) => psync,
+        Err(psync::Error::Unsupported { .. }) => return,
+        Err(error) => panic!("{error}"),
+    };
+    let store = FileStore::open(psync, directory.path(), false).expect("the store opens");
+    let (wal, ..) = open(&store, &options(1)).expect("it opens");
+    let wal = Arc::new(wal);
+    let outcomes = commit_all(&wal, 150);
+    assert!(outcomes.iter().all(|(_, error)| error.is_none()), "{outcomes:?}");
+    let stats = wal.stats();
+    assert_eq!(stats.records, THREADS * 150);
+    assert!(stats.flushes <= stats.flush_requests, "{stats:?}");
+    drop(wal);
+    let (_, _, shown) = open(&store, &options(2)).expect("it opens");
+    assert_eq!(shown.len() as u64, THREADS * 150);
+    for (acknowledged, _) in &outcomes {
+        assert_eq!(acknowledged.len(), 150);
+        check(&shown, acknowledged);
+    }
+}
+
+#[test]
+fn committers_on_real_files_lose_nothing() {
+    for backend in [BackendKind::IoUring, BackendKind::Libaio, BackendKind::Threads, BackendKind::Sync] {
+        on_real_files(backend);
+    }
+}
+
+#[test]
+fn trimming_and_preparing_go_on_beside_committers() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let (wal, ..) = open(&store, &options(1)).expect("it opens");
+    let wal = Arc::new(wal);
+    let (done, start) = (AtomicBool::new(false), AtomicU64::new(0));
+    let outcomes = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                // A checkpoint that needs nothing below what is durable now.
+                let durable = wal.durable();
+                start.store(durable.0, Ordering::SeqCst);
+                wal.trim(durable).expect("it trims");
+                wal.prepare().expect("it prepares");
+                thread::yield_now();
+            }
+        });
+        let outcomes = commit_all(&wal, 600);
+        done.store(true, Ordering::SeqCst);
+        outcomes
+    });
+    assert!(outcomes.iter().all(|(_, error)| error.is_none()), "{outcomes:?}");
+    drop(wal);
+    let start = Lsn(start.into_inner());
+    let (_, _, shown) = open(&store, &wal::Options { start, ..options(2) }).expect("it opens");
+    for (acknowledged, _) in outcomes {
+        let from = acknowledged.partition_point(|record| record.lsn < start);
+        check(&shown, &acknowledged[from..]);
+    }
+}
+
+/// Everyone gets the failure, later calls too, and what was acknowledged survives the power loss that follows.
+fn fails(seed: u64, fault: Fault) {
+    let disk = SimDisk::new(seed);
+    let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+    let wal = Arc::new(wal);
+    // Before the first segment is full: a failure to make the next one is no failure of the log.
+    disk.fail_operation(fault, seed % 15, EIO);
+    let outcomes = commit_all(&wal, u64::MAX);
+    let operation = if fault == Fault::Flush { "flush" } else { "write" };
+    for (_, error) in &outcomes {
+        let Some(Error::Failed(failure)) = error else { panic!("{error:?} is no sticky failure") };
+        assert_eq!(failure.operation, operation);
+        assert!(failure.to_string().contains("Input/output error"), "{failure}");
+    }
+    let operations = disk.operations();
+    assert!(matches!(wal.append(1, &[b"more"], true, true), Err(Error::Failed(_))));
+    assert!(matches!(wal.write_through(wal.end()), Err(Error::Failed(_))));
+    assert!(matches!(wal.flush_through(Lsn(0)), Err(Error::Failed(_))));
+    assert!(matches!(wal.prepare(), Err(Error::Failed(_))));
+    assert!(wal.failed().is_some());
+    assert_eq!(disk.operations(), operations, "nothing is tried again");
+    drop(wal);
+    disk.restart();
+    let (_, _, shown) = open(&store(&disk), &options(2)).expect("it opens");
+    for (acknowledged, _) in outcomes {
+        check(&shown, &acknowledged);
+    }
+}
+
+#[test]
+fn a_failed_flush_reaches_every_committer() {
+    for seed in 0..40 {
+        fails(seed, Fault::Flush);
+    }
+}
+
+#[test]
+fn a_failed_write_reaches_every_committer() {
+    for seed in 0..40 {
+        fails(seed, Fault::Write);
+    }
+}
+
+#[test]
+fn power_goes_while_many_commit() {
+    for seed in 0..200 {
+        let disk = SimDisk::new(seed);
+        let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+        let wal = Arc::new(wal);
+        disk.crash_after(seed % 97);
+        let outcomes = commit_all(&wal, u64::MAX);
+        drop(wal);
+        disk.restart();
+        let (_, _, shown) = open(&store(&disk), &options(2)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        for (acknowledged, _) in outcomes {
+            check(&shown, &acknowledged);
+        }
+    }
+}
+
+#[test]
+fn what_a_segment_cannot_have_is_no_failure_of_the_log() {
+    let disk = SimDisk::new(1);
+    let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+    disk.fail_operation(Fault::Name, 0, EIO);
+    assert!(matches!(wal.prepare(), Err(Error::Space(_))));
+    assert!(wal.failed().is_none());
+    wal.prepare().expect("it works now");
+}
