@@ -1,1 +1,77 @@
-//! A key-value store for flash SSDs that hands the device a batch on every path.
+//! Braid: an embedded, ordered key-value store for flash SSDs that hands the device a batch on every path.
+//!
+//! ```
+//! # fn main() -> braid::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a directory");
+//! # let path = directory.path().join("data");
+//! use braid::{Database, Structure, WriteBatch};
+//!
+//! let db = Database::open(&path)?;
+//! let users = db.table("users", Structure::BTree)?;
+//! users.put(b"ada", b"1815")?; // durable when it returns
+//! users.put(b"grace", b"1906")?;
+//! assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
+//! let found = users.get_many(&["ada", "alan"])?; // one batch for the device
+//! assert_eq!(found, [Some(b"1815".to_vec()), None]);
+//! for pair in users.range("a".."z").rev() {
+//!     let (key, value) = pair?;
+//!     println!("{key:?} {value:?}");
+//! }
+//! let mut batch = WriteBatch::new(); // atomic, across tables too
+//! batch.delete(&users, "ada");
+//! batch.put(&db.table("retired", Structure::BTree)?, "ada", "1852");
+//! db.write(batch)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! 1. A commit takes log space and its sequence number in one step, is made as safe as its [`Durability`] asks together with
+//!    everybody who waits with it, and becomes visible in that order (`engine`, `publish`).
+//! 2. Its operations wait in their tables' operation queues (`opq`) until the background worker applies a whole queue to
+//!    the table's structure in one sweep of batched I/O (`worker`).
+//! 3. A reader takes {queues, structure} of its table as one unit and asks newest first (`table`, `range`).
+//! 4. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
+//!    `recovery`).
+//!
+//! # What is guaranteed
+//!
+//! After a crash at any instruction, with any subset of unflushed sectors lost or torn: every commit acknowledged under
+//! [`Durability::Sync`] is there, whole; none is there in part; what is there is a prefix of the order of commits; what was
+//! deleted stays deleted. Damage that a crash can't explain is detected by checksum and named with file and offset.
+
+mod batch;
+mod catalog;
+mod checkpoint;
+mod convert;
+mod database;
+mod engine;
+mod error;
+mod fields;
+mod format;
+mod health;
+mod keeper;
+mod opq;
+mod options;
+mod pressure;
+mod publish;
+mod range;
+mod recovery;
+mod signal;
+mod stats;
+mod superblock;
+mod table;
+mod verify;
+mod worker;
+
+pub use batch::WriteBatch;
+pub use database::{Database, TableInfo};
+pub use engine::{KEY_BYTES_MAX_BTREE, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
+pub use error::{Error, ErrorKind, Result};
+pub use options::{Durability, Options, Structure};
+pub use psync::BackendKind;
+pub use range::Range;
+pub use stats::{CacheStats, LogStats, Recovery, SpaceStats, Stats, StreamStats, TableStats};
+pub use table::Table;
+pub use verify::{Verification, VerifyProgress};

@@ -1,1 +1,122 @@
 //! The trait of an index structure, and the words all structures share.
+//!
+//! 1. An [`Index`] is one table's structure on storage. Its content at one moment is a [`View`]: an immutable version that
+//!    any number of readers hold while the next one is being made.
+//! 2. [`Index::apply`] takes a sorted [`Batch`] of operations, writes it to storage and returns the view that has it, together
+//!    with the redo that brings recovery to the same view. It does not flush: the caller flushes the data, logs
+//!    the redo, and only then publishes the view.
+//! 3. Every operation carries its [`Seq`]; `(key, seq)` is one version, so applying a batch twice is harmless.
+//!
+//! Left to others: what is visible ([`Seq`]s are handed out above), the log, and the order in which views are published.
+
+mod error;
+mod types;
+
+pub use doclog::DocPointer;
+pub use error::{Error, Result};
+pub use types::{
+    Batch, Bounds, Direction, Found, Horizon, Operation, Pair, Payload, Seq, Stored, TableId, Update,
+};
+
+use std::sync::Arc;
+
+/// A table's structure on storage.
+pub trait Index: Send + Sync {
+    /// The newest view that `apply` or recovery made current.
+    fn view(&self) -> Arc<dyn View>;
+
+    /// Writes a batch, sorted by key and then by seq, and returns the view that has it. Nothing is flushed and the
+    /// current view stays what it was until [`Index::publish`]. Only one `apply` of an index runs at a time.
+    ///
+    /// # Errors
+    /// When storage fails or is full. The current view is then unharmed, and the batch can be applied again.
+    fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied>;
+
+    /// Makes an applied view current; called after its data is flushed and its redo is durable in the log order.
+    fn publish(&self, applied: &Applied);
+
+    /// Recovery: makes the view that a logged redo describes current.
+    ///
+    /// # Errors
+    /// When the redo is malformed.
+    fn replay(&self, redo: &[u8]) -> Result<()>;
+
+    /// The bytes that a checkpoint keeps to find the current view again.
+    fn root(&self) -> Vec<u8>;
+}
+
+/// What [`Index::apply`] made.
+pub struct Applied {
+    /// The view that has the batch.
+    pub view: Arc<dyn View>,
+    /// Structure-specific redo for the log: what [`Index::replay`] takes.
+    pub redo: Vec<u8>,
+    /// Documents that no version refers to any more.
+    pub dropped_documents: Vec<DocPointer>,
+}
+
+/// One immutable version of an index.
+pub trait View: Send + Sync {
+    /// Looks many keys up at once; `out[i]` is left as it is when `keys[i]` has no version at or below `at`.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    fn get_many(&self, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()>;
+
+    /// Walks the keys within bounds, in either direction; deleted keys are not shown.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Seq, direction: Direction) -> Result<Box<dyn Cursor>>;
+
+    /// Reads everything the view refers to and checks it: checksums, order, fences. `report` gets every finding as it is made;
+    /// `progress` the number of bytes checked so far.
+    ///
+    /// # Errors
+    /// When storage fails in a way that is not a finding.
+    fn verify(&self, visit: &mut dyn Visit) -> Result<()>;
+
+    /// Shape of the view.
+    ///
+    /// # Errors
+    /// When a read fails.
+    fn stats(&self) -> Result<Stats>;
+}
+
+/// What a verification tells its caller.
+pub trait Visit {
+    /// Something is wrong: what, with file and offset.
+    fn finding(&mut self, finding: String);
+    /// A run of pages belongs to this view.
+    fn extent(&mut self, page: u64, pages: u32);
+    /// A live version refers to a document.
+    fn document(&mut self, document: &DocPointer);
+    /// So many more live keys were checked.
+    fn keys(&mut self, count: u64);
+}
+
+/// Walks a view in key order.
+pub trait Cursor: Send {
+    /// The next pair, or none at the end.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    fn next(&mut self) -> Result<Option<Pair>>;
+}
+
+/// Shape of a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Levels, leaves included; 0 when empty.
+    pub height: u32,
+    /// Pages of internal nodes.
+    pub internal_pages: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Pages that leaves occupy.
+    pub leaf_pages: u64,
+    /// Bytes of runs in leaves.
+    pub run_bytes: u64,
+    /// Entries in runs, dead versions included.
+    pub entries: u64,
+}

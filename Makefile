@@ -1,0 +1,55 @@
+# Everything here works the same on a laptop and in CI. `make run` and `make test` need nothing set up first.
+
+CARGO ?= cargo
+SEEDS ?= 1000
+ROUNDS ?= 50
+DIR ?= target/bench
+
+.PHONY: run test check format bench crash kill big clean toolchain
+
+## run: load a real file tree, check it, measure it, kill a writer, recover
+run: toolchain
+	$(CARGO) build --release --locked -p braid-cli
+	./target/release/braid tour
+
+## test: every test, the crash simulation and the kill test at their short length
+test: toolchain
+	$(CARGO) test --workspace --locked
+
+## check: format, lints with warnings denied, documentation
+check: toolchain
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+## format: lay the sources out
+format:
+	$(CARGO) fmt --all
+
+## bench: the standard workloads beside the device's limits (DIR: where the database goes)
+bench: toolchain
+	$(CARGO) build --release --locked -p braid-cli
+	mkdir -p $(DIR)
+	./target/release/braid bench fillrandom,overwrite,readrandom,multireadrandom,readseq,seekrandom,commit --db $(DIR)/db
+
+## crash: simulated crashes (SEEDS: how many)
+crash: toolchain
+	BRAID_CRASH_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test crash -- --nocapture
+
+## kill: kill -9 of a process that commits (ROUNDS: how often)
+kill: toolchain
+	BRAID_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p braid-cli --test kill9 -- --nocapture
+
+## big: 20 million records in random order into a tree with a 64 MiB cache, checked (takes minutes and 10 GB)
+big: toolchain
+	$(CARGO) build --release --locked -p braid-cli
+	mkdir -p $(DIR)
+	./target/release/braid bench fillrandom --num 20000000 --key-size 16 --value-size 100 --cache 64MiB --durability os --db $(DIR)/big
+	./target/release/braid verify $(DIR)/big
+
+clean:
+	$(CARGO) clean
+
+# A machine without a Rust toolchain gets Debian's rustup if it can; one that has it is left alone.
+toolchain:
+	@command -v $(CARGO) >/dev/null || { echo "Braid needs Rust 1.89 or newer: see https://rustup.rs" >&2; exit 1; }

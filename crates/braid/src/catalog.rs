@@ -1,0 +1,197 @@
+//! The tables of a database, by name and by id.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use btree::BTree;
+use doclog::DocLog;
+use index::{Index, Seq, TableId, View};
+use parking_lot::{RwLock, RwLockReadGuard};
+use wal::Lsn;
+
+use crate::{
+    Structure,
+    opq::{Frozen, Opq},
+};
+
+/// Where a table's operations are at one moment: a reader takes this as one unit, so that an operation is never missed between
+/// a frozen queue and its structure.
+pub(crate) struct TableState {
+    /// The queue that takes operations.
+    pub(crate) active: Arc<RwLock<Opq>>,
+    /// Queues that wait for the structure, newest first.
+    pub(crate) frozen: Vec<Arc<Frozen>>,
+    /// The structure, with everything that was applied.
+    pub(crate) view: Arc<dyn View>,
+    /// Held by every state of the table: while a reader holds an older state, its count shows.
+    pub(crate) _pin: Arc<()>,
+}
+
+/// One table, as the engine knows it. Its state is replaced by the background worker alone.
+pub(crate) struct TableCore {
+    pub(crate) id: TableId,
+    pub(crate) name: String,
+    pub(crate) structure: Structure,
+    pub(crate) tree: BTree,
+    pub(crate) documents: DocLog,
+    pub(crate) state: ArcSwap<TableState>,
+    pub(crate) active_bytes: AtomicU64,
+    applied: AtomicU64,
+    pin: Arc<()>,
+}
+
+impl TableCore {
+    /// A table whose structure has everything up to `applied` and whose queue is empty.
+    pub(crate) fn new(
+        id: TableId, name: String, structure: Structure, tree: BTree, documents: DocLog, applied: Seq,
+    ) -> Self {
+        let pin = Arc::new(());
+        let state = TableState {
+            active: Arc::default(),
+            frozen: Vec::new(),
+            view: tree.view(),
+            _pin: Arc::clone(&pin),
+        };
+        let (state, applied) = (ArcSwap::from_pointee(state), AtomicU64::new(applied.0));
+        Self { id, name, structure, tree, documents, state, active_bytes: AtomicU64::new(0), applied, pin }
+    }
+
+    /// All commits up to this one are in the structure.
+    pub(crate) fn applied(&self) -> Seq {
+        Seq(self.applied.load(Ordering::Acquire))
+    }
+
+    /// The structure has everything up to `seq` now.
+    pub(crate) fn set_applied(&self, seq: Seq) {
+        self.applied.store(seq.0, Ordering::Release);
+    }
+
+    /// Puts another state in place.
+    pub(crate) fn replace_state(&self, active: Arc<RwLock<Opq>>, frozen: Vec<Arc<Frozen>>, view: Arc<dyn View>) {
+        self.state.store(Arc::new(TableState { active, frozen, view, _pin: Arc::clone(&self.pin) }));
+    }
+
+    /// Whether nobody reads in any state but the current one, nor in that.
+    pub(crate) fn is_unobserved(&self) -> bool {
+        Arc::strong_count(&self.pin) == 2 && Arc::strong_count(&self.state.load_full()) == 2
+    }
+
+    /// Where the log holds the oldest operation that the structure lacks.
+    pub(crate) fn oldest_unapplied(&self) -> Option<Lsn> {
+        let state = self.state.load();
+        let active = state.active.read().first_lsn();
+        state.frozen.iter().filter_map(|frozen| frozen.first_lsn()).chain(active).min()
+    }
+
+    /// The seq of the oldest operation that the structure lacks.
+    pub(crate) fn oldest_unapplied_seq(&self) -> Option<Seq> {
+        let state = self.state.load();
+        let active = state.active.read().first_seq();
+        state.frozen.iter().filter_map(|frozen| frozen.first_seq()).chain(active).min()
+    }
+}
+
+#[derive(Default)]
+struct Tables {
+    by_name: BTreeMap<String, Arc<TableCore>>,
+    by_id: HashMap<TableId, Arc<TableCore>>,
+    dropped: Vec<Arc<TableCore>>,
+    next: u32,
+}
+
+/// The tables of a database.
+#[derive(Default)]
+pub(crate) struct Catalog {
+    tables: RwLock<Tables>,
+}
+
+/// The catalog, held still.
+pub(crate) struct CatalogGuard<'a>(RwLockReadGuard<'a, Tables>);
+
+impl CatalogGuard<'_> {
+    /// The live table of that id.
+    pub(crate) fn by_id(&self, id: TableId) -> Option<&Arc<TableCore>> {
+        self.0.by_id.get(&id)
+    }
+}
+
+impl Catalog {
+    /// An empty catalog that gives out ids from `next`.
+    pub(crate) fn new(next: u32) -> Self {
+        Self { tables: RwLock::new(Tables { next, ..Tables::default() }) }
+    }
+
+    /// Holds the catalog still for several look-ups by id.
+    pub(crate) fn read(&self) -> CatalogGuard<'_> {
+        CatalogGuard(self.tables.read())
+    }
+
+    /// The live table of that name.
+    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<TableCore>> {
+        self.tables.read().by_name.get(name).cloned()
+    }
+
+    /// Live tables by name.
+    pub(crate) fn live(&self) -> Vec<Arc<TableCore>> {
+        self.tables.read().by_name.values().cloned().collect()
+    }
+
+    /// Dropped tables whose pages are not free yet.
+    pub(crate) fn dropped(&self) -> Vec<Arc<TableCore>> {
+        self.tables.read().dropped.clone()
+    }
+
+    /// Any table of that id, dropped ones included.
+    pub(crate) fn any_by_id(&self, id: TableId) -> Option<Arc<TableCore>> {
+        let tables = self.tables.read();
+        tables.by_id.get(&id).or_else(|| tables.dropped.iter().find(|table| table.id == id)).cloned()
+    }
+
+    /// A new id.
+    pub(crate) fn take_id(&self) -> TableId {
+        let mut tables = self.tables.write();
+        let id = TableId(tables.next);
+        tables.next += 1;
+        id
+    }
+
+    /// The id that the next table gets.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.tables.read().next
+    }
+
+    /// Adds a live table.
+    pub(crate) fn insert(&self, table: Arc<TableCore>) {
+        let mut tables = self.tables.write();
+        tables.next = tables.next.max(table.id.0 + 1);
+        tables.by_name.insert(table.name.clone(), Arc::clone(&table));
+        tables.by_id.insert(table.id, table);
+    }
+
+    /// Adds a table that was dropped before.
+    pub(crate) fn insert_dropped(&self, table: Arc<TableCore>) {
+        let mut tables = self.tables.write();
+        tables.next = tables.next.max(table.id.0 + 1);
+        tables.dropped.push(table);
+    }
+
+    /// Moves a live table to the dropped ones.
+    pub(crate) fn drop_table(&self, id: TableId) -> Option<Arc<TableCore>> {
+        let mut tables = self.tables.write();
+        let table = tables.by_id.remove(&id)?;
+        tables.by_name.remove(&table.name);
+        tables.dropped.push(Arc::clone(&table));
+        Some(table)
+    }
+
+    /// Forgets a dropped table whose pages are free.
+    pub(crate) fn forget(&self, id: TableId) {
+        self.tables.write().dropped.retain(|table| table.id != id);
+    }
+}

@@ -1,0 +1,244 @@
+//! The database handle.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use psync::Psync;
+
+use crate::{
+    Durability, Error, Options, Result, Structure, Table, WriteBatch,
+    engine::Engine,
+    keeper, recovery,
+    stats::Stats,
+    verify::{self, Verification, VerifyProgress},
+    worker,
+};
+
+/// What keeps a database open: the engine and its background threads. The last handle to go closes it.
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Engine>,
+    threads: parking_lot::Mutex<Option<Vec<JoinHandle<()>>>>,
+}
+
+impl Handle {
+    /// Applies what waits, writes a checkpoint and ends the threads. Only the first call does anything.
+    fn close(&self) -> Result<()> {
+        let Some(threads) = self.threads.lock().take() else { return Ok(()) };
+        self.engine.keeper.stop();
+        self.engine.signal.stop();
+        if !self.engine.options.background && !self.engine.options.read_only {
+            let _ = worker::turn(&self.engine, Duration::ZERO);
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                self.engine.fail("a background thread panicked");
+            }
+        }
+        self.engine.health.check()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "the database was not closed cleanly; the next open recovers it");
+        }
+    }
+}
+
+/// An open database. Cheap to clone; the last handle, table or range to go closes it.
+#[derive(Clone)]
+pub struct Database {
+    handle: Arc<Handle>,
+}
+
+/// A table of a database, as [`Database::tables`] lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Its name.
+    pub name: String,
+    /// Its id, never given twice in a database.
+    pub id: u32,
+    /// Its structure.
+    pub structure: Structure,
+}
+
+impl Database {
+    /// Opens the database in directory `path`, creating it where there is none.
+    ///
+    /// # Errors
+    /// When another process has it open, the directory holds something else, or what it holds is damaged: see
+    /// [`crate::ErrorKind`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Options::new().open(path)
+    }
+
+    /// Options for opening.
+    #[must_use]
+    pub fn options() -> Options {
+        Options::new()
+    }
+
+    pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
+        let engine = Arc::new(recovery::open(psync, path, options)?);
+        let mut threads = Vec::new();
+        if options.background && !options.read_only {
+            threads.push(spawn("braid-worker", &engine, worker::run)?);
+            threads.push(spawn("braid-log", &engine, keeper::run)?);
+        }
+        Ok(Self { handle: Arc::new(Handle { engine, threads: Some(threads).into() }) })
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.handle.engine
+    }
+
+    /// Opens a table, creating it with this structure where there is none.
+    ///
+    /// # Errors
+    /// When it has another structure, or can't be created.
+    pub fn table(&self, name: &str, structure: Structure) -> Result<Table> {
+        let core = self.engine().table(name, structure)?;
+        Ok(Table { handle: Arc::clone(&self.handle), core })
+    }
+
+    /// Opens a table that exists.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn open_table(&self, name: &str) -> Result<Table> {
+        let core = self.engine().catalog.by_name(name);
+        let core = core.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
+        Ok(Table { handle: Arc::clone(&self.handle), core })
+    }
+
+    /// The tables there are, by name.
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableInfo> {
+        let info = |table: Arc<crate::catalog::TableCore>| TableInfo {
+            name: table.name.clone(),
+            id: table.id.0,
+            structure: table.structure,
+        };
+        self.engine().catalog.live().into_iter().map(info).collect()
+    }
+
+    /// Drops a table with everything in it. Its space is free once nobody reads it any more.
+    ///
+    /// # Errors
+    /// When there is no such table, or the database does not write.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.engine().drop_table(name)
+    }
+
+    /// Writes a batch: all of it or nothing, with the durability of the database.
+    ///
+    /// # Errors
+    /// Outside the limits, on a full disk, or when the database does not write any more: see [`crate::ErrorKind`].
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.write_with(batch, self.engine().options.durability)
+    }
+
+    /// Writes a batch with a durability of its own.
+    ///
+    /// # Errors
+    /// As [`Database::write`].
+    pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        self.engine().commit(&batch, durability)
+    }
+
+    /// Applies everything that is visible now to the structures and writes a checkpoint, which trims the log.
+    ///
+    /// # Errors
+    /// On a full disk, or when the database does not write.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.ask(true)
+    }
+
+    /// Applies everything that is visible now to the structures, without a checkpoint.
+    ///
+    /// # Errors
+    /// As [`Database::checkpoint`].
+    pub fn drain(&self) -> Result<()> {
+        self.ask(false)
+    }
+
+    fn ask(&self, checkpoint: bool) -> Result<()> {
+        self.engine().check_writable()?;
+        let ticket = self.engine().signal.post(checkpoint);
+        self.engine().work_inline();
+        self.engine().signal.answer(ticket).map_err(|error| {
+            let closed = || Error::Failed { cause: "the background worker has ended".into() };
+            error.or_else(|| self.engine().health.check().err()).unwrap_or_else(closed)
+        })
+    }
+
+    /// Empties the buffer pool, so that the next reads meet the device.
+    pub fn drop_caches(&self) {
+        self.engine().trees.clear_cache();
+    }
+
+    /// What the database holds and has done since it was opened.
+    ///
+    /// # Errors
+    /// When storage fails.
+    pub fn stats(&self) -> Result<Stats> {
+        Stats::of(self.engine())
+    }
+
+    /// Reads everything and checks it: checksums, order, documents, and that every page is either used once or free.
+    ///
+    /// # Errors
+    /// When storage fails in a way that is not a finding.
+    pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<Verification> {
+        verify::run(self.engine(), progress)
+    }
+
+    /// The batched I/O that the database uses.
+    #[must_use]
+    pub fn psync(&self) -> &Psync {
+        self.engine().store.psync()
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.engine().path
+    }
+
+    /// Applies what waits, writes a checkpoint and closes; other handles that are left can only read from then on.
+    /// Dropping the last handle does the same but can't say what went wrong.
+    ///
+    /// # Errors
+    /// When that failed. Nothing acknowledged is lost: the next open recovers it.
+    pub fn close(self) -> Result<()> {
+        let result = self.handle.close();
+        self.engine().pressure.close();
+        result
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Database").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+fn spawn(name: &str, engine: &Arc<Engine>, run: fn(&Arc<Engine>)) -> Result<JoinHandle<()>> {
+    let engine = Arc::clone(engine);
+    let guarded = move || {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&engine)));
+        if let Err(panic) = outcome {
+            engine.fail("a background thread panicked");
+            std::panic::resume_unwind(panic);
+        }
+    };
+    std::thread::Builder::new().name(name.into()).spawn(guarded).map_err(|error| Error::Option {
+        option: "threads",
+        problem: format!("a background thread could not be started: {error}"),
+    })
+}

@@ -1,0 +1,456 @@
+//! What all handles of one open database share, and the path of a commit through it.
+//!
+//! 1. [`Engine::commit`] checks the batch, waits its turn ([`Pressure`]), writes large values to the document logs, and takes log space
+//!    together with its seq.
+//! 2. It makes its record as safe as asked, flushing for everybody who waits with it.
+//! 3. [`Publisher`] carries the changes out in seq order: operations enter the queues of their tables.
+//!
+//! Invariants: a record names only documents that are written, and the log's flush flushes those with it; nothing enters a
+//! queue before its record is as safe as its durability says; after a failed write or flush nothing is written any more.
+//!
+//! Left to others: applying queues ([`crate::worker`]), checkpoints, recovery, reading.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use btree::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
+use doclog::{DocImage, DocPointer};
+use index::{Operation, Payload, Seq};
+use parking_lot::Mutex;
+use psync::{File, Lock};
+use space::{FileStore, PagedFile};
+use wal::Wal;
+
+use crate::{
+    Durability, Error, Options, Result, Structure, WriteBatch,
+    batch::{BatchOperation, Item},
+    catalog::{Catalog, TableCore},
+    format::{self, kind},
+    health::Health,
+    keeper::{self, Keeper},
+    pressure::{Pressure, Refusal},
+    publish::{Change, LogState, Pending, Publisher, Safety},
+    signal::Signal,
+    superblock::SuperblockFile,
+};
+
+/// Longest key of a table with structure `btree`, in bytes.
+pub const KEY_BYTES_MAX_BTREE: usize = KEY_BYTES_MAX;
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MAX: u64 = 512 << 20;
+/// Longest table name, in bytes.
+pub const TABLE_NAME_BYTES_MAX: usize = 255;
+/// Nominal bytes of a document segment; a longer document has a segment of its own.
+pub(crate) const DOCUMENT_SEGMENT_BYTES: u64 = 64 << 20;
+/// Unwritten log bytes at which a lazy commit hands them to the operating system.
+const LAZY_BYTES_MAX: u64 = 256 << 10;
+
+/// Tables whose document logs have writes that the next flush of the log must cover.
+#[derive(Default)]
+pub(crate) struct UnflushedDocuments {
+    tables: Mutex<Vec<Arc<TableCore>>>,
+}
+
+impl UnflushedDocuments {
+    fn note(&self, table: &Arc<TableCore>) {
+        let mut tables = self.tables.lock();
+        if !tables.iter().any(|known| Arc::ptr_eq(known, table)) {
+            tables.push(Arc::clone(table));
+        }
+    }
+}
+
+impl wal::Companions for UnflushedDocuments {
+    fn take_unflushed(&self) -> Vec<File> {
+        let tables = std::mem::take(&mut *self.tables.lock());
+        tables.iter().flat_map(|table| table.documents.take_unflushed()).collect()
+    }
+}
+
+/// What all handles of one open database share.
+pub(crate) struct Engine {
+    pub(crate) path: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) store: FileStore,
+    pub(crate) pages: Arc<PagedFile>,
+    pub(crate) trees: Arc<btree::Shared>,
+    pub(crate) wal: Wal,
+    pub(crate) catalog: Catalog,
+    pub(crate) publisher: Publisher,
+    pub(crate) pressure: Pressure,
+    pub(crate) health: Health,
+    pub(crate) signal: Signal,
+    pub(crate) keeper: Keeper,
+    pub(crate) superblock: Mutex<SuperblockFile>,
+    pub(crate) unflushed: Arc<UnflushedDocuments>,
+    /// Bytes of all queues that take operations.
+    pub(crate) active_bytes: AtomicU64,
+    /// Held by the worker while it changes structures, and by whoever needs them still.
+    pub(crate) maintenance: Mutex<()>,
+    pub(crate) counters: crate::stats::EngineCounters,
+    /// One creation or drop of a table at a time.
+    schema: Mutex<()>,
+    _lock: Option<Lock>,
+}
+
+/// The parts that opening puts together.
+pub(crate) struct Parts {
+    pub(crate) path: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) store: FileStore,
+    pub(crate) pages: Arc<PagedFile>,
+    pub(crate) trees: Arc<btree::Shared>,
+    pub(crate) wal: Wal,
+    pub(crate) catalog: Catalog,
+    pub(crate) superblock: SuperblockFile,
+    pub(crate) unflushed: Arc<UnflushedDocuments>,
+    pub(crate) lock: Option<Lock>,
+    pub(crate) replayed: crate::stats::Recovery,
+}
+
+impl Engine {
+    /// Puts an engine together after recovery.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
+        let pressure = Pressure::new(parts.options.write_buffer_bytes);
+        let engine = Self {
+            pressure,
+            path: parts.path,
+            options: parts.options,
+            store: parts.store,
+            pages: parts.pages,
+            trees: parts.trees,
+            wal: parts.wal,
+            catalog: parts.catalog,
+            publisher: Publisher::new(visible, end),
+            health: Health::default(),
+            signal: Signal::default(),
+            keeper: Keeper::default(),
+            superblock: Mutex::new(parts.superblock),
+            unflushed: parts.unflushed,
+            active_bytes: AtomicU64::new(0),
+            maintenance: Mutex::new(()),
+            counters: crate::stats::EngineCounters::new(parts.replayed),
+            schema: Mutex::new(()),
+            _lock: parts.lock,
+        };
+        for table in engine.catalog.live() {
+            let bytes = table.state.load().active.read().bytes() as u64;
+            engine.note_growth(&table, bytes);
+        }
+        engine
+    }
+
+    /// Fails when nothing may be written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.health.check()
+    }
+
+    /// Ends all writing because of `cause`.
+    pub(crate) fn fail(&self, cause: impl ToString) {
+        self.health.fail(cause);
+        self.publisher.fail();
+        self.pressure.close();
+        self.signal.fail();
+    }
+
+    /// Writes a batch.
+    pub(crate) fn commit(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        self.check_limits(batch)?;
+        let items = batch.last_items();
+        if items.is_empty() {
+            return Ok(());
+        }
+        let reclaims = items.iter().all(|item| item.operation == BatchOperation::Delete);
+        self.admit(batch.bytes() as u64, reclaims)?;
+        let documents = self.write_documents(&items)?;
+        let payload = encode(&items, &documents);
+        let position = self.append(kind::COMMIT, &payload, reclaims);
+        let position = position.inspect_err(|_| abandon(&items, &documents))?;
+        self.counters.committed(items.len(), batch.bytes());
+        self.finish(position, Change::Commit(payload), durability)
+    }
+
+    fn check_limits(&self, batch: &WriteBatch) -> Result<()> {
+        for table in batch.tables() {
+            if !std::ptr::eq(table.engine(), self) {
+                return Err(Error::ForeignTable { name: table.name().to_owned() });
+            }
+            self.check_live(&table.core)?;
+        }
+        let mut record_bytes = 0;
+        for item in batch.items() {
+            let table = || item.table.name.clone();
+            if item.key.is_empty() || item.key.len() > KEY_BYTES_MAX {
+                return Err(Error::KeyLength { table: table(), length: item.key.len(), limit: KEY_BYTES_MAX });
+            }
+            if item.value.len() as u64 > VALUE_BYTES_MAX {
+                let length = item.value.len() as u64;
+                return Err(Error::ValueLength { table: table(), length, limit: VALUE_BYTES_MAX });
+            }
+            let value = if item.value.len() > INLINE_BYTES_MAX { DocPointer::BYTES } else { 4 + item.value.len() };
+            record_bytes += (7 + item.key.len() + value) as u64;
+        }
+        let limit = self.wal.record_bytes_max();
+        if record_bytes > limit {
+            return Err(Error::BatchTooLarge { bytes: record_bytes, limit, inline: INLINE_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Fails when the table was dropped.
+    pub(crate) fn check_live(&self, table: &TableCore) -> Result<()> {
+        if self.catalog.read().by_id(table.id).is_none() {
+            return Err(Error::NoSuchTable { name: table.name.clone() });
+        }
+        Ok(())
+    }
+
+    fn admit(&self, bytes: u64, reclaims: bool) -> Result<()> {
+        match self.pressure.admit(bytes, reclaims) {
+            Ok(()) => Ok(()),
+            Err(Refusal::FullDisk(problem)) => {
+                self.signal.kick();
+                Err(Error::DiskFull { path: self.path.clone(), problem })
+            }
+            Err(Refusal::Closed) => {
+                self.health.check()?;
+                Err(Error::ReadOnly)
+            }
+        }
+    }
+
+    /// Writes the values that are too long for the log: all those of a table in one psync.
+    fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
+        let mut pointers = vec![None; items.len()];
+        let is_document = |item: &Item<'_>| item.value.len() > INLINE_BYTES_MAX;
+        let mut done = 0;
+        while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {
+            let table = items[first].table;
+            let members: Vec<usize> = (first..items.len())
+                .filter(|&i| is_document(&items[i]) && Arc::ptr_eq(items[i].table, table))
+                .collect();
+            let values: Vec<&[u8]> = members.iter().map(|&i| items[i].value).collect();
+            match table.documents.append(&values) {
+                Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
+                Err(error) => {
+                    abandon(items, &pointers);
+                    return Err(self.write_error(error.into()));
+                }
+            }
+            self.unflushed.note(table);
+            done = first + 1;
+        }
+        Ok(pointers)
+    }
+
+    /// Sorts the error of a write: no space can be tried again, everything else ends all writing.
+    pub(crate) fn write_error(&self, error: Error) -> Error {
+        if !error.is_retryable() {
+            self.fail(&error);
+        }
+        error
+    }
+
+    fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
+        self.wal.append(kind, &[payload], true, reclaims).map_err(|error| self.write_error(self.log_error(error)))
+    }
+
+    /// A log error as the database tells it.
+    pub(crate) fn log_error(&self, error: wal::Error) -> Error {
+        crate::convert::log_error(error, &self.path)
+    }
+
+    /// Makes a record as safe as asked, publishes what is due, and waits until it is itself visible.
+    fn finish(&self, position: wal::Position, change: Change, durability: Durability) -> Result<()> {
+        let safety = match durability {
+            Durability::Sync => Safety::Durable,
+            Durability::Os => Safety::Written,
+            Durability::Lazy(_) => Safety::Appended,
+        };
+        let pending = Pending { lsn: position.lsn, end: position.end, safety, change };
+        self.publisher.enqueue(Seq(position.seq), pending);
+        let safe = match durability {
+            Durability::Sync => self.wal.flush_through(position.end),
+            Durability::Os => self.wal.write_through(position.end),
+            Durability::Lazy(interval) => self.lazily(position.end, interval),
+        };
+        if let Err(error) = safe {
+            self.fail(&error);
+            return Err(Error::OutcomeUnknown { cause: error.to_string() });
+        }
+        self.publish();
+        self.publisher.wait(Seq(position.seq))?;
+        if self.signal.is_kicked() {
+            self.work_inline();
+        }
+        Ok(())
+    }
+
+    /// Without background threads, does what they would do.
+    pub(crate) fn work_inline(&self) {
+        if !self.options.background {
+            keeper::prepare(self);
+            let _ = crate::worker::turn(self, Duration::ZERO);
+        }
+    }
+
+    fn lazily(&self, end: wal::Lsn, interval: Duration) -> std::result::Result<(), wal::Error> {
+        self.keeper.flush_within(end, interval);
+        if end.0.saturating_sub(self.wal.written().0) > LAZY_BYTES_MAX {
+            self.wal.write_through(end)?;
+        }
+        Ok(())
+    }
+
+    /// Carries out every change whose record is safe enough.
+    pub(crate) fn publish(&self) {
+        let log = || LogState { durable: self.wal.durable(), written: self.wal.written() };
+        self.publisher.publish(log, |seq, pending| self.carry_out(seq, pending));
+    }
+
+    fn carry_out(&self, seq: Seq, pending: Pending) {
+        match pending.change {
+            Change::Commit(payload) => self.enter_queues(seq, &payload, pending.lsn),
+            Change::Create(table) => self.catalog.insert(table),
+            Change::Drop(id) => {
+                self.catalog.drop_table(id);
+            }
+        }
+    }
+
+    fn enter_queues(&self, seq: Seq, payload: &[u8], lsn: wal::Lsn) {
+        let catalog = self.catalog.read();
+        let mut operations =
+            format::Operations::new(payload, seq).map(|item| item.expect("this payload was encoded by its commit")).peekable();
+        while let Some((id, update)) = operations.next() {
+            let table = catalog.by_id(id);
+            let state = table.map(|table| table.state.load());
+            let mut queue = state.as_ref().map(|state| state.active.write());
+            let mut enter = |update: index::Update<'_>| {
+                let (Some(table), Some(queue)) = (table, queue.as_mut()) else { return };
+                if let Operation::Put(Payload::Document(document)) = update.operation
+                    && let Err(error) = table.documents.retain(&document)
+                {
+                    self.health.fail(error);
+                }
+                queue.append(&update, lsn);
+            };
+            enter(update);
+            while let Some((_, update)) = operations.next_if(|(next, _)| *next == id) {
+                enter(update);
+            }
+            let bytes = queue.as_ref().map(|queue| queue.bytes() as u64);
+            if let (Some(table), Some(bytes)) = (table, bytes) {
+                self.note_growth(table, bytes);
+            }
+        }
+    }
+
+    /// Notes that the queue of `table` holds `bytes` now, and wakes the worker when there is enough to apply.
+    fn note_growth(&self, table: &TableCore, bytes: u64) {
+        let before = table.active_bytes.swap(bytes, Ordering::Relaxed);
+        let growth = bytes - before;
+        if growth == 0 {
+            return;
+        }
+        self.pressure.take(growth);
+        let active = self.active_bytes.fetch_add(growth, Ordering::Relaxed) + growth;
+        if active >= self.pressure.budget() / 2 && active - growth < self.pressure.budget() / 2 {
+            self.signal.kick();
+        }
+    }
+
+    /// Opens a table, creating it where it is missing.
+    pub(crate) fn table(&self, name: &str, structure: Structure) -> Result<Arc<TableCore>> {
+        check_name(name)?;
+        if let Some(table) = self.catalog.by_name(name) {
+            return check_structure(table, structure);
+        }
+        self.check_writable()?;
+        let _schema = self.schema.lock();
+        if let Some(table) = self.catalog.by_name(name) {
+            return check_structure(table, structure);
+        }
+        self.admit(0, false)?;
+        let record = format::CreateTable {
+            id: self.catalog.take_id(),
+            structure,
+            leaf_pages: self.options.leaf_pages,
+            name: name.to_owned(),
+        };
+        let table = Arc::new(new_table(&self.store, &self.trees, &record)?);
+        let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
+        self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
+        Ok(table)
+    }
+
+    /// Drops a table.
+    pub(crate) fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let _schema = self.schema.lock();
+        let no_such_table = || Error::NoSuchTable { name: name.to_owned() };
+        let table = self.catalog.by_name(name).ok_or_else(no_such_table)?;
+        let position = self.append(kind::DROP_TABLE, &format::encode_drop_table(table.id), true)?;
+        self.finish(position, Change::Drop(table.id), Durability::Sync)?;
+        self.signal.kick();
+        Ok(())
+    }
+}
+
+/// A table that a log record begins.
+pub(crate) fn new_table(
+    store: &FileStore, trees: &Arc<btree::Shared>, record: &format::CreateTable,
+) -> Result<TableCore> {
+    let documents = doclog::DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?;
+    let tree = btree::BTree::create(Arc::clone(trees), record.id, record.leaf_pages);
+    Ok(TableCore::new(record.id, record.name.clone(), record.structure, tree, documents, Seq(0)))
+}
+
+fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<TableCore>> {
+    if table.structure == wanted {
+        return Ok(table);
+    }
+    Err(Error::WrongStructure { name: table.name.clone(), found: table.structure, wanted })
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > TABLE_NAME_BYTES_MAX {
+        let shown = name.chars().take(40).collect();
+        return Err(Error::TableName { name: shown, limit: TABLE_NAME_BYTES_MAX });
+    }
+    Ok(())
+}
+
+fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (item, document) in items.iter().zip(documents) {
+        let operation = match (item.operation, document) {
+            (BatchOperation::Delete, _) => Operation::Delete,
+            (BatchOperation::Put, Some(document)) => Operation::Put(Payload::Document(*document)),
+            (BatchOperation::Put, None) => Operation::Put(Payload::Inline(item.value)),
+        };
+        format::put_operation(&mut payload, item.table.id, item.key, operation);
+    }
+    payload
+}
+
+/// Gives the documents of a commit back that does not happen.
+fn abandon(items: &[Item<'_>], documents: &[Option<DocPointer>]) {
+    for (item, document) in items.iter().zip(documents) {
+        if let Some(document) = document {
+            item.table.documents.abandon(document);
+        }
+    }
+}
+

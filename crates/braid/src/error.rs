@@ -1,0 +1,211 @@
+//! Everything that a call can answer besides success.
+
+use std::path::PathBuf;
+
+use crate::{Structure, convert::io_kind};
+
+/// Result of a database call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Everything that a call can answer besides success. [`Error::kind`] sorts it for programs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key is empty or too long for the table's structure.
+    #[error("a key of {length} bytes does not fit table {table:?}: keys are 1 to {limit} bytes. Nothing was written")]
+    KeyLength {
+        /// Table name.
+        table: String,
+        /// Bytes of the key.
+        length: usize,
+        /// Most bytes of a key.
+        limit: usize,
+    },
+    /// A value is too long.
+    #[error("a value of {length} bytes does not fit table {table:?}: values are at most {limit} bytes. Nothing was written")]
+    ValueLength {
+        /// Table name.
+        table: String,
+        /// Bytes of the value.
+        length: u64,
+        /// Most bytes of a value.
+        limit: u64,
+    },
+    /// A batch does not fit one log record.
+    #[error("a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes count as 28). Nothing was written; split it")]
+    BatchTooLarge {
+        /// Bytes of the batch in the log.
+        bytes: u64,
+        /// Most bytes.
+        limit: u64,
+        /// Values above this go to the document log.
+        inline: usize,
+    },
+    /// A table name is empty or too long.
+    #[error("{name:?} is not a table name: 1 to {limit} bytes of UTF-8")]
+    TableName {
+        /// What was given.
+        name: String,
+        /// Most bytes of a name.
+        limit: usize,
+    },
+    /// There is no table of that name.
+    #[error("there is no table {name:?}; `tables` lists those there are, `table` creates one")]
+    NoSuchTable {
+        /// The name.
+        name: String,
+    },
+    /// A table has another structure.
+    #[error("table {name:?} has structure {found}, not {wanted}; a table keeps the structure it was created with")]
+    WrongStructure {
+        /// The name.
+        name: String,
+        /// What it was created with.
+        found: Structure,
+        /// What the caller asked for.
+        wanted: Structure,
+    },
+    /// A batch names a table of another database.
+    #[error("table {name:?} belongs to another open database; a batch commits in one. Nothing was written")]
+    ForeignTable {
+        /// The name.
+        name: String,
+    },
+    /// An option has a value that can't work.
+    #[error("option {option}: {problem}")]
+    Option {
+        /// Which one.
+        option: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The directory does not exist and creating was not asked for.
+    #[error("there is no database at {}", path.display())]
+    NoDatabase {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory holds something else.
+    #[error("{} is not a Braid database: {reason}. Nothing in it was changed; give an empty or new directory", path.display())]
+    ForeignFile {
+        /// The directory or file.
+        path: PathBuf,
+        /// How that shows.
+        reason: String,
+    },
+    /// Newer software wrote it.
+    #[error("{} has format version {found}, this build reads up to {supported}; open it with a newer Braid", path.display())]
+    NewerVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version that this build knows.
+        supported: u32,
+    },
+    /// Another process or another handle of this one has it open.
+    #[error("{} is open already, by process {holder}; close it there first", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// Who holds it, as far as it says.
+        holder: String,
+    },
+    /// What was read is not what was written.
+    #[error("{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. What does not depend on it stays readable")]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// Byte offset.
+        offset: u64,
+        /// What does not check.
+        what: String,
+        /// What a whole one would hold.
+        expected: String,
+        /// What it holds.
+        found: String,
+    },
+    /// The database was opened for reading.
+    #[error("the database is open read-only; nothing was written")]
+    ReadOnly,
+    /// No space is left; deletes still work, and so does trying again later.
+    #[error("no space is left on the device of {}: {problem}. Nothing of this commit was written; free space or delete keys and try again", path.display())]
+    DiskFull {
+        /// The database directory.
+        path: PathBuf,
+        /// What could not be had.
+        problem: String,
+    },
+    /// A write or flush failed earlier: the database only reads until it is opened anew.
+    #[error("the database is read-only since a write failed: {cause}. Reads go on; a commit that was under way then has an unknown outcome. Mend the device and open again")]
+    Failed {
+        /// The first failure.
+        cause: String,
+    },
+    /// The flush of this very commit failed.
+    #[error("the outcome of this commit is unknown, since its flush failed: {cause}. The database is read-only now; open it again to see")]
+    OutcomeUnknown {
+        /// The failure.
+        cause: String,
+    },
+    /// The device or file system failed while reading or opening.
+    #[error(transparent)]
+    Io(#[from] psync::Error),
+}
+
+/// What sort of error it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller gave something outside the limits.
+    InvalidInput,
+    /// No such table or database.
+    NotFound,
+    /// Open elsewhere.
+    Locked,
+    /// Damage.
+    Corrupt,
+    /// Not a Braid database.
+    ForeignFile,
+    /// Written by newer software.
+    NewerVersion,
+    /// No space; retryable.
+    DiskFull,
+    /// Opened read-only, or the directory does not let us write.
+    ReadOnly,
+    /// A write failed; the database only reads.
+    Failed,
+    /// Any other failure of device or file system.
+    Io,
+}
+
+impl Error {
+    /// What sort of error it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::KeyLength { .. }
+            | Self::ValueLength { .. }
+            | Self::BatchTooLarge { .. }
+            | Self::TableName { .. }
+            | Self::WrongStructure { .. }
+            | Self::ForeignTable { .. }
+            | Self::Option { .. } => ErrorKind::InvalidInput,
+            Self::NoSuchTable { .. } | Self::NoDatabase { .. } => ErrorKind::NotFound,
+            Self::ForeignFile { .. } => ErrorKind::ForeignFile,
+            Self::NewerVersion { .. } => ErrorKind::NewerVersion,
+            Self::Locked { .. } => ErrorKind::Locked,
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::ReadOnly => ErrorKind::ReadOnly,
+            Self::DiskFull { .. } => ErrorKind::DiskFull,
+            Self::Failed { .. } | Self::OutcomeUnknown { .. } => ErrorKind::Failed,
+            Self::Io(error) => io_kind(error),
+        }
+    }
+
+    /// Whether the same call can succeed later without opening the database anew.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::DiskFull | ErrorKind::Locked)
+    }
+}

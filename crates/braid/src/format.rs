@@ -1,0 +1,513 @@
+//! Every byte of this crate that reaches storage: superblock, checkpoint image, log records.
+//!
+//! All numbers are little-endian. The file `superblock` has two slots of 4 KiB; a flip writes the older one, so that a torn
+//! write leaves the other. A slot defends against: foreign files (magic), newer software (version), torn writes and
+//! bit rot (CRC), a copy from another database (the uuid stands in every file), and a lost flip (generation).
+//!
+//! | slot offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `BRAIDSUP` |
+//! | 8 | 4 | format version |
+//! | 12 | 4 | CRC-32C of the slot with this field zero |
+//! | 16 | 16 | database uuid |
+//! | 32 | 8 | generation: the slot with the larger one counts |
+//! | 40 | 8 | open-epoch: rises with every open that may write |
+//! | 48 | 8 | bytes of a log segment |
+//! | 56 | 8 | first page of the checkpoint image in `data` |
+//! | 64 | 4 | pages of the image; 0: no checkpoint yet |
+//! | 68 | 4 | bytes of the image |
+//! | 72 | 4 | CRC-32C of the image |
+//!
+//! The image is [`Image`], field by field in its order of declaration. A log record is [`Record`]; the log frames and checks it.
+
+use index::{DocPointer, Operation, Payload, Seq, TableId, Update};
+use space::{Extent, PageId};
+use wal::Lsn;
+
+use crate::{Structure, fields::Fields};
+
+/// Version of everything in a database directory; a newer one is refused, an older one is read while it is supported.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of a superblock slot.
+pub(crate) const SLOT_BYTES: usize = 4096;
+/// How a slot begins.
+pub(crate) const MAGIC: [u8; 8] = *b"BRAIDSUP";
+const IMAGE_MAGIC: [u8; 8] = *b"BRAIDIMG";
+const CRC_AT: usize = 12;
+
+/// Where the checkpoint image lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImagePlace {
+    /// Its pages.
+    pub(crate) extent: Extent,
+    /// Its bytes.
+    pub(crate) length: u32,
+    /// CRC-32C of its bytes.
+    pub(crate) crc: u32,
+}
+
+/// One slot of the superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// Identity of the database.
+    pub(crate) database: [u8; 16],
+    /// Rises with every write of a slot.
+    pub(crate) generation: u64,
+    /// Rises with every open that may write.
+    pub(crate) epoch: u64,
+    /// Bytes of a log segment.
+    pub(crate) segment_bytes: u64,
+    /// The newest checkpoint, if there was one.
+    pub(crate) image: Option<ImagePlace>,
+}
+
+/// Why a slot does not decode.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SlotError {
+    /// It does not begin like a superblock.
+    Magic,
+    /// Newer software wrote it.
+    Version(u32),
+    /// Its checksum does not hold: (stored, computed).
+    Checksum(u32, u32),
+    /// A field has a value that nothing writes.
+    Field,
+}
+
+impl Superblock {
+    /// The bytes of the slot.
+    pub(crate) fn encode(&self) -> [u8; SLOT_BYTES] {
+        let mut bytes = Vec::with_capacity(SLOT_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.database);
+        bytes.extend_from_slice(&self.generation.to_le_bytes());
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        bytes.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        let (page, pages, length, crc) =
+            self.image.map_or((0, 0, 0, 0), |image| (image.extent.page.0, image.extent.pages, image.length, image.crc));
+        bytes.extend_from_slice(&page.to_le_bytes());
+        for field in [pages, length, crc] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        let mut slot = [0; SLOT_BYTES];
+        slot[..bytes.len()].copy_from_slice(&bytes);
+        let crc = crc32c::crc32c(&slot);
+        slot[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        slot
+    }
+
+    /// Decodes and checks a slot.
+    pub(crate) fn decode(slot: &[u8; SLOT_BYTES]) -> Result<Self, SlotError> {
+        if slot[..8] != MAGIC {
+            return Err(SlotError::Magic);
+        }
+        let mut fields = Fields(&slot[8..]);
+        let version = fields.u32().ok_or(SlotError::Field)?;
+        if version != VERSION {
+            return Err(SlotError::Version(version));
+        }
+        let stored = fields.u32().ok_or(SlotError::Field)?;
+        let mut blank = *slot;
+        blank[CRC_AT..CRC_AT + 4].fill(0);
+        let computed = crc32c::crc32c(&blank);
+        if stored != computed {
+            return Err(SlotError::Checksum(stored, computed));
+        }
+        Self::decode_fields(&mut fields).ok_or(SlotError::Field)
+    }
+
+    fn decode_fields(fields: &mut Fields<'_>) -> Option<Self> {
+        let database = fields.array()?;
+        let (generation, epoch, segment_bytes) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (page, pages, length, crc) = (fields.u64()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let fits = u64::from(length) <= u64::from(pages) * space::PAGE as u64;
+        let image = (pages > 0).then_some(ImagePlace { extent: Extent { page: PageId(page), pages }, length, crc });
+        fits.then_some(Self { database, generation, epoch, segment_bytes, image })
+    }
+}
+
+/// A table as a checkpoint knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableImage {
+    /// Identity.
+    pub(crate) id: TableId,
+    /// Its structure.
+    pub(crate) structure: Structure,
+    /// All commits up to this one are in the structure.
+    pub(crate) applied: Seq,
+    /// Name.
+    pub(crate) name: String,
+    /// Root of the structure, in its own format.
+    pub(crate) root: Vec<u8>,
+    /// Document segments, in the document log's format.
+    pub(crate) documents: Vec<u8>,
+}
+
+/// What a checkpoint keeps: recovery begins with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// Commits up to this one are counted in `documents` of the tables and, where they create or drop tables, in the lists.
+    pub(crate) visible: Seq,
+    /// Flush-ends below this position are in the roots.
+    pub(crate) flush_ends_below: Lsn,
+    /// Where replay of the log begins.
+    pub(crate) log_start: Lsn,
+    /// The log was on stable storage up to here: a bad group below is damage, never a torn tail.
+    pub(crate) log_durable: Lsn,
+    /// The next table gets this id.
+    pub(crate) next_table: u32,
+    /// Live tables.
+    pub(crate) tables: Vec<TableImage>,
+    /// Dropped tables whose pages are not free yet.
+    pub(crate) dropped: Vec<TableImage>,
+    /// The free list, in the page allocator's format.
+    pub(crate) allocator: Vec<u8>,
+}
+
+impl Image {
+    /// The bytes of the image.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = IMAGE_MAGIC.to_vec();
+        for field in [self.visible.0, self.flush_ends_below.0, self.log_start.0, self.log_durable.0] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.next_table.to_le_bytes());
+        for tables in [&self.tables, &self.dropped] {
+            bytes.extend_from_slice(&length_of(tables.len()).to_le_bytes());
+            for table in tables {
+                bytes.extend_from_slice(&table.id.0.to_le_bytes());
+                bytes.push(structure_code(table.structure));
+                bytes.extend_from_slice(&table.applied.0.to_le_bytes());
+                put_block(&mut bytes, table.name.as_bytes());
+                put_block(&mut bytes, &table.root);
+                put_block(&mut bytes, &table.documents);
+            }
+        }
+        put_block(&mut bytes, &self.allocator);
+        bytes
+    }
+
+    /// Decodes an image whose checksum was checked; none where a field makes no sense.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.array()? != IMAGE_MAGIC {
+            return None;
+        }
+        Some(Self {
+            visible: Seq(fields.u64()?),
+            flush_ends_below: Lsn(fields.u64()?),
+            log_start: Lsn(fields.u64()?),
+            log_durable: Lsn(fields.u64()?),
+            next_table: fields.u32()?,
+            tables: decode_tables(&mut fields)?,
+            dropped: decode_tables(&mut fields)?,
+            allocator: fields.block()?.to_vec(),
+        })
+    }
+}
+
+fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
+    let count = fields.u32()?;
+    let mut tables = Vec::new();
+    for _ in 0..count {
+        tables.push(TableImage {
+            id: TableId(fields.u32()?),
+            structure: structure_from(fields.u8()?)?,
+            applied: Seq(fields.u64()?),
+            name: String::from_utf8(fields.block()?.to_vec()).ok()?,
+            root: fields.block()?.to_vec(),
+            documents: fields.block()?.to_vec(),
+        });
+    }
+    Some(tables)
+}
+
+fn length_of(length: usize) -> u32 {
+    u32::try_from(length).expect("blocks are bounded by the log record and the image, both below 4 GiB")
+}
+
+fn put_block(bytes: &mut Vec<u8>, block: &[u8]) {
+    bytes.extend_from_slice(&length_of(block.len()).to_le_bytes());
+    bytes.extend_from_slice(block);
+}
+
+const fn structure_code(structure: Structure) -> u8 {
+    match structure {
+        Structure::BTree => 1,
+    }
+}
+
+const fn structure_from(code: u8) -> Option<Structure> {
+    match code {
+        1 => Some(Structure::BTree),
+        _ => None,
+    }
+}
+
+/// Kinds of log records; 0 is never valid.
+pub(crate) mod kind {
+    /// Operations of one commit.
+    pub(crate) const COMMIT: u8 = 1;
+    /// A structure has all operations up to a seq, and its data is on stable storage.
+    pub(crate) const FLUSH_END: u8 = 2;
+    /// A table begins.
+    pub(crate) const CREATE_TABLE: u8 = 3;
+    /// A table ends.
+    pub(crate) const DROP_TABLE: u8 = 4;
+}
+
+/// Operation codes inside a commit; 0 is never valid, 4 and up are free.
+mod code {
+    pub(super) const PUT: u8 = 1;
+    pub(super) const PUT_DOCUMENT: u8 = 2;
+    pub(super) const DELETE: u8 = 3;
+}
+
+/// Appends one operation to a commit's payload: code, table, key, value.
+pub(crate) fn put_operation(payload: &mut Vec<u8>, table: TableId, key: &[u8], operation: Operation<'_>) {
+    let code = match operation {
+        Operation::Put(Payload::Inline(_)) => code::PUT,
+        Operation::Put(Payload::Document(_)) => code::PUT_DOCUMENT,
+        Operation::Delete => code::DELETE,
+    };
+    payload.push(code);
+    payload.extend_from_slice(&table.0.to_le_bytes());
+    let key_len = u16::try_from(key.len()).expect("keys are checked when a commit is admitted");
+    payload.extend_from_slice(&key_len.to_le_bytes());
+    payload.extend_from_slice(key);
+    match operation {
+        Operation::Put(Payload::Inline(value)) => put_block(payload, value),
+        Operation::Put(Payload::Document(document)) => payload.extend_from_slice(&document.encode()),
+        Operation::Delete => {}
+    }
+}
+
+/// The operations of a commit's payload: table and update, the updates with the commit's seq.
+pub(crate) struct Operations<'a> {
+    fields: Fields<'a>,
+    seq: Seq,
+}
+
+impl<'a> Operations<'a> {
+    /// Reads `payload`, the commit of `seq`.
+    pub(crate) const fn new(payload: &'a [u8], seq: Seq) -> Self {
+        Self { fields: Fields(payload), seq }
+    }
+
+    fn read(&mut self) -> Option<(TableId, Update<'a>)> {
+        let code = self.fields.u8()?;
+        let table = TableId(self.fields.u32()?);
+        let key_len = self.fields.u16()?;
+        let key = self.fields.bytes(key_len.into())?;
+        let operation = match code {
+            code::PUT => Operation::Put(Payload::Inline(self.fields.block()?)),
+            code::PUT_DOCUMENT => Operation::Put(Payload::Document(document(&mut self.fields)?)),
+            code::DELETE => Operation::Delete,
+            _ => return None,
+        };
+        Some((table, Update { key, seq: self.seq, operation }))
+    }
+}
+
+impl<'a> Iterator for Operations<'a> {
+    /// An operation, or none where the payload does not decode.
+    type Item = Option<(TableId, Update<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.fields.0.is_empty() {
+            return None;
+        }
+        let operation = self.read();
+        if operation.is_none() {
+            self.fields.0 = &[];
+        }
+        Some(operation)
+    }
+}
+
+fn document(fields: &mut Fields<'_>) -> Option<DocPointer> {
+    Some(DocPointer::decode(&fields.array()?))
+}
+
+/// The record that ends an apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FlushEnd {
+    /// Whose structure.
+    pub(crate) table: TableId,
+    /// It has all commits up to this one.
+    pub(crate) through: Seq,
+    /// Redo in the structure's own format.
+    pub(crate) redo: Vec<u8>,
+    /// Documents that nothing refers to any more.
+    pub(crate) dropped: Vec<DocPointer>,
+}
+
+impl FlushEnd {
+    /// The payload of the record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.table.0.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&self.through.0.to_le_bytes());
+        put_block(&mut bytes, &self.redo);
+        bytes.extend_from_slice(&length_of(self.dropped.len()).to_le_bytes());
+        for document in &self.dropped {
+            bytes.extend_from_slice(&document.encode());
+        }
+        bytes
+    }
+
+    /// Decodes a payload.
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let (table, through) = (TableId(fields.u32()?), Seq(fields.u64()?));
+        let redo = fields.block()?.to_vec();
+        let count = fields.u32()?;
+        let mut dropped = Vec::new();
+        for _ in 0..count {
+            dropped.push(document(&mut fields)?);
+        }
+        Some(Self { table, through, redo, dropped })
+    }
+}
+
+/// The record that begins a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CreateTable {
+    /// Identity.
+    pub(crate) id: TableId,
+    /// Its structure.
+    pub(crate) structure: Structure,
+    /// Pages of a leaf, where the structure has leaves.
+    pub(crate) leaf_pages: u32,
+    /// Name.
+    pub(crate) name: String,
+}
+
+impl CreateTable {
+    /// The payload of the record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.id.0.to_le_bytes().to_vec();
+        bytes.push(structure_code(self.structure));
+        bytes.extend_from_slice(&self.leaf_pages.to_le_bytes());
+        put_block(&mut bytes, self.name.as_bytes());
+        bytes
+    }
+
+    /// Decodes a payload.
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        Some(Self {
+            id: TableId(fields.u32()?),
+            structure: structure_from(fields.u8()?)?,
+            leaf_pages: fields.u32()?,
+            name: String::from_utf8(fields.block()?.to_vec()).ok()?,
+        })
+    }
+}
+
+/// The payload of the record that ends a table.
+pub(crate) fn encode_drop_table(id: TableId) -> [u8; 4] {
+    id.0.to_le_bytes()
+}
+
+/// Decodes the payload of the record that ends a table.
+pub(crate) fn decode_drop_table(payload: &[u8]) -> Option<TableId> {
+    Fields(payload).u32().map(TableId)
+}
+
+#[cfg(test)]
+mod tests {
+    use index::DocPointer;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn superblock() -> Superblock {
+        let extent = Extent { page: PageId(7), pages: 2 };
+        Superblock {
+            database: *b"0123456789abcdef",
+            generation: 3,
+            epoch: 4,
+            segment_bytes: 16 << 20,
+            image: Some(ImagePlace { extent, length: 5000, crc: 0xdead_beef }),
+        }
+    }
+
+    #[test]
+    fn superblock_bytes_are_those_of_version_1() {
+        let slot = superblock().encode();
+        let mut golden = b"BRAIDSUP".to_vec();
+        golden.extend_from_slice(&[1, 0, 0, 0]);
+        golden.extend_from_slice(&slot[12..16]);
+        golden.extend_from_slice(b"0123456789abcdef");
+        golden.extend_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+        golden.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x88, 0x13, 0, 0, 0xef, 0xbe, 0xad, 0xde]);
+        assert_eq!(&slot[..golden.len()], golden);
+        assert!(slot[golden.len()..].iter().all(|&byte| byte == 0));
+        assert_eq!(Superblock::decode(&slot), Ok(superblock()));
+    }
+
+    #[test]
+    fn any_flipped_bit_of_a_slot_is_noticed() {
+        let slot = superblock().encode();
+        for bit in 0..80 * 8 {
+            let mut damaged = slot;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn image_survives_encoding() {
+        let table = TableImage {
+            id: TableId(3),
+            structure: Structure::BTree,
+            applied: Seq(9),
+            name: "users".into(),
+            root: vec![1, 2],
+            documents: vec![],
+        };
+        let image = Image {
+            visible: Seq(12),
+            flush_ends_below: Lsn(100),
+            log_start: Lsn(50),
+            log_durable: Lsn(99),
+            next_table: 4,
+            tables: vec![table.clone()],
+            dropped: vec![table],
+            allocator: vec![9; 30],
+        };
+        let bytes = image.encode();
+        assert_eq!(Image::decode(&bytes), Some(image));
+        for length in 0..bytes.len() {
+            assert_eq!(Image::decode(&bytes[..length]), None);
+        }
+    }
+
+    #[test]
+    fn commit_operations_survive_encoding() {
+        let document = DocPointer { segment: doclog::SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let operations =
+            [Operation::Put(Payload::Inline(b"v")), Operation::Put(Payload::Document(document)), Operation::Delete];
+        let mut payload = Vec::new();
+        for operation in operations {
+            put_operation(&mut payload, TableId(2), b"key", operation);
+        }
+        let read: Vec<_> = Operations::new(&payload, Seq(6)).map(|item| item.expect("decodes")).collect();
+        assert_eq!(read.len(), 3);
+        for ((table, update), operation) in read.into_iter().zip(operations) {
+            assert_eq!((table, update), (TableId(2), Update { key: b"key", seq: Seq(6), operation }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Image::decode(&bytes);
+            let _ = FlushEnd::decode(&bytes);
+            let _ = CreateTable::decode(&bytes);
+            prop_assert!(Operations::new(&bytes, Seq(1)).count() <= bytes.len());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A queue that takes no more operations, sorted: the batch a structure applies.
+
+use std::sync::{Arc, OnceLock};
+
+use index::{Batch, DocPointer, Found, Horizon, Operation, Payload, Seq, Update};
+use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
+use wal::Lsn;
+
+use super::queue::Opq;
+
+/// A frozen queue. Readers go on using it until its structure has the batch.
+pub(crate) struct Frozen {
+    opq: Arc<RwLock<Opq>>,
+    through: Seq,
+    bytes: u64,
+    order: OnceLock<Order>,
+}
+
+struct Order {
+    guard: ArcRwLockReadGuard<RawRwLock, Opq>,
+    indexes: Vec<u32>,
+    replaced: Vec<DocPointer>,
+}
+
+impl Frozen {
+    /// Freezes `opq`, which holds `bytes`; nobody appends to it any more. All commits up to `through` are in it or in
+    /// older queues.
+    pub(crate) const fn new(opq: Arc<RwLock<Opq>>, through: Seq, bytes: u64) -> Self {
+        Self { opq, through, bytes, order: OnceLock::new() }
+    }
+
+    /// The newest version of a key at or below `at`.
+    pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
+        self.opq.read().get(key, at)
+    }
+
+    /// The queue itself.
+    pub(crate) const fn opq(&self) -> &Arc<RwLock<Opq>> {
+        &self.opq
+    }
+
+    /// Memory it held when it was frozen, in bytes.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where the log holds the first of its operations.
+    pub(crate) fn first_lsn(&self) -> Option<Lsn> {
+        self.opq.read().first_lsn()
+    }
+
+    /// The seq of the first of its operations.
+    pub(crate) fn first_seq(&self) -> Option<Seq> {
+        self.opq.read().first_seq()
+    }
+
+    /// Sorts it and keeps of each key the newest version and those that `horizon` sees.
+    pub(crate) fn sort(&self, horizon: &Horizon) {
+        self.order.get_or_init(|| {
+            let guard = RwLock::read_arc(&self.opq);
+            let all = guard.sorted_indexes();
+            let mut indexes = Vec::with_capacity(all.len());
+            let mut replaced = Vec::new();
+            for (position, &index) in all.iter().enumerate() {
+                let version = guard.update(index);
+                let newer = all.get(position + 1).map(|&next| guard.update(next)).filter(|next| next.key == version.key);
+                if newer.is_none_or(|newer| newer.seq != version.seq && horizon.sees(version.seq, newer.seq)) {
+                    indexes.push(index);
+                } else if let Operation::Put(Payload::Document(document)) = version.operation {
+                    replaced.push(document);
+                }
+            }
+            Order { guard, indexes, replaced }
+        });
+    }
+
+    fn order(&self) -> &Order {
+        self.order.get().expect("a frozen queue is sorted before it is applied")
+    }
+
+    /// Documents of versions that the sort left out.
+    pub(crate) fn replaced_documents(&self) -> &[DocPointer] {
+        &self.order().replaced
+    }
+}
+
+impl Batch for Frozen {
+    fn len(&self) -> usize {
+        self.order().indexes.len()
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        let order = self.order();
+        order.guard.update(order.indexes[index])
+    }
+
+    fn through(&self) -> Seq {
+        self.through
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use index::Stored;
+
+    use super::*;
+
+    fn queue(updates: &[(&[u8], u64)]) -> Arc<RwLock<Opq>> {
+        let mut opq = Opq::default();
+        for (key, seq) in updates {
+            let operation = Operation::Put(Payload::Inline(key));
+            opq.append(&Update { key, seq: Seq(*seq), operation }, Lsn(*seq));
+        }
+        Arc::new(RwLock::new(opq))
+    }
+
+    #[test]
+    fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
+        let frozen = Frozen::new(queue(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)]), Seq(5), 0);
+        frozen.sort(&Horizon { snapshots: vec![Seq(3)] });
+        let batch: Vec<_> = (0..frozen.len()).map(|index| Batch::get(&frozen, index)).map(|u| (u.key[0], u.seq.0)).collect();
+        assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
+        assert_eq!(frozen.get(b"b", Seq(2)).map(|found| found.value), Some(Some(Stored::Inline(b"b".to_vec()))));
+    }
+
+    #[test]
+    fn a_commit_that_writes_a_key_twice_leaves_its_last_version() {
+        let frozen = Frozen::new(queue(&[(b"a", 7), (b"a", 7)]), Seq(7), 0);
+        frozen.sort(&Horizon { snapshots: vec![Seq(7)] });
+        assert_eq!(frozen.len(), 1);
+    }
+}

@@ -1,0 +1,378 @@
+//! The queue that takes operations: arena, entries, hash table, sorted runs.
+
+use std::{cmp::Ordering, hash::BuildHasher};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use index::{Bounds, Direction, DocPointer, Found, Operation, Payload, Seq, Stored, Update};
+use wal::Lsn;
+
+use super::arena::{Arena, Place};
+
+/// Operations between two sorts of the tail: PIO's speriod, with the value of its evaluation (§4).
+const SORT_PERIOD: usize = 5_000;
+const NO_ENTRY: u32 = u32::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Inline,
+    Document,
+    Delete,
+}
+
+struct Entry {
+    place: Place,
+    value_len: u32,
+    older: u32,
+    seq: Seq,
+    lsn: Lsn,
+    key_len: u16,
+    kind: Kind,
+}
+
+/// One key of a range, with its newest version at the reader's seq.
+pub(crate) struct Step {
+    /// The key.
+    pub(crate) key: Vec<u8>,
+    /// Its version: a deleted key is shown as such.
+    pub(crate) found: Found,
+}
+
+/// The operations of one table in the order in which they became visible.
+#[derive(Default)]
+pub(crate) struct Opq {
+    arena: Arena,
+    entries: Vec<Entry>,
+    newest: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    runs: Vec<Vec<u32>>,
+    sorted: usize,
+}
+
+impl Opq {
+    /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the first.
+    pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
+        let index = u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations");
+        let key_len = u16::try_from(update.key.len()).expect("keys are checked when a commit is admitted");
+        let (kind, place, value_len) = self.store(update);
+        let hash = self.hasher.hash_one(update.key);
+        let (arena, entries, hasher) = (&self.arena, &self.entries, &self.hasher);
+        let slot = self.newest.entry(
+            hash,
+            |&other| key_of(arena, &entries[other as usize]) == update.key,
+            |&other| hasher.hash_one(key_of(arena, &entries[other as usize])),
+        );
+        let older = match slot {
+            hashbrown::hash_table::Entry::Occupied(mut occupied) => std::mem::replace(occupied.get_mut(), index),
+            hashbrown::hash_table::Entry::Vacant(vacant) => {
+                vacant.insert(index);
+                NO_ENTRY
+            }
+        };
+        self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind });
+        if self.entries.len() - self.sorted >= SORT_PERIOD {
+            self.sort_tail();
+        }
+    }
+
+    fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u32) {
+        match update.operation {
+            Operation::Put(Payload::Inline(value)) => {
+                let length = u32::try_from(value.len()).expect("inline values are short");
+                (Kind::Inline, self.arena.append(update.key, value), length)
+            }
+            Operation::Put(Payload::Document(document)) => {
+                let pointer = document.encode();
+                let length = u32::try_from(pointer.len()).expect("a document pointer is 28 bytes");
+                (Kind::Document, self.arena.append(update.key, &pointer), length)
+            }
+            Operation::Delete => (Kind::Delete, self.arena.append(update.key, &[]), 0),
+        }
+    }
+
+    /// How many operations it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Memory it holds, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arena.capacity()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.newest.capacity() * 5
+            + self.runs.iter().map(|run| run.capacity() * size_of::<u32>()).sum::<usize>()
+    }
+
+    /// Where the log holds the first of its operations.
+    pub(crate) fn first_lsn(&self) -> Option<Lsn> {
+        self.entries.first().map(|entry| entry.lsn)
+    }
+
+    /// The seq of the first of its operations.
+    pub(crate) fn first_seq(&self) -> Option<Seq> {
+        self.entries.first().map(|entry| entry.seq)
+    }
+
+    /// The newest version of `key` at or below `at`.
+    pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
+        let hash = self.hasher.hash_one(key);
+        let newest = self.newest.find(hash, |&other| key_of(&self.arena, &self.entries[other as usize]) == key)?;
+        let mut index = *newest;
+        while index != NO_ENTRY {
+            let entry = &self.entries[index as usize];
+            if entry.seq <= at {
+                return Some(self.found(entry));
+            }
+            index = entry.older;
+        }
+        None
+    }
+
+    /// The update that entry `index` holds.
+    pub(super) fn update(&self, index: u32) -> Update<'_> {
+        let entry = &self.entries[index as usize];
+        Update { key: key_of(&self.arena, entry), seq: entry.seq, operation: self.operation(entry) }
+    }
+
+    /// Every operation above `seq` with the log position of its commit, in the order of appending.
+    pub(crate) fn updates_above(&self, seq: Seq) -> impl Iterator<Item = (Update<'_>, Lsn)> {
+        let start = self.entries.partition_point(|entry| entry.seq <= seq);
+        (start..self.entries.len()).map(|index| {
+            let update = self.update(u32::try_from(index).expect("bounded by append"));
+            (update, self.entries[index].lsn)
+        })
+    }
+
+    /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given.
+    pub(crate) fn steps(&self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Seq) -> Vec<Step> {
+        let mut heads: Vec<(&[u32], usize)> = Vec::with_capacity(self.runs.len() + 1);
+        let tail = self.tail_within(bounds, direction, after);
+        for run in self.runs.iter().chain(std::iter::once(&tail)) {
+            let start = match direction {
+                Direction::Forward => run.partition_point(|&index| !self.is_beyond(index, bounds, direction, after)),
+                Direction::Backward => run.partition_point(|&index| self.is_beyond(index, bounds, direction, after)),
+            };
+            heads.push((run, start));
+        }
+        self.merge_steps(heads, bounds, direction, limit, at)
+    }
+
+    fn merge_steps(
+        &self, mut heads: Vec<(&[u32], usize)>, bounds: &Bounds, direction: Direction, limit: usize, at: Seq,
+    ) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::with_capacity(limit.min(64));
+        while steps.len() < limit {
+            let head = |&(run, position): &(&[u32], usize)| match direction {
+                Direction::Forward => run.get(position).copied(),
+                Direction::Backward => position.checked_sub(1).map(|below| run[below]),
+            };
+            let best = heads.iter().filter_map(head).reduce(|best, other| {
+                let order = self.key(other).cmp(self.key(best));
+                let nearer = if direction == Direction::Forward { Ordering::Less } else { Ordering::Greater };
+                if order == nearer { other } else { best }
+            });
+            let Some(best) = best else { break };
+            let key = self.key(best);
+            let within = if direction == Direction::Forward { bounds.below_upper(key) } else { bounds.above_lower(key) };
+            if !within {
+                break;
+            }
+            for candidate in &mut heads {
+                while head(candidate).is_some_and(|index| self.key(index) == key) {
+                    candidate.1 = if direction == Direction::Forward { candidate.1 + 1 } else { candidate.1 - 1 };
+                }
+            }
+            if let Some(found) = self.get(key, at) {
+                steps.push(Step { key: key.to_vec(), found });
+            }
+        }
+        steps
+    }
+
+    /// Whether the key of `index` lies where a walk in `direction` has still to go.
+    fn is_beyond(&self, index: u32, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> bool {
+        let key = self.key(index);
+        match direction {
+            Direction::Forward => bounds.above_lower(key) && after.is_none_or(|after| key > after),
+            Direction::Backward => bounds.below_upper(key) && after.is_none_or(|after| key < after),
+        }
+    }
+
+    fn tail_within(&self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> Vec<u32> {
+        let end = u32::try_from(self.entries.len()).expect("bounded by append");
+        let start = u32::try_from(self.sorted).expect("bounded by append");
+        let mut tail: Vec<u32> = (start..end)
+            .filter(|&index| bounds.contains(self.key(index)) && self.is_beyond(index, bounds, direction, after))
+            .collect();
+        self.sort(&mut tail);
+        tail
+    }
+
+    fn sort_tail(&mut self) {
+        let end = u32::try_from(self.entries.len()).expect("bounded by append");
+        let start = u32::try_from(self.sorted).expect("bounded by append");
+        let mut run: Vec<u32> = (start..end).collect();
+        self.sort(&mut run);
+        while self.runs.last().is_some_and(|last| last.len() < run.len() * 2) {
+            let last = self.runs.pop().expect("the loop saw it");
+            run = self.merged(&last, &run);
+        }
+        self.runs.push(run);
+        self.sorted = self.entries.len();
+    }
+
+    fn sort(&self, run: &mut [u32]) {
+        run.sort_by_cached_key(|&index| (prefix(self.key(index)), index));
+        let mut start = 0;
+        while start < run.len() {
+            let head = prefix(self.key(run[start]));
+            let end = start + run[start..].partition_point(|&index| prefix(self.key(index)) == head);
+            run[start..end].sort_unstable_by(|&left, &right| self.order(left, right));
+            start = end;
+        }
+    }
+
+    fn order(&self, left: u32, right: u32) -> Ordering {
+        self.key(left).cmp(self.key(right)).then(left.cmp(&right))
+    }
+
+    fn merged(&self, left: &[u32], right: &[u32]) -> Vec<u32> {
+        let mut merged = Vec::with_capacity(left.len() + right.len());
+        let (mut at_left, mut at_right) = (0, 0);
+        while at_left < left.len() && at_right < right.len() {
+            if self.order(left[at_left], right[at_right]) == Ordering::Less {
+                merged.push(left[at_left]);
+                at_left += 1;
+            } else {
+                merged.push(right[at_right]);
+                at_right += 1;
+            }
+        }
+        merged.extend_from_slice(&left[at_left..]);
+        merged.extend_from_slice(&right[at_right..]);
+        merged
+    }
+
+    /// All entries by key and then by age, the newest of a key last.
+    pub(super) fn sorted_indexes(&self) -> Vec<u32> {
+        let end = u32::try_from(self.entries.len()).expect("bounded by append");
+        let start = u32::try_from(self.sorted).expect("bounded by append");
+        let mut all: Vec<u32> = (start..end).collect();
+        self.sort(&mut all);
+        for run in self.runs.iter().rev() {
+            all = self.merged(run, &all);
+        }
+        all
+    }
+
+    pub(super) fn key(&self, index: u32) -> &[u8] {
+        key_of(&self.arena, &self.entries[index as usize])
+    }
+
+    fn value(&self, entry: &Entry) -> &[u8] {
+        self.arena.bytes(entry.place, entry.key_len.into(), entry.value_len as usize)
+    }
+
+    fn document(&self, entry: &Entry) -> DocPointer {
+        DocPointer::decode(self.value(entry).try_into().expect("the queue encoded this pointer itself"))
+    }
+
+    fn operation(&self, entry: &Entry) -> Operation<'_> {
+        match entry.kind {
+            Kind::Inline => Operation::Put(Payload::Inline(self.value(entry))),
+            Kind::Document => Operation::Put(Payload::Document(self.document(entry))),
+            Kind::Delete => Operation::Delete,
+        }
+    }
+
+    fn found(&self, entry: &Entry) -> Found {
+        let value = match entry.kind {
+            Kind::Inline => Some(Stored::Inline(self.value(entry).to_vec())),
+            Kind::Document => Some(Stored::Document(self.document(entry))),
+            Kind::Delete => None,
+        };
+        Found { seq: entry.seq, value }
+    }
+}
+
+fn key_of<'a>(arena: &'a Arena, entry: &Entry) -> &'a [u8] {
+    arena.bytes(entry.place, 0, entry.key_len.into())
+}
+
+/// The first eight bytes as a number: orders keys like the bytes do, but for equal prefixes.
+fn prefix(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let length = key.len().min(8);
+    bytes[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn put<'a>(key: &'a [u8], seq: u64, value: &'a [u8]) -> Update<'a> {
+        Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(value)) }
+    }
+
+    #[test]
+    fn a_reader_sees_the_version_of_its_seq() {
+        let mut opq = Opq::default();
+        opq.append(&put(b"k", 1, b"one"), Lsn(0));
+        opq.append(&Update { key: b"k", seq: Seq(3), operation: Operation::Delete }, Lsn(8));
+        assert_eq!(opq.get(b"k", Seq(0)), None);
+        assert_eq!(opq.get(b"k", Seq(2)), Some(Found { seq: Seq(1), value: Some(Stored::Inline(b"one".to_vec())) }));
+        assert_eq!(opq.get(b"k", Seq(3)), Some(Found { seq: Seq(3), value: None }));
+        assert_eq!(opq.get(b"x", Seq(3)), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn ranges_agree_with_a_map(
+            keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..5), 1..400),
+            scale in 1usize..40,
+            lower in prop::collection::vec(0u8..4, 0..4),
+            upper in prop::collection::vec(0u8..4, 0..4),
+            backward: bool,
+            limit in 1usize..50,
+        ) {
+            let mut opq = Opq::default();
+            let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+            let mut seq = 0;
+            for round in 0..scale {
+                for key in &keys {
+                    seq += 1;
+                    let mut long = key.clone();
+                    long.extend_from_slice(&(round as u64 % 3).to_be_bytes());
+                    opq.append(&put(&long, seq, &seq.to_le_bytes()), Lsn(seq));
+                    model.insert(long, seq);
+                }
+            }
+            let bounds = Bounds {
+                lower: std::ops::Bound::Included(lower.clone()),
+                upper: std::ops::Bound::Excluded(upper.clone()),
+            };
+            let direction = if backward { Direction::Backward } else { Direction::Forward };
+            let mut expected: Vec<(Vec<u8>, u64)> =
+                model.iter().filter(|(key, _)| bounds.contains(key)).map(|(key, seq)| (key.clone(), *seq)).collect();
+            if backward {
+                expected.reverse();
+            }
+            let mut seen = Vec::new();
+            loop {
+                let after = seen.last().map(|(key, _): &(Vec<u8>, u64)| key.clone());
+                let steps = opq.steps(&bounds, direction, after.as_deref(), limit, Seq::MAX);
+                let done = steps.len() < limit;
+                seen.extend(steps.into_iter().map(|step| (step.key, step.found.seq.0)));
+                if done {
+                    break;
+                }
+            }
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}

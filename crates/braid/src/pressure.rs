@@ -1,0 +1,192 @@
+//! Keeps the operations that wait for their structures within the write buffer, by slowing writers down smoothly.
+//!
+//! 1. Every queue reports the memory it takes and, while it is applied, how much of it is done.
+//! 2. Up to half of the budget writers go at full speed. Above, each commit is delayed by the time that applying as
+//!    many bytes takes at the measured rate, times a factor that grows from 0 at one half to 2 at the whole: so writers
+//!    settle at about three quarters, at the speed of the applier.
+//! 3. At the whole budget writers wait until memory returns.
+//!
+//! Left to others: what is applied when. A full disk is noted here too, since it is what makes a wait hopeless.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// A delay below this is left to add up with later ones: sleeping less costs more than it brings.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
+const FREE_SHARE: f64 = 0.5;
+const WORST_FACTOR: f64 = 2.0;
+const RATE_MEMORY: f64 = 0.3;
+
+struct State {
+    used: u64,
+    done: u64,
+    rate_bytes_per_second: Option<f64>,
+    turn: Instant,
+    open: bool,
+    full_disk: Option<String>,
+}
+
+/// The write buffer's budget.
+pub(crate) struct Pressure {
+    budget: u64,
+    state: Mutex<State>,
+    relieved: Condvar,
+}
+
+/// Why a writer may not go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The device has no space, so waiting would not end.
+    FullDisk(String),
+    /// The database failed or closes.
+    Closed,
+}
+
+impl Pressure {
+    /// Bounds waiting operations to `budget` bytes.
+    pub(crate) fn new(budget: u64) -> Self {
+        let state =
+            State { used: 0, done: 0, rate_bytes_per_second: None, turn: Instant::now(), open: true, full_disk: None };
+        Self { budget, state: Mutex::new(state), relieved: Condvar::new() }
+    }
+
+    /// The whole budget in bytes.
+    pub(crate) const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Bytes of waiting operations.
+    pub(crate) fn used(&self) -> u64 {
+        self.state.lock().used
+    }
+
+    /// A queue took so many more bytes.
+    pub(crate) fn take(&self, bytes: u64) {
+        self.state.lock().used += bytes;
+    }
+
+    /// So many bytes of the queues being applied are done, though their memory is not back yet.
+    pub(crate) fn progress(&self, done: u64) {
+        self.state.lock().done = done;
+    }
+
+    /// Queues of so many bytes are applied and gone; it took so long.
+    pub(crate) fn give_back(&self, bytes: u64, took: Duration) {
+        let mut state = self.state.lock();
+        state.used -= bytes;
+        state.done = 0;
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
+        let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
+        let known = state.rate_bytes_per_second.unwrap_or(rate);
+        state.rate_bytes_per_second = Some(known + RATE_MEMORY * (rate - known));
+        state.full_disk = None;
+        self.relieved.notify_all();
+    }
+
+    /// Queues of so many bytes are gone without having been applied.
+    pub(crate) fn forget(&self, bytes: u64) {
+        self.state.lock().used -= bytes;
+        self.relieved.notify_all();
+    }
+
+    /// The disk is full, or no longer so.
+    pub(crate) fn set_full_disk(&self, problem: Option<String>) {
+        self.state.lock().full_disk = problem;
+        self.relieved.notify_all();
+    }
+
+    /// What made the disk full, if it is.
+    pub(crate) fn full_disk(&self) -> Option<String> {
+        self.state.lock().full_disk.clone()
+    }
+
+    /// Nobody waits here any more.
+    pub(crate) fn close(&self) {
+        self.state.lock().open = false;
+        self.relieved.notify_all();
+    }
+
+    /// Lets a commit of so many bytes in, after the delay that is due. `reclaims`: it only deletes, so a full disk does not
+    /// refuse it.
+    pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<(), Refusal> {
+        let sleep = {
+            let mut state = self.state.lock();
+            while state.open && state.used >= self.limit(&state, reclaims) {
+                if let Some(problem) = &state.full_disk {
+                    return Err(Refusal::FullDisk(problem.clone()));
+                }
+                self.relieved.wait(&mut state);
+            }
+            if !state.open {
+                return Err(Refusal::Closed);
+            }
+            if let (Some(problem), false) = (&state.full_disk, reclaims) {
+                return Err(Refusal::FullDisk(problem.clone()));
+            }
+            self.delay(&mut state, bytes)
+        };
+        if sleep >= SHORTEST_SLEEP {
+            std::thread::sleep(sleep);
+        }
+        Ok(())
+    }
+
+    /// On a full disk deletes may go a quarter beyond the budget: applying them is what brings space back.
+    const fn limit(&self, state: &State, reclaims: bool) -> u64 {
+        if reclaims && state.full_disk.is_some() { self.budget + self.budget / 4 } else { self.budget }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
+    fn delay(&self, state: &mut State, bytes: u64) -> Duration {
+        let fill = state.used.saturating_sub(state.done) as f64 / self.budget as f64;
+        let Some(rate) = state.rate_bytes_per_second.filter(|_| fill > FREE_SHARE) else {
+            return Duration::ZERO;
+        };
+        let factor = WORST_FACTOR * ((fill - FREE_SHARE) / (1.0 - FREE_SHARE)).min(1.0);
+        let now = Instant::now();
+        state.turn = state.turn.max(now) + Duration::from_secs_f64(bytes as f64 / rate * factor);
+        state.turn - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delay_grows_with_the_fill_and_shrinks_with_progress() {
+        let pressure = Pressure::new(1000);
+        pressure.take(100);
+        pressure.give_back(100, Duration::from_secs(1));
+        let delay = |pressure: &Pressure| {
+            let mut state = pressure.state.lock();
+            state.turn = Instant::now();
+            pressure.delay(&mut state, 100)
+        };
+        pressure.take(400);
+        assert_eq!(delay(&pressure), Duration::ZERO);
+        pressure.take(350);
+        let middle = delay(&pressure);
+        assert!(middle > Duration::from_millis(900), "{middle:?}");
+        pressure.take(200);
+        assert!(delay(&pressure) > middle);
+        pressure.progress(500);
+        assert_eq!(delay(&pressure), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_full_disk_refuses_puts_and_admits_deletes() {
+        let pressure = Pressure::new(1000);
+        pressure.set_full_disk(Some("no room".into()));
+        assert_eq!(pressure.admit(10, false), Err(Refusal::FullDisk("no room".into())));
+        assert_eq!(pressure.admit(10, true), Ok(()));
+        pressure.take(1100);
+        assert_eq!(pressure.admit(10, true), Ok(()));
+        pressure.take(200);
+        assert!(pressure.admit(10, true).is_err());
+        pressure.set_full_disk(None);
+        pressure.close();
+        assert_eq!(pressure.admit(10, true), Err(Refusal::Closed));
+    }
+}

@@ -1,0 +1,199 @@
+//! Makes commits visible, in the order of their seqs.
+//!
+//! 1. A commit takes its seq with its log space, and [`Publisher::enqueue`]s what it changes under that seq.
+//! 2. Once its log record is as safe as its durability asks, it calls [`Publisher::publish`]. Whoever calls carries out every
+//!    change that is due, in seq order, stopping at the first that is not there or not safe yet; then it moves `visible`.
+//! 3. A commit returns when its own seq is visible.
+//!
+//! Invariants: changes are carried out one at a time in seq order; `visible` moves after all of a commit's operations are in
+//! their queues; a change whose record could still be lost under its durability is not carried out, so nobody reads it.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use index::{Seq, TableId};
+use parking_lot::{Condvar, Mutex};
+use wal::Lsn;
+
+use crate::{Error, Result, catalog::TableCore};
+use std::sync::Arc;
+
+/// What must be true of a record's log position before its change is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Safety {
+    /// It is on stable storage.
+    Durable,
+    /// The operating system has it.
+    Written,
+    /// It has its place in the log.
+    Appended,
+}
+
+/// What a record changes.
+pub(crate) enum Change {
+    /// Operations, as in the record's payload.
+    Commit(Vec<u8>),
+    /// A new table.
+    Create(Arc<TableCore>),
+    /// The end of a table.
+    Drop(TableId),
+}
+
+/// A change that waits for its turn.
+pub(crate) struct Pending {
+    /// Position of its record.
+    pub(crate) lsn: Lsn,
+    /// End of its record.
+    pub(crate) end: Lsn,
+    /// What it waits for.
+    pub(crate) safety: Safety,
+    /// What it does.
+    pub(crate) change: Change,
+}
+
+/// How far the log is.
+pub(crate) struct LogState {
+    /// On stable storage up to here.
+    pub(crate) durable: Lsn,
+    /// With the operating system up to here.
+    pub(crate) written: Lsn,
+}
+
+struct Queue {
+    next: u64,
+    pending: VecDeque<Option<Pending>>,
+    frontier: Lsn,
+    failed: bool,
+}
+
+/// The one place where seqs become visible.
+pub(crate) struct Publisher {
+    queue: Mutex<Queue>,
+    moved: Condvar,
+    visible: AtomicU64,
+}
+
+impl Publisher {
+    /// Begins with everything up to `visible` published, whose records end at or before `frontier`.
+    pub(crate) fn new(visible: Seq, frontier: Lsn) -> Self {
+        let queue = Queue { next: visible.0 + 1, pending: VecDeque::new(), frontier, failed: false };
+        Self { queue: Mutex::new(queue), moved: Condvar::new(), visible: AtomicU64::new(visible.0) }
+    }
+
+    /// The newest visible seq. A reader takes its table's state first and this after it.
+    pub(crate) fn visible(&self) -> Seq {
+        Seq(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Announces what the record of `seq` changes.
+    pub(crate) fn enqueue(&self, seq: Seq, pending: Pending) {
+        let mut queue = self.queue.lock();
+        let place = usize::try_from(seq.0 - queue.next).expect("commits under way fit memory");
+        while queue.pending.len() <= place {
+            queue.pending.push_back(None);
+        }
+        queue.pending[place] = Some(pending);
+    }
+
+    /// Carries out every change that is due.
+    pub(crate) fn publish(&self, log: impl Fn() -> LogState, mut carry_out: impl FnMut(Seq, Pending)) {
+        let mut queue = self.queue.lock();
+        let state = log();
+        let mut moved = false;
+        while !queue.failed {
+            let due = |pending: &Pending| match pending.safety {
+                Safety::Durable => pending.end <= state.durable,
+                Safety::Written => pending.end <= state.written,
+                Safety::Appended => true,
+            };
+            if !matches!(queue.pending.front(), Some(Some(pending)) if due(pending)) {
+                break;
+            }
+            let Some(Some(pending)) = queue.pending.pop_front() else { break };
+            let seq = Seq(queue.next);
+            queue.next += 1;
+            queue.frontier = pending.end;
+            carry_out(seq, pending);
+            self.visible.store(seq.0, Ordering::Release);
+            moved = true;
+        }
+        if moved {
+            self.moved.notify_all();
+        }
+    }
+
+    /// Waits until `seq` is visible.
+    ///
+    /// # Errors
+    /// When publishing ended with a failure before.
+    pub(crate) fn wait(&self, seq: Seq) -> Result<()> {
+        if self.visible() >= seq {
+            return Ok(());
+        }
+        let mut queue = self.queue.lock();
+        while self.visible() < seq {
+            if queue.failed {
+                return Err(Error::OutcomeUnknown { cause: "an earlier commit of the same group failed".into() });
+            }
+            self.moved.wait(&mut queue);
+        }
+        Ok(())
+    }
+
+    /// Ends publishing: nothing becomes visible any more, and whoever waits gets an error.
+    pub(crate) fn fail(&self) {
+        self.queue.lock().failed = true;
+        self.moved.notify_all();
+    }
+
+    /// Runs `with` between two publications: with the newest visible seq and a log position at or below the record
+    /// of every commit that is not visible yet.
+    pub(crate) fn between<R>(&self, with: impl FnOnce(Seq, Lsn) -> R) -> R {
+        let queue = self.queue.lock();
+        with(self.visible(), queue.frontier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(end: u64, safety: Safety) -> Pending {
+        Pending { lsn: Lsn(end - 1), end: Lsn(end), safety, change: Change::Drop(TableId(0)) }
+    }
+
+    fn log(durable: u64, written: u64) -> impl Fn() -> LogState {
+        move || LogState { durable: Lsn(durable), written: Lsn(written) }
+    }
+
+    #[test]
+    fn nothing_overtakes() {
+        let publisher = Publisher::new(Seq(10), Lsn(0));
+        publisher.enqueue(Seq(12), pending(20, Safety::Appended));
+        let mut carried = Vec::new();
+        publisher.publish(log(99, 99), |seq, _| carried.push(seq.0));
+        assert!(carried.is_empty(), "seq 11 is not announced yet");
+        publisher.enqueue(Seq(11), pending(10, Safety::Durable));
+        publisher.publish(log(9, 20), |seq, _| carried.push(seq.0));
+        assert!(carried.is_empty(), "seq 11 is not durable yet");
+        publisher.publish(log(10, 20), |seq, _| carried.push(seq.0));
+        assert_eq!(carried, [11, 12]);
+        assert_eq!(publisher.visible(), Seq(12));
+        assert_eq!(publisher.between(|seq, lsn| (seq, lsn)), (Seq(12), Lsn(20)));
+    }
+
+    #[test]
+    fn failure_wakes_who_waits_and_stops_the_rest() {
+        let publisher = Arc::new(Publisher::new(Seq(0), Lsn(0)));
+        publisher.enqueue(Seq(1), pending(8, Safety::Durable));
+        let waiter = {
+            let publisher = Arc::clone(&publisher);
+            std::thread::spawn(move || publisher.wait(Seq(1)))
+        };
+        publisher.fail();
+        assert!(waiter.join().expect("joins").is_err());
+        publisher.publish(log(99, 99), |_, _| panic!("published after a failure"));
+    }
+}

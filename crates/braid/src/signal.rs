@@ -1,0 +1,118 @@
+//! What callers ask of the background worker, and how they learn that it is done.
+
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::Error;
+
+/// What the worker is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// End after this.
+    pub(crate) stop: bool,
+    /// Apply everything that was visible when this was asked.
+    pub(crate) drain: bool,
+    /// Write a checkpoint.
+    pub(crate) checkpoint: bool,
+    ticket: u64,
+}
+
+#[derive(Default)]
+struct State {
+    kicked: bool,
+    request: Request,
+    done: u64,
+    refused: Option<(u64, Error)>,
+    failed: bool,
+}
+
+/// The worker's mailbox.
+#[derive(Default)]
+pub(crate) struct Signal {
+    state: Mutex<State>,
+    wake: Condvar,
+    done: Condvar,
+}
+
+impl Signal {
+    /// Wakes the worker: there may be something to do.
+    pub(crate) fn kick(&self) {
+        self.state.lock().kicked = true;
+        self.wake.notify_one();
+    }
+
+    /// Asks for everything to be applied, and a checkpoint where wanted. The answer is at [`Signal::answer`] under this ticket.
+    pub(crate) fn post(&self, checkpoint: bool) -> u64 {
+        let mut state = self.state.lock();
+        state.request.ticket += 1;
+        state.request.drain = true;
+        state.request.checkpoint |= checkpoint;
+        self.wake.notify_one();
+        state.request.ticket
+    }
+
+    /// Waits until what was posted is done.
+    ///
+    /// # Errors
+    /// What kept the worker from it; none in that error when the worker ended.
+    pub(crate) fn answer(&self, ticket: u64) -> Result<(), Option<Error>> {
+        let mut state = self.state.lock();
+        while state.done < ticket && !state.failed {
+            self.done.wait(&mut state);
+        }
+        match state.refused.take_if(|(refused, _)| *refused >= ticket) {
+            Some((_, error)) => Err(Some(error)),
+            None if state.done >= ticket => Ok(()),
+            None => Err(None),
+        }
+    }
+
+    /// Asks the worker to end.
+    pub(crate) fn stop(&self) {
+        self.state.lock().request.stop = true;
+        self.wake.notify_one();
+    }
+
+    /// Whether the worker is asked to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.lock().request.stop
+    }
+
+    /// The worker ended, or will find nothing that it may do.
+    pub(crate) fn fail(&self) {
+        self.state.lock().failed = true;
+        self.done.notify_all();
+        self.wake.notify_one();
+    }
+
+    /// Whether something was asked for that no turn has taken up.
+    pub(crate) fn is_kicked(&self) -> bool {
+        self.state.lock().kicked
+    }
+
+    /// The worker waits for something to do, at most so long.
+    pub(crate) fn wait(&self, longest: Duration) -> Request {
+        let mut state = self.state.lock();
+        let idle = |state: &State| !state.kicked && !state.request.stop && state.done == state.request.ticket && !state.failed;
+        if idle(&state) {
+            self.wake.wait_for(&mut state, longest);
+        }
+        state.kicked = false;
+        state.request
+    }
+
+    /// The worker did what `request` asked for, or could not.
+    pub(crate) fn finish(&self, request: Request, outcome: Result<(), Error>) {
+        let mut state = self.state.lock();
+        if let Err(error) = outcome && state.done < request.ticket {
+            state.refused = Some((request.ticket, error));
+        }
+        state.done = state.done.max(request.ticket);
+        if state.request.ticket == request.ticket {
+            state.request.drain = false;
+            state.request.checkpoint = false;
+        }
+        self.done.notify_all();
+    }
+}

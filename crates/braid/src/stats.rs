@@ -1,0 +1,358 @@
+//! What a database holds and has done.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use serde::Serialize;
+use space::StreamKind;
+
+use crate::{Result, catalog::TableCore, engine::Engine};
+
+/// What opening replayed from the log.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Recovery {
+    /// Records.
+    pub records: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Groups.
+    pub groups: u64,
+    /// Why the log ended where it did.
+    pub tail: String,
+    /// How long opening took, in seconds.
+    pub seconds: f64,
+}
+
+/// Counters of one engine.
+pub(crate) struct EngineCounters {
+    commits: AtomicU64,
+    operations: AtomicU64,
+    user_bytes: AtomicU64,
+    lookups: AtomicU64,
+    applies: AtomicU64,
+    applied_operations: AtomicU64,
+    apply_micros: AtomicU64,
+    checkpoints: AtomicU64,
+    changes: AtomicU64,
+    checkpointed_changes: AtomicU64,
+    seen_commits: AtomicU64,
+    recovery: Recovery,
+}
+
+impl EngineCounters {
+    pub(crate) fn new(recovery: Recovery) -> Self {
+        Self {
+            commits: AtomicU64::new(0),
+            operations: AtomicU64::new(0),
+            user_bytes: AtomicU64::new(0),
+            lookups: AtomicU64::new(0),
+            applies: AtomicU64::new(0),
+            applied_operations: AtomicU64::new(0),
+            apply_micros: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            changes: AtomicU64::new(recovery.records),
+            checkpointed_changes: AtomicU64::new(0),
+            seen_commits: AtomicU64::new(0),
+            recovery,
+        }
+    }
+
+    pub(crate) fn committed(&self, operations: usize, bytes: usize) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.operations.fetch_add(operations as u64, Ordering::Relaxed);
+        self.user_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.changed();
+    }
+
+    pub(crate) fn looked_up(&self, keys: usize) {
+        self.lookups.fetch_add(keys as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn applied(&self, operations: usize, took: Duration) {
+        self.applies.fetch_add(1, Ordering::Relaxed);
+        self.applied_operations.fetch_add(operations as u64, Ordering::Relaxed);
+        self.apply_micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Something happened that a checkpoint would save.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn checkpointed(&self) {
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.checkpointed_changes.store(self.changes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether anything happened that the newest checkpoint does not have.
+    pub(crate) fn changed_since_checkpoint(&self) -> bool {
+        self.changes.load(Ordering::Relaxed) != self.checkpointed_changes.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing was committed since this was asked last.
+    pub(crate) fn is_idle_since_last_look(&self) -> bool {
+        let commits = self.commits.load(Ordering::Relaxed);
+        self.seen_commits.swap(commits, Ordering::Relaxed) == commits
+    }
+}
+
+/// I/O of one kind of stream since opening.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamStats {
+    /// `wal`, `doc`, `node` or `meta`.
+    pub stream: String,
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+/// The buffer pool.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheStats {
+    /// Most bytes it may hold.
+    pub capacity_bytes: u64,
+    /// Bytes it holds.
+    pub bytes: u64,
+    /// Internal nodes found in it.
+    pub internal_hits: u64,
+    /// Internal nodes read from storage.
+    pub internal_reads: u64,
+    /// Leaves found in it.
+    pub leaf_hits: u64,
+    /// Leaves read from storage for lookups and scans.
+    pub leaf_reads: u64,
+    /// Bytes of these leaf reads.
+    pub leaf_read_bytes: u64,
+}
+
+/// The write-ahead log.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogStats {
+    /// Bytes that a recovery would have to look at.
+    pub retained_bytes: u64,
+    /// Records appended.
+    pub records: u64,
+    /// Groups written.
+    pub groups: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Flush requests that these served.
+    pub flush_requests: u64,
+}
+
+/// Pages of the data file.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpaceStats {
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// All pages.
+    pub total_pages: u64,
+    /// Free pages.
+    pub free_pages: u64,
+    /// Pages that wait for readers of older versions.
+    pub retired_pages: u64,
+}
+
+/// A table.
+#[derive(Clone, Debug, Serialize)]
+pub struct TableStats {
+    /// Its name.
+    pub name: String,
+    /// Its structure.
+    pub structure: String,
+    /// Operations in memory that the structure does not have yet.
+    pub waiting_operations: u64,
+    /// Bytes of memory that they take.
+    pub waiting_bytes: u64,
+    /// Levels, leaves included.
+    pub height: u32,
+    /// Pages of internal nodes.
+    pub internal_pages: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Pages that leaves occupy.
+    pub leaf_pages: u64,
+    /// Bytes of runs in leaves.
+    pub run_bytes: u64,
+    /// Entries in runs, versions that are no longer visible included.
+    pub entries: u64,
+    /// Document segments.
+    pub document_segments: u64,
+    /// Bytes of documents, dead ones included.
+    pub document_bytes: u64,
+    /// Bytes of documents that are live.
+    pub document_live_bytes: u64,
+}
+
+impl TableStats {
+    pub(crate) fn of(table: &TableCore) -> Result<Self> {
+        let state = table.state.load_full();
+        let shape = state.view.stats()?;
+        let (mut operations, mut bytes) = {
+            let active = state.active.read();
+            (active.len() as u64, active.bytes() as u64)
+        };
+        for frozen in &state.frozen {
+            operations += frozen.opq().read().len() as u64;
+            bytes += frozen.bytes();
+        }
+        let documents = table.documents.stats();
+        Ok(Self {
+            name: table.name.clone(),
+            structure: table.structure.to_string(),
+            waiting_operations: operations,
+            waiting_bytes: bytes,
+            height: shape.height,
+            internal_pages: shape.internal_pages,
+            leaves: shape.leaves,
+            leaf_pages: shape.leaf_pages,
+            run_bytes: shape.run_bytes,
+            entries: shape.entries,
+            document_segments: documents.segments,
+            document_bytes: documents.bytes,
+            document_live_bytes: documents.live_bytes,
+        })
+    }
+}
+
+/// What a database holds and has done since it was opened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// Directory.
+    pub path: String,
+    /// I/O backend.
+    pub backend: String,
+    /// Why a better backend was not taken, if one was not.
+    pub backend_fallback: Option<String>,
+    /// Whether the data file is read and written past the page cache.
+    pub direct_io: bool,
+    /// Why the database is read-only, if a write failed.
+    pub failure: Option<String>,
+    /// Why puts are refused, if the disk is full.
+    pub full_disk: Option<String>,
+    /// The newest visible commit.
+    pub visible_seq: u64,
+    /// Commits since opening.
+    pub commits: u64,
+    /// Operations of these commits.
+    pub operations: u64,
+    /// Bytes of their keys and values.
+    pub user_bytes: u64,
+    /// Keys looked up since opening.
+    pub lookups: u64,
+    /// Rounds of batch updates since opening.
+    pub applies: u64,
+    /// Operations that these took to the structures.
+    pub applied_operations: u64,
+    /// Time they took, in seconds.
+    pub apply_seconds: f64,
+    /// Checkpoints since opening.
+    pub checkpoints: u64,
+    /// Bytes of waiting operations.
+    pub write_buffer_bytes: u64,
+    /// Most bytes of waiting operations.
+    pub write_buffer_capacity_bytes: u64,
+    /// Bytes written to storage since opening for each byte that users wrote.
+    pub write_amplification: f64,
+    /// What opening replayed.
+    pub recovery: Recovery,
+    /// The buffer pool.
+    pub cache: CacheStats,
+    /// The log.
+    pub log: LogStats,
+    /// Pages of the data file.
+    pub space: SpaceStats,
+    /// I/O by stream.
+    pub streams: Vec<StreamStats>,
+    /// Tables.
+    pub tables: Vec<TableStats>,
+}
+
+impl Stats {
+    pub(crate) fn of(engine: &Engine) -> Result<Self> {
+        let counters = &engine.counters;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let streams: Vec<StreamStats> = StreamKind::ALL.iter().map(|&kind| stream(engine, kind)).collect();
+        let written: u64 = streams.iter().map(|stream| stream.written_bytes).sum();
+        let user_bytes = load(&counters.user_bytes);
+        let pages = engine.pages.stats();
+        let psync = engine.store.psync();
+        #[expect(clippy::cast_precision_loss, reason = "ratios and seconds need no more digits")]
+        Ok(Self {
+            path: engine.path.display().to_string(),
+            backend: psync.backend().to_string(),
+            backend_fallback: psync.fallback_reason(),
+            direct_io: engine.pages.file().is_direct(),
+            failure: engine.health.cause().map(str::to_owned),
+            full_disk: engine.pressure.full_disk(),
+            visible_seq: engine.publisher.visible().0,
+            commits: load(&counters.commits),
+            operations: load(&counters.operations),
+            user_bytes,
+            lookups: load(&counters.lookups),
+            applies: load(&counters.applies),
+            applied_operations: load(&counters.applied_operations),
+            apply_seconds: load(&counters.apply_micros) as f64 / 1e6,
+            checkpoints: load(&counters.checkpoints),
+            write_buffer_bytes: engine.pressure.used(),
+            write_buffer_capacity_bytes: engine.pressure.budget(),
+            write_amplification: if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 },
+            recovery: counters.recovery.clone(),
+            cache: cache(engine),
+            log: log(engine),
+            space: SpaceStats {
+                page_bytes: space::PAGE as u64,
+                total_pages: pages.total_pages,
+                free_pages: pages.free_pages,
+                retired_pages: pages.retired_pages,
+            },
+            streams,
+            tables: engine.catalog.live().iter().map(|table| TableStats::of(table)).collect::<Result<_>>()?,
+        })
+    }
+}
+
+fn stream(engine: &Engine, kind: StreamKind) -> StreamStats {
+    let counted = engine.store.counters(kind).snapshot();
+    StreamStats {
+        stream: kind.to_string(),
+        reads: counted.reads,
+        read_bytes: counted.read_bytes,
+        writes: counted.writes,
+        written_bytes: counted.written_bytes,
+        flushes: counted.flushes,
+    }
+}
+
+fn cache(engine: &Engine) -> CacheStats {
+    let counters = engine.trees.counters();
+    CacheStats {
+        capacity_bytes: engine.options.cache_bytes,
+        bytes: engine.trees.cache_stats().bytes,
+        internal_hits: counters.node_hits,
+        internal_reads: counters.node_reads,
+        leaf_hits: counters.leaf_hits,
+        leaf_reads: counters.leaf_reads,
+        leaf_read_bytes: counters.leaf_read_bytes,
+    }
+}
+
+fn log(engine: &Engine) -> LogStats {
+    let stats = engine.wal.stats();
+    LogStats {
+        retained_bytes: engine.wal.bytes_retained(),
+        records: stats.records,
+        groups: stats.groups,
+        flushes: stats.flushes,
+        flush_requests: stats.flush_requests,
+    }
+}

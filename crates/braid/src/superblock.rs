@@ -1,0 +1,119 @@
+//! The file `superblock`: two slots, of which the older is overwritten.
+
+use std::path::Path;
+
+use psync::{Buffer, File, Psync, Request};
+use space::{FileStore, StreamKind};
+
+use crate::{
+    Error, Result,
+    format::{ImagePlace, MAGIC, SLOT_BYTES, SlotError, Superblock, VERSION},
+};
+
+/// Name of the file.
+pub(crate) const NAME: &str = "superblock";
+
+/// The superblock and its file.
+pub(crate) struct SuperblockFile {
+    psync: Psync,
+    file: File,
+    current: Superblock,
+}
+
+impl SuperblockFile {
+    /// Creates the file of a new database. Both slots are valid when this returns.
+    pub(crate) fn create(store: &FileStore, database: [u8; 16], segment_bytes: u64) -> Result<Self> {
+        let file = store.create(StreamKind::Meta, NAME, false)?;
+        let current = Superblock { database, generation: 1, epoch: 0, segment_bytes, image: None };
+        let mut new = Self { psync: store.psync().clone(), file, current };
+        new.write(current)?;
+        new.write(Superblock { generation: 2, ..current })?;
+        Ok(new)
+    }
+
+    /// Opens the file and takes the newest valid slot.
+    pub(crate) fn open(store: &FileStore) -> Result<Self> {
+        let file = store.open_existing(StreamKind::Meta, NAME, false)?;
+        let psync = store.psync().clone();
+        let path = file.path().to_owned();
+        let length = file.len()?;
+        if length < 2 * SLOT_BYTES as u64 {
+            let reason = format!("its superblock has {length} bytes instead of {}", 2 * SLOT_BYTES);
+            return Err(Error::ForeignFile { path, reason });
+        }
+        let read = |slot: u64| Request::read(&file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
+        let buffers = psync.run_all(vec![read(0), read(1)])?;
+        let slots = buffers.into_iter().map(|buffer| decode(buffer.as_deref().unwrap_or_default()));
+        let current = newest(slots.collect(), &path)?;
+        Ok(Self { psync, file, current })
+    }
+
+    /// Whether the file was cut off while it was made: nothing in it but, at most, what the first write of a slot left.
+    pub(crate) fn is_unfinished(store: &FileStore) -> Result<bool> {
+        let file = store.open_existing(StreamKind::Meta, NAME, false)?;
+        let length = usize::try_from(file.len()?).unwrap_or(usize::MAX);
+        if length == 0 || length > 2 * SLOT_BYTES {
+            return Ok(length == 0);
+        }
+        let all = Request::read(&file, 0, Buffer::zeroed(length), 0);
+        let bytes = store.psync().run_all(vec![all])?.pop().flatten().unwrap_or_else(|| Buffer::zeroed(0));
+        let (before, first) = bytes.split_at(length.min(SLOT_BYTES));
+        let blank = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+        Ok(blank(before) && (blank(first) || first.starts_with(&MAGIC)))
+    }
+
+    /// What the newest slot says.
+    pub(crate) const fn current(&self) -> &Superblock {
+        &self.current
+    }
+
+    /// Begins a new epoch.
+    pub(crate) fn begin_epoch(&mut self) -> Result<u64> {
+        let next = Superblock { epoch: self.current.epoch + 1, generation: self.current.generation + 1, ..self.current };
+        self.write(next)?;
+        Ok(next.epoch)
+    }
+
+    /// Makes an image the newest checkpoint. The image is on stable storage.
+    pub(crate) fn set_image(&mut self, image: ImagePlace) -> Result<()> {
+        self.write(Superblock { image: Some(image), generation: self.current.generation + 1, ..self.current })
+    }
+
+    fn write(&mut self, next: Superblock) -> Result<()> {
+        let offset = (next.generation % 2) * SLOT_BYTES as u64;
+        let slot = Buffer::from_slice(&next.encode());
+        self.psync.run_all(vec![Request::write(&self.file, offset, slot, 0), Request::flush(&self.file, 1)])?;
+        self.current = next;
+        Ok(())
+    }
+}
+
+fn decode(bytes: &[u8]) -> std::result::Result<Superblock, SlotError> {
+    bytes.try_into().map_err(|_| SlotError::Field).and_then(Superblock::decode)
+}
+
+/// The valid slot of the highest generation. A slot that is not valid is the one a crash tore.
+fn newest(slots: Vec<std::result::Result<Superblock, SlotError>>, path: &Path) -> Result<Superblock> {
+    let newer = slots.iter().find_map(|slot| match slot {
+        Err(SlotError::Version(version)) if *version > VERSION => Some(*version),
+        _ => None,
+    });
+    if let Some(found) = newer {
+        return Err(Error::NewerVersion { path: path.to_owned(), found, supported: VERSION });
+    }
+    if let Some(newest) = slots.iter().filter_map(|slot| slot.as_ref().ok()).max_by_key(|slot| slot.generation) {
+        return Ok(*newest);
+    }
+    if slots.iter().all(|slot| matches!(slot, Err(SlotError::Magic))) {
+        let reason = "its superblock does not begin like one".into();
+        return Err(Error::ForeignFile { path: path.to_owned(), reason });
+    }
+    let found = slots.iter().map(|slot| format!("{slot:?}")).collect::<Vec<_>>().join(" and ");
+    Err(Error::Corrupt {
+        file: path.display().to_string(),
+        offset: 0,
+        what: "both slots of the superblock".into(),
+        expected: "one whole slot".into(),
+        found,
+    })
+}

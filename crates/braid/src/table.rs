@@ -1,0 +1,198 @@
+//! A table: single and batched reads and writes.
+
+use std::{
+    ops::{Bound, RangeBounds},
+    sync::Arc,
+};
+
+use index::{Bounds, DocPointer, Found, Stored};
+
+use crate::{
+    Durability, Range, Result, Structure, WriteBatch,
+    catalog::TableCore,
+    database::Handle,
+    engine::Engine,
+    stats::TableStats,
+};
+
+/// A handle of one table. Cheap to clone; keeps its database open.
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) core: Arc<TableCore>,
+}
+
+impl Table {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Its structure.
+    #[must_use]
+    pub fn structure(&self) -> Structure {
+        self.core.structure
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.handle.engine
+    }
+
+    /// Sets `key` to `value`, with the durability of the database.
+    ///
+    /// # Errors
+    /// Outside the limits, on a full disk, or when the database does not write any more: see [`crate::ErrorKind`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, self.engine().options.durability)
+    }
+
+    /// Sets `key` to `value`, with a durability of its own.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.put(self, key, value);
+        self.engine().commit(&batch, durability)
+    }
+
+    /// Deletes `key`; a key that is not there stays so.
+    ///
+    /// # Errors
+    /// As [`Table::put`], but a full disk does not refuse it while the reserve for deletes lasts.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, self.engine().options.durability)
+    }
+
+    /// Deletes `key`, with a durability of its own.
+    ///
+    /// # Errors
+    /// As [`Table::delete`].
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete(self, key);
+        self.engine().commit(&batch, durability)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// When storage fails, what it holds is damaged, or the table was dropped.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        Ok(self.look_up(&[key.as_ref()])?.pop().flatten())
+    }
+
+    /// The values of many keys, in their order, read as one batch: level by level, and all documents at once (MPSearch, PIO §3.1.1).
+    /// They are of one moment: no commit is seen in part.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.look_up(&keys)
+    }
+
+    /// The pairs whose keys are within `range`, in key order; [`Range::rev`] turns it round. The range sees one moment, however
+    /// long it is walked.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        Range::new(self.clone(), Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) })
+    }
+
+    /// The pairs whose keys begin with `prefix`.
+    #[must_use]
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        let prefix = prefix.as_ref();
+        let upper = successor(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        Range::new(self.clone(), Bounds { lower: Bound::Included(prefix.to_vec()), upper })
+    }
+
+    /// Every pair.
+    #[must_use]
+    pub fn iter(&self) -> Range {
+        Range::new(self.clone(), Bounds::all())
+    }
+
+    /// Shape and size of the table.
+    ///
+    /// # Errors
+    /// When storage fails.
+    pub fn stats(&self) -> Result<TableStats> {
+        TableStats::of(&self.core)
+    }
+
+    fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.engine().check_live(&self.core)?;
+        self.engine().counters.looked_up(keys.len());
+        let state = self.core.state.load_full();
+        let at = self.engine().publisher.visible();
+        let mut found: Vec<Option<Found>> = vec![None; keys.len()];
+        {
+            let active = state.active.read();
+            if active.len() > 0 {
+                keys.iter().zip(&mut found).for_each(|(key, slot)| *slot = active.get(key, at));
+            }
+        }
+        for frozen in &state.frozen {
+            for (key, slot) in keys.iter().zip(&mut found).filter(|(_, slot)| slot.is_none()) {
+                *slot = frozen.get(key, at);
+            }
+        }
+        let undecided: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
+        if undecided.len() == keys.len() {
+            state.view.get_many(keys, at, &mut found)?;
+        } else if !undecided.is_empty() {
+            let rest: Vec<&[u8]> = undecided.iter().map(|&i| keys[i]).collect();
+            let mut below = vec![None; rest.len()];
+            state.view.get_many(&rest, at, &mut below)?;
+            undecided.iter().zip(below).for_each(|(&i, slot)| found[i] = slot);
+        }
+        self.values(found)
+    }
+
+    fn values(&self, found: Vec<Option<Found>>) -> Result<Vec<Option<Vec<u8>>>> {
+        let pointers: Vec<DocPointer> = found
+            .iter()
+            .filter_map(|found| match found.as_ref()?.value.as_ref()? {
+                Stored::Document(document) => Some(*document),
+                Stored::Inline(_) => None,
+            })
+            .collect();
+        let documents = if pointers.is_empty() { Vec::new() } else { self.core.documents.read_many(&pointers)? };
+        let mut documents = documents.into_iter();
+        let value = |found: Option<Found>| match found?.value? {
+            Stored::Inline(value) => Some(value),
+            Stored::Document(_) => documents.next(),
+        };
+        Ok(found.into_iter().map(value).collect())
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Table").field("name", &self.name()).field("structure", &self.structure()).finish()
+    }
+}
+
+/// The least key above every key that begins with `prefix`.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
+    let mut successor = prefix[..=last].to_vec();
+    successor[last] += 1;
+    Some(successor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::successor;
+
+    #[test]
+    fn the_successor_of_a_prefix_is_the_next_that_does_not_begin_with_it() {
+        assert_eq!(successor(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(successor(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(successor(&[255]), None);
+        assert_eq!(successor(&[]), None);
+    }
+}

@@ -1,0 +1,386 @@
+//! A database on a simulated disk that loses power at random, held against a model.
+//!
+//! 1. A seed decides everything: options, operations, where the power goes, what survives. The database runs without
+//!    background threads, so a seed repeats exactly.
+//! 2. Every commit also writes its number to both tables. What is found after a crash must be the state behind some commit, one
+//!    and the same in both tables, not below the newest commit that was acknowledged as durable.
+//! 3. Between crashes reads are compared with the model; a crash also strikes while the database opens.
+//! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
+//!    error that says so is right, and a wrong answer is not.
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use braid::{Database, Durability, ErrorKind, Options, Structure, Table, WriteBatch};
+use psync::sim::SimDisk;
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+
+const TABLES: [&str; 2] = ["left", "right"];
+const COUNTER: &[u8] = b"\0commit";
+const LIVES: u32 = 4;
+const PATH: &str = "/db";
+
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+type Outcome<T> = Result<T, String>;
+
+/// What the tables hold after each commit that may still turn out to have happened.
+#[derive(Clone, Default)]
+struct State {
+    number: u64,
+    tables: [Content; 2],
+}
+
+enum Step {
+    Done,
+    Crashed,
+}
+
+struct World {
+    seed: u64,
+    random: StdRng,
+    disk: SimDisk,
+    options: Options,
+    /// States behind commits, oldest first: the first one is durable, the last one is what a reader sees.
+    states: Vec<State>,
+    damaged: bool,
+    keys: u32,
+    value_bytes: usize,
+}
+
+/// Runs a seed; the error says what was lost or wrong.
+pub fn run(seed: u64) -> Outcome<()> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let options = Options::new()
+        .background(false)
+        .cache_bytes(1 << 20)
+        .write_buffer_bytes(64 << 10)
+        .segment_bytes(64 << 10 << random.random_range(0..3))
+        .leaf_pages(random.random_range(1..=4));
+    let mut world = World {
+        seed,
+        disk: SimDisk::new(seed),
+        options,
+        states: vec![State::default()],
+        damaged: false,
+        keys: *[20, 200, 3000].choose(&mut random).expect("not empty"),
+        value_bytes: *[0, 20, 100, 700].choose(&mut random).expect("not empty"),
+        random,
+    };
+    for life in 0..LIVES {
+        world.live(life).map_err(|problem| format!("seed {} life {life}: {problem}", world.seed))?;
+        if world.damaged {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl World {
+    fn live(&mut self, life: u32) -> Outcome<()> {
+        let last = life + 1 == LIVES;
+        if !last || self.random.random_bool(0.5) {
+            let scale = *[10, 100, 1000].choose(&mut self.random).expect("not empty");
+            self.disk.crash_after(self.random.random_range(0..scale));
+        }
+        match self.open()? {
+            None => {}
+            Some(db) => {
+                let mut step = self.check_recovered(&db)?;
+                let commits = self.random.random_range(1..120);
+                for _ in 0..commits {
+                    if matches!(step, Step::Crashed) {
+                        break;
+                    }
+                    step = self.step(&db)?;
+                }
+                if matches!(step, Step::Done) && self.random.random_bool(0.3) {
+                    let closed = db.close();
+                    if closed.is_ok() {
+                        self.states.drain(..self.states.len() - 1);
+                    } else if !self.disk.is_crashed() {
+                        return Err(format!("close failed: {closed:?}"));
+                    }
+                }
+            }
+        }
+        self.disk.restart();
+        if last {
+            self.disk.set_capacity(None);
+            self.damage_and_check()?;
+        }
+        Ok(())
+    }
+
+    /// Opens the database; none when the power went meanwhile.
+    fn open(&mut self) -> Outcome<Option<Database>> {
+        match self.options.clone().open_on(self.disk.psync(), Path::new(PATH)) {
+            Ok(db) => Ok(Some(db)),
+            Err(_) if self.disk.is_crashed() => Ok(None),
+            Err(error) => Err(format!("open failed: {error}")),
+        }
+    }
+
+    fn tables(&self, db: &Database) -> Outcome<Option<[Table; 2]>> {
+        let mut tables = Vec::new();
+        for name in TABLES {
+            match db.table(name, Structure::BTree) {
+                Ok(table) => tables.push(table),
+                Err(_) if self.disk.is_crashed() => return Ok(None),
+                Err(error) => return Err(format!("table {name}: {error}")),
+            }
+        }
+        Ok(tables.try_into().ok())
+    }
+
+    /// Finds out behind which commit the crash left the database, and that it left exactly that.
+    fn check_recovered(&mut self, db: &Database) -> Outcome<Step> {
+        let Some(tables) = self.tables(db)? else { return Ok(Step::Crashed) };
+        let counter = |table: &Table| -> Outcome<u64> {
+            let value = table.get(COUNTER).map_err(|error| format!("reading the counter: {error}"))?;
+            Ok(value.map_or(0, |value| u64::from_le_bytes(value.try_into().expect("eight bytes"))))
+        };
+        let (left, right) = (counter(&tables[0])?, counter(&tables[1])?);
+        if left != right {
+            return Err(format!("a commit is there in part: the tables are behind commits {left} and {right}"));
+        }
+        let Some(found) = self.states.iter().position(|state| state.number == left) else {
+            let known: Vec<u64> = self.states.iter().map(|state| state.number).collect();
+            return Err(format!("the database is behind commit {left}, which is not one of {known:?}"));
+        };
+        self.states = vec![self.states[found].clone()];
+        self.compare_all(&tables)?;
+        if self.random.random_bool(0.3) {
+            self.verify(db)?;
+        }
+        Ok(Step::Done)
+    }
+
+    fn compare_all(&mut self, tables: &[Table; 2]) -> Outcome<()> {
+        for (which, table) in tables.iter().enumerate() {
+            let expected = &self.states.last().expect("never empty").tables[which];
+            let found: Result<Content, _> = table.iter().collect();
+            let mut found = found.map_err(|error| format!("scanning {}: {error}", table.name()))?;
+            found.remove(COUNTER);
+            if let Some(problem) = difference(expected, &found) {
+                return Err(format!("table {}: {problem}", table.name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, db: &Database) -> Outcome<()> {
+        let result = db.verify(&mut |_| {}).map_err(|error| format!("verify: {error}"))?;
+        match result.findings.first() {
+            None => Ok(()),
+            Some(finding) => Err(format!("verify: {finding}")),
+        }
+    }
+
+    fn step(&mut self, db: &Database) -> Outcome<Step> {
+        let Some(tables) = self.tables(db)? else { return Ok(Step::Crashed) };
+        let outcome = match self.random.random_range(0..100) {
+            0..70 => self.commit(db, &tables),
+            70..80 => return self.read(&tables).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
+            80..84 => db.drain(),
+            84..87 => {
+                let outcome = db.checkpoint();
+                if outcome.is_ok() {
+                    self.states.drain(..self.states.len() - 1);
+                }
+                outcome
+            }
+            87..89 => self.drop_and_create(db),
+            89..90 => return self.verify(db).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
+            _ => self.commit_many(db, &tables),
+        };
+        match outcome {
+            Ok(()) => Ok(Step::Done),
+            Err(_) if self.disk.is_crashed() => Ok(Step::Crashed),
+            Err(error) => Err(format!("an operation failed: {error}")),
+        }
+    }
+
+    fn unless_crashed(&self, problem: String) -> Outcome<Step> {
+        if self.disk.is_crashed() { Ok(Step::Crashed) } else { Err(problem) }
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        let number = self.random.random_range(0..self.keys);
+        let mut key = number.wrapping_mul(2_654_435_761).to_be_bytes().to_vec();
+        key.extend(std::iter::repeat_n(b'k', (number % 40) as usize * usize::from(self.keys == 200)));
+        key
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let length = match self.random.random_range(0..100) {
+            0..3 => self.random.random_range(2049..9000),
+            3..6 => self.random.random_range(0..2048),
+            _ => self.value_bytes,
+        };
+        let first: u8 = self.random.random();
+        (0..length).map(|index| first.wrapping_add(index as u8)).collect()
+    }
+
+    fn commit(&mut self, db: &Database, tables: &[Table; 2]) -> braid::Result<()> {
+        let operations = self.random.random_range(1..12);
+        self.write(db, tables, operations)
+    }
+
+    fn commit_many(&mut self, db: &Database, tables: &[Table; 2]) -> braid::Result<()> {
+        let operations = self.random.random_range(50..200);
+        self.write(db, tables, operations)
+    }
+
+    fn write(&mut self, db: &Database, tables: &[Table; 2], operations: usize) -> braid::Result<()> {
+        let mut state = self.states.last().expect("never empty").clone();
+        state.number += 1;
+        let mut batch = WriteBatch::new();
+        for table in tables {
+            batch.put(table, COUNTER, state.number.to_le_bytes());
+        }
+        let deletes = self.random.random_bool(0.1);
+        for _ in 0..operations {
+            let which = self.random.random_range(0..2);
+            let key = self.key();
+            if self.random.random_bool(if deletes { 0.9 } else { 0.1 }) {
+                batch.delete(&tables[which], &key);
+                state.tables[which].remove(&key);
+            } else {
+                let value = self.value();
+                batch.put(&tables[which], &key, &value);
+                state.tables[which].insert(key, value);
+            }
+        }
+        let durability = match self.random.random_range(0..10) {
+            0..6 => Durability::Sync,
+            6..9 => Durability::Os,
+            _ => Durability::Lazy(Duration::from_secs(3600)),
+        };
+        self.states.push(state);
+        db.write_with(batch, durability)?;
+        if durability == Durability::Sync {
+            self.states.drain(..self.states.len() - 1);
+        }
+        Ok(())
+    }
+
+    fn drop_and_create(&mut self, db: &Database) -> braid::Result<()> {
+        let scratch = db.table("scratch", Structure::BTree)?;
+        for _ in 0..self.random.random_range(0..20) {
+            let (key, value) = (self.key(), self.value());
+            scratch.put_with(&key, &value, Durability::Os)?;
+        }
+        if self.random.random_bool(0.5) {
+            db.drain()?;
+        }
+        drop(scratch);
+        db.drop_table("scratch")
+    }
+
+    fn read(&mut self, tables: &[Table; 2]) -> Outcome<()> {
+        let which = self.random.random_range(0..2);
+        let table = &tables[which];
+        let keys: Vec<Vec<u8>> = (0..self.random.random_range(1..40)).map(|_| self.key()).collect();
+        let expected = &self.states.last().expect("never empty").tables[which];
+        let found = table.get_many(&keys).map_err(|error| format!("get_many: {error}"))?;
+        for (key, found) in keys.iter().zip(found) {
+            if expected.get(key) != found.as_ref() {
+                return Err(format!("key {key:?} reads {found:?} instead of {:?}", expected.get(key)));
+            }
+        }
+        let (lower, upper) = (keys[0].clone().min(keys[keys.len() - 1].clone()), keys[0].clone().max(keys[keys.len() - 1].clone()));
+        let backward = self.random.random_bool(0.5);
+        let limit = self.random.random_range(1..60);
+        let range = table.range::<Vec<u8>>((Bound::Included(lower.clone()), Bound::Included(upper.clone())));
+        let range = if backward { range.rev() } else { range };
+        let found: Result<Vec<_>, _> = range.take(limit).collect();
+        let found = found.map_err(|error| format!("range: {error}"))?;
+        let expected = expected.range(lower..=upper).map(|(key, value)| (key.clone(), value.clone()));
+        let expected: Vec<_> =
+            if backward { expected.rev().take(limit).collect() } else { expected.take(limit).collect() };
+        if found != expected {
+            return Err(format!("a range of {} pairs differs from the expected {}", found.len(), expected.len()));
+        }
+        Ok(())
+    }
+
+    /// Opens what the last crash left, and once more after damage that a crash does not do.
+    fn damage_and_check(&mut self) -> Outcome<()> {
+        let Some(db) = self.open()? else { return Err("the power went although nobody cut it".into()) };
+        self.check_recovered(&db)?;
+        self.verify(&db)?;
+        match self.random.random_range(0..3) {
+            0 => self.flip_bits(db),
+            1 => self.lose_writes(db),
+            _ => Ok(()),
+        }
+    }
+
+    fn flip_bits(&mut self, db: Database) -> Outcome<()> {
+        let tables = self.tables(&db)?.ok_or("no power cut was asked for")?;
+        db.checkpoint().map_err(|error| format!("checkpoint: {error}"))?;
+        self.damaged = true;
+        let data = PathBuf::from(PATH).join("data");
+        let length = self.disk.read_file(&data).map_or(0, |bytes| bytes.len() as u64);
+        let used = db.stats().map_err(|error| error.to_string())?.space;
+        let end = length.min((used.total_pages - used.free_pages) * 2 * 4096).max(8192);
+        for _ in 0..self.random.random_range(1..200) {
+            self.disk.flip_bit(&data, self.random.random_range(4096..end));
+        }
+        db.drop_caches();
+        self.compare_or_noticed(&tables)
+    }
+
+    fn lose_writes(&mut self, db: Database) -> Outcome<()> {
+        let tables = self.tables(&db)?.ok_or("no power cut was asked for")?;
+        self.damaged = true;
+        for _ in 0..6 {
+            self.disk.lose_write(PathBuf::from(PATH).join("data"), self.random.random_range(0..30));
+            for _ in 0..20 {
+                let many = self.random.random_bool(0.5);
+                let outcome = if many { self.commit_many(&db, &tables) } else { self.commit(&db, &tables) };
+                match outcome {
+                    Ok(()) => {}
+                    // The batch update met the damage: the database says so and goes read-only.
+                    Err(error) if matches!(error.kind(), ErrorKind::Failed | ErrorKind::Corrupt) => {
+                        return self.compare_or_noticed(&tables);
+                    }
+                    Err(error) => return Err(format!("a commit failed: {error}")),
+                }
+            }
+            if db.drain().is_err() {
+                return Ok(());
+            }
+            db.drop_caches();
+            self.compare_or_noticed(&tables)?;
+        }
+        Ok(())
+    }
+
+    /// Every read answers what the model says, or that something is damaged.
+    fn compare_or_noticed(&mut self, tables: &[Table; 2]) -> Outcome<()> {
+        for (which, table) in tables.iter().enumerate() {
+            for (key, value) in &self.states.last().expect("never empty").tables[which] {
+                match table.get(key) {
+                    Ok(found) if found.as_ref() == Some(value) => {}
+                    Ok(found) => return Err(format!("damage went unnoticed: key {key:?} reads {found:?}")),
+                    Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                    Err(error) => return Err(format!("reading damaged data: {error}")),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn difference(expected: &Content, found: &Content) -> Option<String> {
+    let lost = expected.iter().find(|(key, _)| !found.contains_key(*key));
+    let back = found.iter().find(|(key, _)| !expected.contains_key(*key));
+    let other = expected.iter().find(|(key, value)| found.get(*key).is_some_and(|found| found != *value));
+    let say = |what: &str, pair: Option<(&Vec<u8>, &Vec<u8>)>| pair.map(|(key, _)| format!("key {key:?} {what}"));
+    say("is lost", lost).or_else(|| say("came back", back)).or_else(|| say("has another value", other))
+}

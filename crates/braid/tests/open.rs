@@ -1,0 +1,201 @@
+//! What opening says to everything that is not a whole database of this version.
+
+use std::{fs, path::Path};
+
+use braid::{Database, ErrorKind, Options, Structure};
+
+fn database(path: &Path) -> Database {
+    Options::new().cache_bytes(1 << 20).write_buffer_bytes(1 << 20).segment_bytes(64 << 10).open(path).expect("opens")
+}
+
+fn filled(path: &Path, keys: u32) {
+    let db = database(path);
+    let table = db.table("t", Structure::BTree).expect("a table");
+    for key in 0..keys {
+        table.put_with(key.to_be_bytes(), vec![7; 100], braid::Durability::Os).expect("put");
+    }
+    table.put("large", vec![9; 10_000]).expect("put");
+    db.close().expect("closes");
+}
+
+fn open_error(path: &Path) -> braid::Error {
+    Database::options().create(false).open(path).expect_err("must not open")
+}
+
+fn flip(path: &Path, offset: usize) {
+    let mut bytes = fs::read(path).expect("readable");
+    bytes[offset] ^= 0x40;
+    fs::write(path, bytes).expect("writable");
+}
+
+#[test]
+fn a_missing_database_is_not_made_unless_asked_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("none");
+    assert_eq!(open_error(&path).kind(), ErrorKind::NotFound);
+    assert!(!path.exists());
+    let error = Options::new().read_only(true).open(&path).expect_err("read-only makes nothing");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("thesis.txt"), "years of work").expect("written");
+    let error = Database::open(directory.path()).expect_err("foreign");
+    assert_eq!(error.kind(), ErrorKind::ForeignFile);
+    assert!(error.to_string().contains("thesis.txt"), "{error}");
+    assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1);
+}
+
+#[test]
+fn a_foreign_superblock_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for garbage in [b"SQLite format 3\0".repeat(1000), b"x".to_vec()] {
+        fs::write(directory.path().join("superblock"), &garbage).expect("written");
+        let error = Database::open(directory.path()).expect_err("foreign");
+        assert_eq!(error.kind(), ErrorKind::ForeignFile, "{error}");
+        assert_eq!(fs::read(directory.path().join("superblock")).expect("reads"), garbage);
+    }
+}
+
+#[test]
+fn creation_that_was_cut_off_is_done_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for left in [vec![], vec![0; 100], vec![0; 8192]] {
+        fs::write(directory.path().join("superblock"), left).expect("written");
+        filled(directory.path(), 10);
+        fs::remove_dir_all(directory.path()).expect("removed");
+        fs::create_dir(directory.path()).expect("made");
+    }
+}
+
+#[test]
+fn a_newer_version_is_refused_and_nothing_changes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    filled(directory.path(), 10);
+    let superblock = directory.path().join("superblock");
+    let mut bytes = fs::read(&superblock).expect("reads");
+    for slot in [0, 4096] {
+        bytes[slot + 8] = 9;
+    }
+    fs::write(&superblock, &bytes).expect("written");
+    let error = open_error(directory.path());
+    assert_eq!(error.kind(), ErrorKind::NewerVersion);
+    assert!(error.to_string().contains('9'), "{error}");
+    assert_eq!(fs::read(&superblock).expect("reads"), bytes);
+}
+
+#[test]
+fn one_damaged_slot_of_the_superblock_is_survived_and_two_are_reported() {
+    let directory = tempfile::tempdir().expect("a directory");
+    filled(directory.path(), 10);
+    let superblock = directory.path().join("superblock");
+    let whole = fs::read(&superblock).expect("reads");
+    let newest = if whole[32..40] > whole[4096 + 32..4096 + 40] { 0 } else { 4096 };
+    flip(&superblock, (4096 - newest) + 20);
+    assert!(database(directory.path()).open_table("t").is_ok());
+    for slot in [0, 4096] {
+        flip(&superblock, slot + 50);
+    }
+    let error = open_error(directory.path());
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("superblock"), "{error}");
+}
+
+#[test]
+fn a_truncated_or_missing_data_file_is_reported() {
+    let directory = tempfile::tempdir().expect("a directory");
+    filled(directory.path(), 1000);
+    let data = directory.path().join("data");
+    let file = fs::OpenOptions::new().write(true).open(&data).expect("opens");
+    file.set_len(8192).expect("cut");
+    let error = open_error(directory.path());
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    fs::remove_file(&data).expect("removed");
+    let error = open_error(directory.path());
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("data"), "{error}");
+}
+
+#[test]
+fn garbage_in_the_data_file_is_named_and_the_rest_stays_readable() {
+    let directory = tempfile::tempdir().expect("a directory");
+    filled(directory.path(), 20_000);
+    let data = directory.path().join("data");
+    let length = fs::metadata(&data).expect("there").len() as usize;
+    let mut bytes = fs::read(&data).expect("reads");
+    let used = bytes.chunks(4096).rposition(|page| page.iter().any(|&byte| byte != 0)).expect("pages in use");
+    assert!(used * 4096 < length);
+    for page in (40..60).filter(|&page| page < used) {
+        bytes[page * 4096 + 500..page * 4096 + 600].fill(0xee);
+    }
+    fs::write(&data, bytes).expect("written");
+    let db = database(directory.path());
+    let table = db.open_table("t").expect("a table");
+    let (mut right, mut corrupt) = (0, 0);
+    for key in 0..20_000u32 {
+        match table.get(key.to_be_bytes()) {
+            Ok(value) => {
+                assert_eq!(value, Some(vec![7; 100]), "key {key}");
+                right += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                assert!(error.to_string().contains("data") && error.to_string().contains("byte"), "{error}");
+                corrupt += 1;
+            }
+        }
+    }
+    assert!(corrupt > 0 && right > corrupt, "{right} right, {corrupt} noticed");
+    let found = db.verify(&mut |_| {}).expect("verify runs");
+    assert!(found.findings.iter().any(|finding| finding.contains("data")), "{:?}", found.findings);
+}
+
+#[test]
+fn a_damaged_document_is_named_and_the_rest_stays_readable() {
+    let directory = tempfile::tempdir().expect("a directory");
+    filled(directory.path(), 10);
+    let documents: Vec<_> = fs::read_dir(directory.path().join("doc")).expect("lists").collect();
+    assert_eq!(documents.len(), 1);
+    let path = documents[0].as_ref().expect("an entry").path();
+    let middle = fs::metadata(&path).expect("there").len() as usize / 2;
+    flip(&path, middle);
+    let db = database(directory.path());
+    let table = db.open_table("t").expect("a table");
+    let error = table.get("large").expect_err("damaged");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains(".doc"), "{error}");
+    assert_eq!(table.get(3u32.to_be_bytes()).expect("reads"), Some(vec![7; 100]));
+    assert_eq!(db.verify(&mut |_| {}).expect("runs").findings.len(), 1);
+}
+
+#[test]
+fn a_second_opener_is_told_who_holds_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = database(directory.path());
+    let error = open_error(directory.path());
+    assert_eq!(error.kind(), ErrorKind::Locked);
+    assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+    let error = Options::new().read_only(true).open(directory.path()).expect_err("a writer has it");
+    assert_eq!(error.kind(), ErrorKind::Locked);
+    drop(db);
+    let first = Options::new().read_only(true).open(directory.path()).expect("a reader");
+    let second = Options::new().read_only(true).open(directory.path()).expect("another reader");
+    assert_eq!(open_error(directory.path()).kind(), ErrorKind::Locked);
+    drop((first, second));
+    database(directory.path());
+}
+
+#[test]
+fn a_table_keeps_its_handle_open_and_the_database_with_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = database(directory.path());
+    let table = db.table("t", Structure::BTree).expect("a table");
+    drop(db);
+    table.put("k", "v").expect("still open");
+    assert_eq!(open_error(directory.path()).kind(), ErrorKind::Locked);
+    drop(table);
+    assert_eq!(database(directory.path()).open_table("t").expect("there").get("k").expect("reads"), Some(b"v".to_vec()));
+}

@@ -1,0 +1,27 @@
+//! The simulated crashes find every known bug that is put in on purpose. One test in a process of its own: the switch is global.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use seeded::Bug;
+
+/// Every bug has to show within so many seeds.
+const SEEDS: u64 = 400;
+
+#[test]
+fn every_known_bug_turns_the_crash_test_red() {
+    for bug in Bug::ALL {
+        seeded::set(Some(bug));
+        let found = (0..SEEDS).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| common::run(seed))) {
+            Ok(Ok(())) => None,
+            Ok(Err(problem)) => Some(problem),
+            Err(_) => Some(format!("seed {seed}: a panic")),
+        });
+        seeded::set(None);
+        match found {
+            Some(problem) => eprintln!("{bug:?} shows: {problem}"),
+            None => panic!("{bug:?} stayed hidden through {SEEDS} seeds"),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Keys, versions, bounds and batches.
+
+use std::ops::Bound;
+
+use doclog::DocPointer;
+
+/// Position of a commit in the one order of all commits; 0 is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// Above every commit.
+    pub const MAX: Self = Self(u64::MAX);
+}
+
+/// Identity of a table, never given twice in a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u32);
+
+/// What a version holds, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// Where the value is in the document log.
+    Document(DocPointer),
+}
+
+/// What an update does to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// The key has this value from now on.
+    Put(Payload<'a>),
+    /// The key is gone from now on.
+    Delete,
+}
+
+/// One version of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Update<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The commit that made it.
+    pub seq: Seq,
+    /// What it did.
+    pub operation: Operation<'a>,
+}
+
+/// A batch of updates in key order; equal keys in rising seq order.
+pub trait Batch: Sync {
+    /// How many updates.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The update at `index`, below `len`.
+    fn get(&self, index: usize) -> Update<'_>;
+    /// All commits up to this one are in this batch or in an earlier one.
+    fn through(&self) -> Seq;
+}
+
+/// What a version holds, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// The value itself.
+    Inline(Vec<u8>),
+    /// Where the value is in the document log.
+    Document(DocPointer),
+}
+
+/// The newest version that a lookup saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The commit that made it.
+    pub seq: Seq,
+    /// Its value, or none where the key was deleted.
+    pub value: Option<Stored>,
+}
+
+/// A key and its live value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The commit that made the value.
+    pub seq: Seq,
+    /// The value.
+    pub value: Stored,
+}
+
+/// Which way a cursor walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Rising keys.
+    Forward,
+    /// Falling keys.
+    Backward,
+}
+
+/// A range of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Where it begins.
+    pub lower: Bound<Vec<u8>>,
+    /// Where it ends.
+    pub upper: Bound<Vec<u8>>,
+}
+
+impl Bounds {
+    /// Every key.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self { lower: Bound::Unbounded, upper: Bound::Unbounded }
+    }
+
+    /// Whether `key` is at or above the lower bound.
+    #[must_use]
+    pub fn above_lower(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Included(lower) => key >= lower.as_slice(),
+            Bound::Excluded(lower) => key > lower.as_slice(),
+            Bound::Unbounded => true,
+        }
+    }
+
+    /// Whether `key` is at or below the upper bound.
+    #[must_use]
+    pub fn below_upper(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Included(upper) => key <= upper.as_slice(),
+            Bound::Excluded(upper) => key < upper.as_slice(),
+            Bound::Unbounded => true,
+        }
+    }
+
+    /// Whether `key` is within.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.above_lower(key) && self.below_upper(key)
+    }
+
+    /// Whether no key can be within.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+            (Bound::Included(lower) | Bound::Excluded(lower), Bound::Excluded(upper))
+            | (Bound::Excluded(lower), Bound::Included(upper)) => lower >= upper,
+            _ => false,
+        }
+    }
+}
+
+/// Which older versions must stay.
+#[derive(Clone, Debug, Default)]
+pub struct Horizon {
+    /// Seqs of live snapshots, rising.
+    pub snapshots: Vec<Seq>,
+}
+
+impl Horizon {
+    /// Whether a version of seq `older`, shadowed by the next newer version of its key at seq `newer`, can still be seen.
+    #[must_use]
+    pub fn sees(&self, older: Seq, newer: Seq) -> bool {
+        let first = self.snapshots.partition_point(|snapshot| *snapshot < older);
+        self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_between_two_versions_sees_the_older() {
+        let horizon = Horizon { snapshots: vec![Seq(5), Seq(9)] };
+        assert!(horizon.sees(Seq(5), Seq(6)));
+        assert!(horizon.sees(Seq(3), Seq(6)));
+        assert!(!horizon.sees(Seq(6), Seq(9)));
+        assert!(!horizon.sees(Seq(10), Seq(12)));
+    }
+
+    #[test]
+    fn bounds_that_hold_nothing_are_empty() {
+        let between = |lower, upper| Bounds { lower, upper };
+        let key = || vec![1u8];
+        assert!(between(Bound::Included(key()), Bound::Excluded(key())).is_empty());
+        assert!(!between(Bound::Included(key()), Bound::Included(key())).is_empty());
+        assert!(between(Bound::Excluded(key()), Bound::Included(key())).is_empty());
+        assert!(!Bounds::all().is_empty());
+    }
+}
