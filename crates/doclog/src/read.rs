@@ -236,3 +236,68 @@ fn plan(documents: &[Wanted]) -> Vec<Window> {
     }
     windows
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use psync::OpenOptions;
+    use psync::sim::SimDisk;
+
+    use super::*;
+    use crate::SegmentId;
+
+    /// Documents at these gaps and of these lengths, some where others are, as damaged pointers have it.
+    fn documents(direct: bool, places: &[(u64, u64, bool)]) -> Vec<Wanted> {
+        let options = OpenOptions { write: true, create_new: true, direct, ..OpenOptions::default() };
+        let file = SimDisk::new(1).psync().open(Path::new("/doc"), &options).expect("opens");
+        let mut offset = 0;
+        let wanted = places.iter().map(|&(gap, length, overlap)| {
+            let pointer = DocPointer { segment: SegmentId(1), offset: offset + gap * 8, length, crc: 0 };
+            offset = pointer.offset + if overlap { 8 } else { pointer.stored_bytes() };
+            Wanted::new(1, pointer, file.clone(), false)
+        });
+        wanted.collect()
+    }
+
+    proptest! {
+        #[test]
+        fn windows_cover_every_byte_of_a_document_once(
+            direct: bool,
+            places in prop::collection::vec(
+                (
+                    prop_oneof![Just(0_u64), 0_u64..2_000, 0_u64..200_000],
+                    prop_oneof![0_u64..5_000, 0_u64..3_000_000],
+                    prop::bool::weighted(0.1),
+                ),
+                1..40,
+            ),
+        ) {
+            let documents = documents(direct, &places);
+            prop_assert_eq!(documents[0].file.is_direct(), direct);
+            let windows = plan(&documents);
+            for window in &windows {
+                let length = window.bytes.end - window.bytes.start;
+                prop_assert!((1..=WINDOW_BYTES).contains(&length));
+                if direct {
+                    prop_assert!(window.bytes.start.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK as u64));
+                }
+            }
+            for (index, document) in documents.iter().enumerate() {
+                let place = document.place();
+                let mut parts: Vec<_> = windows
+                    .iter()
+                    .filter(|window| window.documents.contains(&index))
+                    .map(|window| window.bytes.start.max(place.start)..window.bytes.end.min(place.end))
+                    .filter(|part| !part.is_empty())
+                    .collect();
+                parts.sort_unstable_by_key(|part| part.start);
+                let mut end = place.start;
+                for part in parts {
+                    prop_assert_eq!(part.start, end);
+                    end = part.end;
+                }
+                prop_assert_eq!(end, place.end);
+            }
+        }
+    }
+}

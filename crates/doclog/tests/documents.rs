@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use doclog::{DOCUMENT_BYTES_MAX, DocImage, DocLog, DocPointer, Error, SegmentId};
+use doclog::{DOCUMENT_BYTES_MAX, DocImage, DocLog, DocPointer, Error, SEGMENT_BYTES_DEFAULT, SegmentId};
 use psync::sim::{Fault, SimDisk};
 use psync::{BackendKind, File, Psync, Request};
 use space::{FileStore, StreamKind};
@@ -86,6 +86,23 @@ fn documents_of_every_size_come_back_on_every_backend() {
             assert_eq!(&log.read_many(&[*pointer]).expect("reads")[0], document);
         }
     }
+}
+
+#[test]
+fn more_than_memory_is_set_aside_for_passes_through() {
+    let directory = tempfile::tempdir().expect("directory");
+    let psync = Psync::new(None).expect("a backend");
+    let store = FileStore::open(psync, directory.path(), false).expect("opens");
+    let log = DocLog::open(&store, TABLE, &DocImage::default(), SEGMENT_BYTES_DEFAULT).expect("opens");
+    // More than is in flight at a time, in documents that share windows and span several, and one in a segment of its own.
+    let sizes = (0..60).map(|number| number * 30_011).chain([34 << 20]);
+    let documents: Vec<_> = sizes.enumerate().map(|(number, bytes)| document(number, bytes)).collect();
+    let pointers = append(&log, &documents);
+    assert_eq!(log.stats().segments, 2);
+    assert!(log.read_many(&pointers).expect("reads") == documents);
+    let log = open(&store, &log.image());
+    assert!(log.read_many(&pointers).expect("reads") == documents);
+    assert!(log.check_many(&pointers).expect("known").iter().all(|whole| *whole));
 }
 
 #[test]
