@@ -84,10 +84,7 @@ fn class_of(batch: &dyn Batch) -> Class {
 
 impl<'a> Apply<'a> {
     pub(crate) fn new(
-        base: &'a Version,
-        batch: &'a dyn Batch,
-        horizon: &'a Horizon,
-        progress: &'a dyn Fn(usize),
+        base: &'a Version, batch: &'a dyn Batch, horizon: &'a Horizon, progress: &'a dyn Fn(usize),
     ) -> Self {
         Self {
             base,

@@ -183,12 +183,7 @@ impl TreeCursor {
 }
 
 /// Where the newest version of each live key is, in key order.
-fn live(
-    leaf: &Leaf,
-    pointer: &Pointer,
-    bounds: &Bounds,
-    at: Seq,
-) -> std::result::Result<VecDeque<Place>, Damage> {
+fn live(leaf: &Leaf, pointer: &Pointer, bounds: &Bounds, at: Seq) -> std::result::Result<VecDeque<Place>, Damage> {
     let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
     let entries = visible.sorted(bounds)?;
     let mut places = VecDeque::with_capacity(entries.len());
@@ -220,7 +215,8 @@ impl Cursor for TreeCursor {
                     Direction::Backward => current.places.pop_back(),
                 };
                 if let Some(place) = place {
-                    let visible = current.leaf.visible(&current.pointer).expect("it was visible when it became current");
+                    let visible =
+                        current.leaf.visible(&current.pointer).expect("it was visible when it became current");
                     let entry =
                         visible.at(place).map_err(|damage| self.version.shared.corrupt(&current.pointer, damage))?;
                     let value = stored(&entry).expect("places are of puts");

@@ -157,10 +157,7 @@ pub(crate) struct Damage {
 
 impl Damage {
     pub(crate) fn new(
-        offset: usize,
-        what: &'static str,
-        expected: impl std::fmt::Display,
-        found: impl std::fmt::Display,
+        offset: usize, what: &'static str, expected: impl std::fmt::Display, found: impl std::fmt::Display,
     ) -> Self {
         Self { offset, what, expected: expected.to_string(), found: found.to_string() }
     }
@@ -214,32 +211,18 @@ pub(crate) mod tests {
         let mut leaf = Vec::new();
         pointer.encode_leaf(&mut leaf);
         assert_eq!(leaf.len(), LEAF_POINTER);
-        assert_eq!(
-            hex(&leaf),
-            "060504030201080018171615141312110170000034333231434241510000"
-        );
+        assert_eq!(hex(&leaf), "060504030201080018171615141312110170000034333231434241510000");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(pointer));
         let mut node = Vec::new();
         pointer.encode_node(&mut node);
         assert_eq!(node.len(), NODE_POINTER);
         assert_eq!(hex(&node), "0605040302011817161514131211");
-        assert_eq!(
-            Pointer::decode_node(&node),
-            Some(Pointer::to_node(pointer.page, pointer.incarnation))
-        );
+        assert_eq!(Pointer::decode_node(&node), Some(Pointer::to_node(pointer.page, pointer.incarnation)));
     }
 
     #[test]
     fn impossible_leaf_pointers_are_refused() {
-        let good = Pointer {
-            page: 7,
-            pages: 2,
-            incarnation: 1,
-            length: 8192,
-            chain: 0,
-            entries: 3,
-            tombstones: 3,
-        };
+        let good = Pointer { page: 7, pages: 2, incarnation: 1, length: 8192, chain: 0, entries: 3, tombstones: 3 };
         let decode = |pointer: Pointer| {
             let mut bytes = Vec::new();
             pointer.encode_leaf(&mut bytes);

@@ -219,7 +219,12 @@ impl<'a> Visible<'a> {
             for index in 0..run.count() {
                 let entry = run.key(index).ok_or_else(|| malformed(span.start))?;
                 if last.is_some_and(|last| last >= entry) {
-                    return Err(Damage::new(span.start, "order of a run", "rising keys and seqs", format!("entry {index} out of order")));
+                    return Err(Damage::new(
+                        span.start,
+                        "order of a run",
+                        "rising keys and seqs",
+                        format!("entry {index} out of order"),
+                    ));
                 }
                 last = Some(entry);
             }

@@ -55,7 +55,9 @@ fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut Option<
 }
 
 /// Looks a key up in its leaf.
-fn look_up(version: &Version, pointer: &Pointer, leaf: &Leaf, key: &[u8], at: Seq, out: &mut Option<Found>) -> Result<()> {
+fn look_up(
+    version: &Version, pointer: &Pointer, leaf: &Leaf, key: &[u8], at: Seq, out: &mut Option<Found>,
+) -> Result<()> {
     let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
     let found = visible.find(key, at).map_err(|damage| version.shared.corrupt(pointer, damage))?;
     if let Some(update) = found {

@@ -141,7 +141,8 @@ impl Walk<'_> {
                 self.visit.document(&document);
             }
             if !child.holds(key) {
-                let bounds = format!("{} to {}", text(&child.low), child.high.as_deref().map_or_else(|| "the end".into(), text));
+                let bounds =
+                    format!("{} to {}", text(&child.low), child.high.as_deref().map_or_else(|| "the end".into(), text));
                 return Err(Damage::new(0, "key of a leaf", bounds, text(key)));
             }
         }
@@ -149,7 +150,12 @@ impl Walk<'_> {
         let counted = (entries.len() as u64, tombstones);
         let stated = (u64::from(pointer.entries), pointer.tombstones);
         if counted != stated {
-            return Err(Damage::new(0, "entries and tombstones of a leaf", format!("{stated:?}"), format!("{counted:?}")));
+            return Err(Damage::new(
+                0,
+                "entries and tombstones of a leaf",
+                format!("{stated:?}"),
+                format!("{counted:?}"),
+            ));
         }
         Ok(())
     }
@@ -166,7 +172,9 @@ fn checked(child: &Child, node: &Node) -> std::result::Result<Vec<Child>, Damage
         if index + 1 < edges.len() { Some(edges.low(index + 1).to_vec()) } else { child.high.clone() }
     };
     let children = edges.pointers().iter().enumerate();
-    Ok(children.map(|(index, pointer)| Child { pointer: *pointer, low: edges.low(index).to_vec(), high: high(index) }).collect())
+    Ok(children
+        .map(|(index, pointer)| Child { pointer: *pointer, low: edges.low(index).to_vec(), high: high(index) })
+        .collect())
 }
 
 /// A key as people can read it.

@@ -9,9 +9,7 @@ use crate::version::Version;
 /// Calls `node` for every internal node's pointer and `leaf` for every leaf's; reads internal nodes only, those below one
 /// node in one psync.
 pub(crate) fn pointers(
-    version: &Version,
-    node: &mut dyn FnMut(&Pointer),
-    leaf: &mut dyn FnMut(&Pointer),
+    version: &Version, node: &mut dyn FnMut(&Pointer), leaf: &mut dyn FnMut(&Pointer),
 ) -> Result<()> {
     let Some(root) = version.root.pointer else { return Ok(()) };
     if version.root.height == 1 {
@@ -25,11 +23,7 @@ pub(crate) fn pointers(
 
 /// Recursion as deep as the tree is high.
 fn below(
-    version: &Version,
-    pointer: &Pointer,
-    level: u8,
-    node: &mut dyn FnMut(&Pointer),
-    leaf: &mut dyn FnMut(&Pointer),
+    version: &Version, pointer: &Pointer, level: u8, node: &mut dyn FnMut(&Pointer), leaf: &mut dyn FnMut(&Pointer),
 ) -> Result<()> {
     let parent = version.shared.node(version.table, pointer, level)?;
     if level == 1 {

@@ -47,11 +47,7 @@ impl Piece {
 impl Apply<'_> {
     /// The new list of children of `node`, whose children on `level` have changed as `changed` says.
     pub(super) fn repack(
-        &mut self,
-        level: u8,
-        node: &Node,
-        low: &[u8],
-        changed: Vec<(usize, (Edges, Arc<Node>))>,
+        &mut self, level: u8, node: &Node, low: &[u8], changed: Vec<(usize, (Edges, Arc<Node>))>,
     ) -> Result<Edges> {
         let mut changed = changed.into_iter().peekable();
         let mut pieces = Vec::with_capacity(node.len());
@@ -154,8 +150,7 @@ impl Apply<'_> {
         let shared = &self.base.shared;
         let (page, bytes) = self.nodes.page(&mut self.claims, shared.pages().file())?;
         let pointer = Pointer::to_node(page, shared.incarnation());
-        let identity =
-            NodeIdentity { table: self.base.table, page, incarnation: pointer.incarnation, level };
+        let identity = NodeIdentity { table: self.base.table, page, incarnation: pointer.incarnation, level };
         encode(&identity, edges, bytes);
         let node = decode(&identity, bytes).expect("a node that was just encoded");
         shared.keep_node(&pointer, node);

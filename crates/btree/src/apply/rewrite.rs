@@ -121,10 +121,7 @@ impl<'a> Apply<'a> {
 
     /// Which leaves are rewritten together; and the tasks of the neighbours that this takes along, which have to be loaded.
     pub(super) fn group(
-        &self,
-        parents: &[Parent],
-        tasks: &mut [Task],
-        merged: &[Option<Merged<'_>>],
+        &self, parents: &[Parent], tasks: &mut [Task], merged: &[Option<Merged<'_>>],
     ) -> (Vec<Group>, Vec<Task>) {
         let (mut groups, mut second) = (Vec::new(), Vec::new());
         let mut start = 0;
@@ -181,10 +178,7 @@ impl<'a> Apply<'a> {
 
     /// Lays out what stays of each group.
     pub(super) fn lay_out<'w>(
-        &self,
-        groups: &[Group],
-        mut first: Vec<Option<Merged<'w>>>,
-        mut second: Vec<Option<Merged<'w>>>,
+        &self, groups: &[Group], mut first: Vec<Option<Merged<'w>>>, mut second: Vec<Option<Merged<'w>>>,
     ) -> Result<Vec<Laid<'w>>> {
         let mut out = Vec::with_capacity(groups.len());
         for group in groups {
@@ -220,11 +214,7 @@ impl<'a> Apply<'a> {
 
     /// Gives the new leaves extents, and adds their writes; each group's new leaves.
     pub(super) fn place(
-        &mut self,
-        parents: &[Parent],
-        groups: &[Group],
-        laid: &[Laid<'_>],
-        writes: &mut Vec<Request>,
+        &mut self, parents: &[Parent], groups: &[Group], laid: &[Laid<'_>], writes: &mut Vec<Request>,
     ) -> Result<Vec<Vec<NewLeaf>>> {
         let extents = self.extents(laid)?;
         let cuts: Vec<Cut> = laid.iter().flat_map(|laid| laid.cuts.iter().copied()).collect();
@@ -314,11 +304,7 @@ fn appended_length(parent: &Parent, child: usize, task: Option<&Task>) -> usize 
 
 /// The members of a group; those that are not loaded become tasks of the second round.
 fn members(
-    parent: &Parent,
-    candidate: &Candidate,
-    tasks: &mut [Task],
-    range: Range<usize>,
-    second: &mut Vec<Task>,
+    parent: &Parent, candidate: &Candidate, tasks: &mut [Task], range: Range<usize>, second: &mut Vec<Task>,
 ) -> Vec<Member> {
     let mut out = Vec::with_capacity(candidate.children.len());
     for child in candidate.children.clone() {

@@ -248,7 +248,9 @@ impl<'a> Apply<'a> {
     }
 
     /// Builds the pages that an append touches, and the pointer that publishes them.
-    fn append(&self, task: &Task, old: &Pointer, runs: &[(usize, Plan)], tombstones: u32, loaded: &Loaded) -> (Pointer, Request) {
+    fn append(
+        &self, task: &Task, old: &Pointer, runs: &[(usize, Plan)], tombstones: u32, loaded: &Loaded,
+    ) -> (Pointer, Request) {
         let shared = &self.base.shared;
         let length = old.length as usize;
         let shares = shares_last_page(old);
@@ -346,11 +348,7 @@ fn shares_last_page(pointer: &Pointer) -> bool {
 }
 
 fn edges_of(
-    parents: &[Parent],
-    tasks: &[Task],
-    appends: &[Append],
-    groups: &[Group],
-    new: &[Vec<NewLeaf>],
+    parents: &[Parent], tasks: &[Task], appends: &[Append], groups: &[Group], new: &[Vec<NewLeaf>],
 ) -> Vec<Edges> {
     let mut lists: Vec<Edges> = parents.iter().map(Parent::edges).collect();
     for append in appends {

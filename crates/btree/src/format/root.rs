@@ -82,7 +82,9 @@ impl Root {
         let pointer = match height {
             0 => None,
             1 => Pointer::decode_leaf(pointer),
-            _ => u48(pointer, 0).zip(super::u64_at(pointer, 8)).map(|(page, incarnation)| Pointer::to_node(page, incarnation)),
+            _ => u48(pointer, 0)
+                .zip(super::u64_at(pointer, 8))
+                .map(|(page, incarnation)| Pointer::to_node(page, incarnation)),
         };
         if pointer.is_none() && height > 0 {
             return Err(Damage::new(POINTER_AT, "root pointer", "a pointer", "one that cannot be"));
@@ -213,9 +215,13 @@ mod tests {
             hex(&bytes[8..]),
             concat!(
                 "01000000060000000200000001000000",
-                "42745274", "ROOTCRC!", "010100000600000002000000000000000000",
+                "42745274",
+                "ROOTCRC!",
+                "010100000600000002000000000000000000",
                 "050000000000020009000000000000006400000003000000020000010000",
-                "0500000000000200", "701101000000ffff", "0100000000000100",
+                "0500000000000200",
+                "701101000000ffff",
+                "0100000000000100",
             )
             .replace("ROOTCRC!", &hex(&bytes[28..32]))
         );

@@ -156,11 +156,7 @@ impl Plan {
 
     /// Writes the run over `out`, which is exactly as long as planned; gives its CRC.
     pub(crate) fn encode<'a>(
-        &self,
-        updates: impl Iterator<Item = Update<'a>>,
-        identity: &Identity,
-        position: u32,
-        previous: u32,
+        &self, updates: impl Iterator<Item = Update<'a>>, identity: &Identity, position: u32, previous: u32,
         out: &mut [u8],
     ) -> u32 {
         assert_eq!(out.len(), self.bytes, "a run is written where it was planned");
@@ -284,12 +280,7 @@ pub(crate) struct Run<'a> {
 impl<'a> Run<'a> {
     /// `bytes` is exactly the run, `header` its header.
     pub(crate) fn new(bytes: &'a [u8], header: &RunHeader) -> Self {
-        Self {
-            bytes,
-            count: usize::from(header.count),
-            width: usize::from(header.width),
-            base: header.base,
-        }
+        Self { bytes, count: usize::from(header.count), width: usize::from(header.width), base: header.base }
     }
 
     /// Entries.
@@ -365,12 +356,7 @@ mod tests {
 
     #[test]
     fn a_run_is_golden() {
-        let document = DocPointer {
-            segment: SegmentId(0x21),
-            offset: 0x31,
-            length: 0x41,
-            crc: 0x5152_5354,
-        };
+        let document = DocPointer { segment: SegmentId(0x21), offset: 0x31, length: 0x41, crc: 0x5152_5354 };
         let updates = [
             put(b"a", 1000, b"xy"),
             Update { key: b"bb", seq: Seq(1300), operation: Operation::Delete },
@@ -380,9 +366,12 @@ mod tests {
         assert_eq!(
             hex(&run),
             concat!(
-                "4a00ce43a17a01020300e803000000000000", // header
+                "4c00dde826ff01020300e803000000000000", // header
                 "180021002900",                         // slots
-                "0100024000006178790200",               // a
+                "010002400000617879",                   // a
+                "020000802c016262",                     // bb
+                "01001cc0010063",                       // c, then its document
+                "21000000000000003100000000000000410000000000000054535251",
             )
         );
         let header = RunHeader::decode(&run).expect("whole").expect("a run");

@@ -1,0 +1,277 @@
+//! A tree on a simulated disk, and a model of it.
+
+#![expect(dead_code, unreachable_pub, reason = "shared by tests that each use a part of it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use btree::{BTree, Shared};
+use doclog::{DocPointer, SegmentId};
+use index::{
+    Applied, Batch, Bounds, Direction, Found, Horizon, Index, Operation, Pair, Payload, Result, Seq, Stored, TableId,
+    Update, View, Visit,
+};
+use psync::sim::SimDisk;
+use psync::{Psync, Request};
+use space::{AllocatorImage, Extent, FileStore, PageId, PagedFile};
+
+pub const TABLE: TableId = TableId(7);
+pub const DATA: &str = "/db/data";
+
+/// What an update does, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Put(Vec<u8>),
+    Document(u64),
+    Delete,
+}
+
+pub fn document(id: u64) -> DocPointer {
+    DocPointer { segment: SegmentId(1 + id % 3), offset: id, length: 3000, crc: 0x55 }
+}
+
+/// A batch in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Updates {
+    updates: Vec<(Vec<u8>, u64, Change)>,
+}
+
+impl Updates {
+    /// Of equal keys and seqs the last stays.
+    pub fn new(updates: Vec<(Vec<u8>, u64, Change)>) -> Self {
+        let sorted: BTreeMap<_, _> = updates.into_iter().map(|(key, seq, change)| ((key, seq), change)).collect();
+        Self { updates: sorted.into_iter().map(|((key, seq), change)| (key, seq, change)).collect() }
+    }
+
+    pub fn puts(keys: impl IntoIterator<Item = Vec<u8>>, seq: u64, value: &[u8]) -> Self {
+        Self::new(keys.into_iter().map(|key| (key, seq, Change::Put(value.to_vec()))).collect())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &(Vec<u8>, u64, Change)> {
+        self.updates.iter()
+    }
+}
+
+impl Batch for Updates {
+    fn len(&self) -> usize {
+        self.updates.len()
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        let (key, seq, change) = &self.updates[index];
+        let operation = match change {
+            Change::Put(value) => Operation::Put(Payload::Inline(value)),
+            Change::Document(id) => Operation::Put(Payload::Document(document(*id))),
+            Change::Delete => Operation::Delete,
+        };
+        Update { key, seq: Seq(*seq), operation }
+    }
+
+    fn through(&self) -> Seq {
+        Seq(self.updates.iter().map(|(_, seq, _)| *seq).max().unwrap_or(0))
+    }
+}
+
+/// All versions that were ever written.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    keys: BTreeMap<Vec<u8>, BTreeMap<u64, Change>>,
+}
+
+impl Model {
+    pub fn apply(&mut self, updates: &Updates) {
+        for (key, seq, change) in updates.iter() {
+            self.keys.entry(key.clone()).or_default().insert(*seq, change.clone());
+        }
+    }
+
+    pub fn get(&self, key: &[u8], at: u64) -> Option<(u64, Change)> {
+        let (seq, change) = self.keys.get(key)?.range(..=at).next_back()?;
+        (*change != Change::Delete).then(|| (*seq, change.clone()))
+    }
+
+    pub fn range(&self, bounds: &Bounds, at: u64) -> Vec<(Vec<u8>, u64, Change)> {
+        let keys = self.keys.keys().filter(|key| bounds.contains(key));
+        keys.filter_map(|key| self.get(key, at).map(|(seq, change)| (key.clone(), seq, change))).collect()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.keys.keys()
+    }
+}
+
+pub fn change_of(value: &Stored) -> Change {
+    match value {
+        Stored::Inline(value) => Change::Put(value.clone()),
+        Stored::Document(pointer) => {
+            assert_eq!(*pointer, document(pointer.offset));
+            Change::Document(pointer.offset)
+        }
+    }
+}
+
+pub fn found(view: &dyn View, keys: &[&[u8]], at: u64) -> Result<Vec<Option<(u64, Change)>>> {
+    let mut out: Vec<Option<Found>> = vec![None; keys.len()];
+    view.get_many(keys, Seq(at), &mut out)?;
+    let live = |found: Found| found.value.map(|value| (found.seq.0, change_of(&value)));
+    Ok(out.into_iter().map(|found| found.and_then(live)).collect())
+}
+
+pub fn scan(
+    view: &Arc<dyn View>, bounds: &Bounds, at: u64, direction: Direction,
+) -> Result<Vec<(Vec<u8>, u64, Change)>> {
+    let mut cursor = Arc::clone(view).cursor(bounds, Seq(at), direction)?;
+    let mut out = Vec::new();
+    while let Some(Pair { key, seq, value }) = cursor.next()? {
+        out.push((key, seq.0, change_of(&value)));
+    }
+    assert!(cursor.next()?.is_none(), "an end stays an end");
+    if direction == Direction::Backward {
+        out.reverse();
+    }
+    Ok(out)
+}
+
+pub fn all() -> Bounds {
+    Bounds { lower: Bound::Unbounded, upper: Bound::Unbounded }
+}
+
+/// What a verification saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub findings: Vec<String>,
+    pub extents: Vec<Extent>,
+    pub documents: Vec<u64>,
+    pub keys: u64,
+}
+
+impl Visit for Seen {
+    fn finding(&mut self, finding: String) {
+        self.findings.push(finding);
+    }
+    fn extent(&mut self, page: u64, pages: u32) {
+        self.extents.push(Extent { page: PageId(page), pages });
+    }
+    fn document(&mut self, document: &DocPointer) {
+        self.documents.push(document.offset);
+    }
+    fn keys(&mut self, count: u64) {
+        self.keys += count;
+    }
+}
+
+/// A tree on a simulated disk, and everything that is needed to open it again.
+pub struct Home {
+    pub disk: SimDisk,
+    pub psync: Psync,
+    pub pages: Arc<PagedFile>,
+    pub shared: Arc<Shared>,
+    pub tree: BTree,
+    pub cache_bytes: u64,
+    epoch: u32,
+    /// The last checkpoint, and the redos after it.
+    checkpoint: (AllocatorImage, Vec<u8>),
+    redos: Vec<Vec<u8>>,
+    /// Documents that were written and not dropped.
+    pub documents: BTreeSet<u64>,
+}
+
+impl Home {
+    pub fn new(seed: u64, leaf_pages: u32, cache_bytes: u64) -> Self {
+        let disk = SimDisk::new(seed);
+        let psync = disk.psync().with_pio_max(16);
+        let store = FileStore::open(psync.clone(), Path::new("/db"), false).expect("a store");
+        let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
+        store.sync_directories().expect("a disk that works");
+        let shared = Arc::new(Shared::new(Arc::clone(&pages), cache_bytes, 1));
+        let tree = BTree::create(Arc::clone(&shared), TABLE, leaf_pages);
+        let checkpoint = (pages.image(), tree.root());
+        let home = Self {
+            disk,
+            psync,
+            pages,
+            shared,
+            tree,
+            cache_bytes,
+            epoch: 1,
+            checkpoint,
+            redos: Vec::new(),
+            documents: BTreeSet::new(),
+        };
+        home.flush();
+        home
+    }
+
+    pub fn flush(&self) {
+        self.psync.run_all(vec![Request::flush(self.pages.file(), 0)]).expect("a disk that works");
+    }
+
+    /// Applies a batch as the layer above does: data, flush, log, publish.
+    pub fn apply(&mut self, updates: &Updates, snapshots: &[u64]) -> Result<Applied> {
+        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect() };
+        let applied = self.tree.apply(updates, &horizon, &|_| {})?;
+        self.psync.run_all(vec![Request::flush(self.pages.file(), 0)])?;
+        self.redos.push(applied.redo.clone());
+        for (_, _, change) in updates.iter() {
+            if let Change::Document(id) = change {
+                self.documents.insert(*id);
+            }
+        }
+        for dropped in &applied.dropped_documents {
+            assert!(self.documents.remove(&dropped.offset), "document {} dropped twice", dropped.offset);
+        }
+        self.tree.publish(&applied);
+        Ok(applied)
+    }
+
+    pub fn checkpoint(&mut self) {
+        self.checkpoint = (self.pages.image(), self.tree.root());
+        self.redos.clear();
+    }
+
+    /// Opens everything again from the last checkpoint and the redos after it.
+    pub fn reopen(&mut self) {
+        self.psync = self.disk.psync().with_pio_max(16);
+        let store = FileStore::open(self.psync.clone(), Path::new("/db"), false).expect("a store");
+        self.pages = Arc::new(PagedFile::open(&store, "data", &self.checkpoint.0).expect("a file"));
+        self.epoch += 1;
+        self.shared = Arc::new(Shared::new(Arc::clone(&self.pages), self.cache_bytes, self.epoch));
+        self.tree = BTree::open(Arc::clone(&self.shared), TABLE, &self.checkpoint.1).expect("a root");
+        for redo in &self.redos {
+            self.tree.replay(redo).expect("a redo");
+        }
+        self.pages.release_all_retired();
+    }
+
+    pub fn verify(&self) -> Seen {
+        let mut seen = Seen::default();
+        self.tree.view().verify(&mut seen).expect("a disk that works");
+        seen
+    }
+
+    /// Checks the newest version against the model, and the books against each other.
+    pub fn check(&self, model: &Model, at: u64) {
+        let seen = self.verify();
+        assert_eq!(seen.findings, Vec::<String>::new());
+        let expected = model.range(&all(), at);
+        assert_eq!(seen.keys, expected.len() as u64);
+        let documents: BTreeSet<_> = seen.documents.iter().copied().collect();
+        assert_eq!(documents.len(), seen.documents.len(), "a document is reported once");
+        assert_eq!(documents, self.documents);
+        assert_eq!(scan(&self.tree.view(), &all(), at, Direction::Forward).expect("whole"), expected);
+        let mut extents = Vec::new();
+        self.tree.collect_extents(&mut |extent| extents.push(extent)).expect("whole");
+        extents.sort_unstable();
+        let mut verified = seen.extents;
+        verified.sort_unstable();
+        assert_eq!(extents, verified);
+    }
+
+    /// Checks that the allocator knows of no page that the newest version does not use.
+    pub fn check_pages(&self) {
+        let audit = self.pages.audit(&self.verify().extents);
+        assert!(audit.is_clean(), "{audit:?}");
+    }
+}
