@@ -147,6 +147,8 @@ fn one_failure_leaves_the_others_alone() {
                     assert!(error.to_string().starts_with("cannot write 2 bytes at offset 0 of "), "{error}");
                     assert_eq!(&*buffer, b"no");
                 }
+                // Where the file system has no direct I/O (TMPDIR may be anywhere), any place will do.
+                101 if !good.is_direct() => completion.result.expect("read"),
                 101 => {
                     let error = completion.result.expect_err("direct");
                     assert!(matches!(error, Error::Misaligned { offset: 1, length: 4096, .. }), "{error}");
@@ -407,7 +409,7 @@ fn requests_of_nothing_and_batches_of_nothing_succeed() {
             Request { file: file.clone(), offset: 77, operation: Operation::Write(Buffer::zeroed(0)), tag: 2 },
         ]);
         assert!(completions[0].result.is_ok() && completions[1].result.is_ok());
-        assert!(matches!(completions[2].result, Err(Error::Misaligned { .. })));
+        assert_eq!(matches!(completions[2].result, Err(Error::Misaligned { .. })), file.is_direct());
         assert_eq!(file.len().expect("length"), 0);
     });
 }

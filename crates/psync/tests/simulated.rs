@@ -270,7 +270,7 @@ fn after_a_failed_flush_a_later_one_does_not_help() {
 #[test]
 fn a_lost_write_shows_after_the_restart() {
     let (disk, psync, file) = prepared(1);
-    disk.lose_write(1);
+    disk.lose_write(file.path(), 1);
     write(&psync, &file, 0, &[2; SECTOR]).expect("write");
     write(&psync, &file, BLOCK as u64, &[2; SECTOR]).expect("acknowledged");
     flush(&psync, &file).expect("flush");

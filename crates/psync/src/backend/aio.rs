@@ -77,28 +77,25 @@ impl Backend for Aio {
     fn lane(&self) -> io::Result<Box<dyn Lane>> {
         let idle = IDLE.try_with(Idle::take).ok().flatten();
         let context = idle.map_or_else(Context::new, Ok)?;
-        Ok(Box::new(AioLane {
-            context: Some(context),
-            gathered: Vec::new(),
-            called: Vec::new(),
-            events: vec![Event::default(); CAPACITY],
-            in_flight: 0,
-        }))
+        Ok(Box::new(AioLane { context: Some(context), gathered: Vec::new(), called: Vec::new(), in_flight: 0 }))
     }
 }
 
-/// A kernel context (`aio_context_t`).
-struct Context(libc::c_ulong);
+/// A kernel context (`aio_context_t`), and room for what comes out of it.
+struct Context {
+    number: libc::c_ulong,
+    events: Vec<Event>,
+}
 
 impl Context {
     fn new() -> io::Result<Self> {
-        let mut context: libc::c_ulong = 0;
+        let mut number: libc::c_ulong = 0;
         // SAFETY: the kernel writes the context's number to the address given.
-        let returned = unsafe { libc::syscall(libc::SYS_io_setup, CAPACITY, &raw mut context) };
+        let returned = unsafe { libc::syscall(libc::SYS_io_setup, CAPACITY, &raw mut number) };
         if returned < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self(context))
+        Ok(Self { number, events: vec![Event::default(); CAPACITY] })
     }
 
     /// Hands over control blocks; returns how many were taken.
@@ -107,31 +104,32 @@ impl Context {
     /// The memory and descriptors that the blocks name stay valid until they complete.
     unsafe fn submit(&self, blocks: &mut [*mut ControlBlock]) -> io::Result<usize> {
         // SAFETY: `blocks` points to as many valid control blocks, which the kernel copies; the rest is the caller's promise.
-        let returned = unsafe { libc::syscall(libc::SYS_io_submit, self.0, blocks.len(), blocks.as_mut_ptr()) };
+        let returned = unsafe { libc::syscall(libc::SYS_io_submit, self.number, blocks.len(), blocks.as_mut_ptr()) };
         usize::try_from(returned).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Waits for at least `wait` events; returns how many came.
-    fn events(&self, wait: usize, events: &mut [Event]) -> io::Result<usize> {
-        // SAFETY: `events` is valid for as many events as the kernel is told; no timeout.
+    /// Waits for at least `wait` events, and gives out those that came.
+    fn events(&mut self, wait: usize) -> io::Result<&[Event]> {
+        // SAFETY: `events` has room for as many events as the kernel is told; no timeout.
         let returned = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
-                self.0,
+                self.number,
                 wait,
-                events.len(),
-                events.as_mut_ptr(),
+                self.events.len(),
+                self.events.as_mut_ptr(),
                 ptr::null_mut::<libc::timespec>(),
             )
         };
-        usize::try_from(returned).map_err(|_| io::Error::last_os_error())
+        let count = usize::try_from(returned).map_err(|_| io::Error::last_os_error())?;
+        Ok(&self.events[..count])
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: the context is owned; the kernel waits for what is in flight in it.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.number) };
     }
 }
 
@@ -141,7 +139,6 @@ struct AioLane {
     gathered: Vec<ControlBlock>,
     /// Attempts done by plain calls or refused at submission.
     called: Vec<Done>,
-    events: Vec<Event>,
     in_flight: usize,
 }
 
@@ -181,15 +178,15 @@ impl AioLane {
         Ok(())
     }
 
-    fn take(&mut self, wait: usize, done: &mut Vec<Done>) -> io::Result<usize> {
-        let context = self.context.as_ref().expect("a lane has its context until it is dropped");
-        let count = match context.events(wait, &mut self.events) {
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => 0,
+    fn take(&mut self, wait: usize, done: &mut Vec<Done>) -> io::Result<()> {
+        let context = self.context.as_mut().expect("a lane has its context until it is dropped");
+        let events = match context.events(wait) {
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => &[],
             other => other?,
         };
-        self.in_flight -= count;
-        done.extend(self.events[..count].iter().map(|event| Done { slot: slot(event.data), outcome: event.result }));
-        Ok(count)
+        self.in_flight -= events.len();
+        done.extend(events.iter().map(|event| Done { slot: slot(event.data), outcome: event.result }));
+        Ok(())
     }
 }
 
@@ -249,10 +246,8 @@ impl Lane for AioLane {
             done.append(&mut self.called);
             let left = wait.saturating_sub(done.len() - before);
             match submitted {
-                Ok(()) if left.min(self.in_flight) == 0 => return Ok(()),
-                Ok(()) => {
-                    self.take(left.min(self.in_flight), done)?;
-                }
+                Ok(()) if left == 0 => return Ok(()),
+                Ok(()) => self.take(left, done)?,
                 Err(error) if busy == BUSY_MAX => return Err(error),
                 // Too busy: what completes makes room.
                 Err(_) => {
@@ -273,5 +268,16 @@ impl Drop for AioLane {
             // A thread that is ending keeps nothing.
             let _ = IDLE.try_with(|idle| idle.keep(context));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::idle;
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_context_when_nothing_is_in_it() {
+        idle::keeps_its_queue(&Aio, || IDLE.with(|idle| idle.take().is_some()));
     }
 }

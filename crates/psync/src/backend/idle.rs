@@ -28,3 +28,28 @@ impl<Q> Idle<Q> {
         }
     }
 }
+
+/// Holds that a lane which has done its work leaves its queue to the thread.
+#[cfg(test)]
+pub(super) fn keeps_its_queue(backend: &dyn super::Backend, take: impl Fn() -> bool) {
+    use super::Transfer;
+    use crate::file::{File, Handle};
+
+    let opened = std::fs::File::open("/dev/zero").expect("open");
+    let zero = File::new(std::path::Path::new("/dev/zero"), false, None, Handle::System(opened));
+    let mut buffer = crate::Buffer::from_slice(&[1; 100]);
+    let transfer = Transfer::Read { memory: buffer.pointer(), length: 100 };
+    let mut lane = backend.lane().expect("lane");
+    assert!(!take(), "the lane has what there was");
+    #[expect(unsafe_code, reason = "the buffer outlives the attempt")]
+    // SAFETY: reaped below; the buffer and the file live until the end.
+    unsafe {
+        lane.push(3, &zero.0, 0, transfer);
+    }
+    let mut done = Vec::new();
+    lane.reap(1, &mut done).expect("reaped");
+    assert_eq!((done[0].slot, done[0].outcome), (3, 100));
+    drop(lane);
+    assert!(take() && !take());
+    assert_eq!(*buffer, [0; 100]);
+}

@@ -120,8 +120,8 @@ pub(crate) trait Lane {
     #[expect(unsafe_code, reason = "transfers into memory given by address")]
     unsafe fn push(&mut self, slot: u32, file: &FileInner, offset: u64, transfer: Transfer);
 
-    /// Starts everything pushed and waits until at least `wait` attempts are complete, or fewer if fewer are in flight.
-    /// With `wait` 0 it need not report anything.
+    /// Starts everything pushed, waits until at least `wait` attempts are complete, and reports those that are. `wait` is at
+    /// most the number of attempts pushed and not reported; with 0 it need not report anything.
     ///
     /// # Errors
     /// When the queue itself fails; attempts in flight are then in an unknown state.

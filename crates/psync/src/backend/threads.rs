@@ -89,12 +89,7 @@ impl Backend for Threads {
 
     fn lane(&self) -> io::Result<Box<dyn Lane>> {
         self.pool.grow(1)?;
-        Ok(Box::new(ThreadsLane {
-            pool: Arc::clone(&self.pool),
-            mailbox: Arc::default(),
-            gathered: Vec::new(),
-            in_flight: 0,
-        }))
+        Ok(Box::new(ThreadsLane { pool: Arc::clone(&self.pool), mailbox: Arc::default(), gathered: Vec::new() }))
     }
 }
 
@@ -153,7 +148,6 @@ struct ThreadsLane {
     pool: Arc<Pool>,
     mailbox: Arc<Mailbox>,
     gathered: Vec<Job>,
-    in_flight: usize,
 }
 
 impl ThreadsLane {
@@ -164,7 +158,6 @@ impl ThreadsLane {
         self.pool.grow(self.gathered.len())?;
         let mut state = self.pool.state.lock();
         let wake = self.gathered.len().min(state.idle);
-        self.in_flight += self.gathered.len();
         state.jobs.extend(self.gathered.drain(..));
         drop(state);
         for _ in 0..wake {
@@ -191,13 +184,11 @@ impl Lane for ThreadsLane {
 
     fn reap(&mut self, wait: usize, done: &mut Vec<Done>) -> io::Result<()> {
         self.start()?;
-        let wait = wait.min(self.in_flight);
         let mut posted = self.mailbox.posted.lock();
         while posted.done.len() < wait {
             posted.wanted = wait;
             self.mailbox.enough.wait(&mut posted);
         }
-        self.in_flight -= posted.done.len();
         done.append(&mut posted.done);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `io_uring`: a ring per thread; a whole batch is one system call.
 //!
 //! 1. A lane takes an idle ring of its thread, or makes one. Nothing is shared between threads.
-//! 2. `push` fills submission entries; a full submission queue is handed to the kernel and filled again.
+//! 2. `push` fills submission entries; those that find the submission queue full wait for `reap`, which fills it again.
 //! 3. `reap` submits and waits with one `io_uring_enter`, then takes every completion that is there.
 //! 4. A write through the page cache is a plain call made at once: it is a copy in memory, which ext4 and others would hand to a
 //!    kernel worker instead of doing it in the ring.
@@ -13,6 +13,7 @@
 
 #![expect(unsafe_code, reason = "submission entries hold memory by address")]
 
+use std::collections::VecDeque;
 use std::io;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
@@ -56,7 +57,9 @@ impl Backend for Uring {
 
 struct Ring {
     ring: IoUring,
-    /// Entries pushed that the kernel has not taken.
+    /// Entries that found the submission queue full.
+    waiting: VecDeque<squeue::Entry>,
+    /// Entries in the submission queue that the kernel has not taken.
     staged: usize,
     /// Entries that the kernel has taken and not completed.
     in_flight: usize,
@@ -74,7 +77,7 @@ impl Ring {
                 "the kernel's io_uring cannot read and write plain memory (needs Linux 5.6)",
             ));
         }
-        Ok(Self { ring, staged: 0, in_flight: 0 })
+        Ok(Self { ring, waiting: VecDeque::new(), staged: 0, in_flight: 0 })
     }
 
     /// A ring for one thread whose completions are worked off when it asks for them; a plain one where the kernel is too old.
@@ -92,24 +95,34 @@ impl Ring {
         IoUring::builder().setup_cqsize(CAPACITY).build(ENTRIES)
     }
 
-    /// # Safety
-    /// As for [`Lane::push`].
-    unsafe fn push(&mut self, entry: &squeue::Entry) {
-        loop {
-            // SAFETY: the entry's memory and descriptor stay valid until it completes, as the caller promises.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                self.staged += 1;
-                return;
+    /// Takes an entry whose memory and descriptor stay valid until it completes.
+    fn push(&mut self, entry: squeue::Entry) {
+        self.waiting.push_back(entry);
+        self.stage();
+    }
+
+    /// Moves entries that wait into the submission queue, as far as there is room.
+    fn stage(&mut self) {
+        let mut queue = self.ring.submission();
+        while let Some(entry) = self.waiting.front() {
+            // SAFETY: `Lane::push` demands that the entry's memory and descriptor stay valid until it completes.
+            if unsafe { queue.push(entry) }.is_err() {
+                break;
             }
-            // Full: let the kernel take some. If it is too busy, completions make room; they wait in the ring.
-            if self.enter(0).is_err() {
-                std::thread::yield_now();
-            }
+            self.waiting.pop_front();
+            self.staged += 1;
         }
     }
 
-    /// One `io_uring_enter`: submits, and waits until `wait` completions are there.
+    /// Entries that are not complete.
+    fn outstanding(&self) -> usize {
+        self.waiting.len() + self.staged + self.in_flight
+    }
+
+    /// One `io_uring_enter`: submits, and waits until `wait` completions are there if everything could be submitted.
     fn enter(&mut self, wait: usize) -> io::Result<()> {
+        self.stage();
+        let wait = if self.waiting.is_empty() { wait } else { 0 };
         let taken = self.ring.submit_and_wait(wait);
         let left = self.ring.submission().len();
         self.in_flight += self.staged - left;
@@ -164,8 +177,7 @@ impl Lane for UringLane {
             }
             Transfer::Flush => opcode::Fsync::new(descriptor).flags(types::FsyncFlags::DATASYNC).build(),
         };
-        // SAFETY: handed on to the caller.
-        unsafe { self.ring().push(&entry.user_data(u64::from(slot))) }
+        self.ring().push(entry.user_data(u64::from(slot)));
     }
 
     fn reap(&mut self, wait: usize, done: &mut Vec<Done>) -> io::Result<()> {
@@ -174,8 +186,7 @@ impl Lane for UringLane {
         let ring = self.ring();
         let mut busy = 0;
         loop {
-            wait = wait.min(ring.staged + ring.in_flight);
-            if wait == 0 && ring.staged == 0 {
+            if wait == 0 && ring.outstanding() == ring.in_flight {
                 return Ok(());
             }
             let entered = ring.enter(wait);
@@ -196,8 +207,7 @@ impl Lane for UringLane {
 impl Drop for UringLane {
     fn drop(&mut self) {
         if let Some(ring) = self.ring.take()
-            && ring.staged == 0
-            && ring.in_flight == 0
+            && ring.outstanding() == 0
         {
             // A thread that is ending keeps nothing.
             let _ = IDLE.try_with(|idle| idle.keep(ring));
@@ -208,4 +218,15 @@ impl Drop for UringLane {
 /// An attempt's length as the kernel wants it; what is left over is another attempt.
 fn attempt_length(length: usize) -> u32 {
     u32::try_from(length.min(ATTEMPT_BYTES_MAX)).expect("the most bytes of an attempt fit in 32 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::idle;
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_ring_when_nothing_is_in_it() {
+        idle::keeps_its_queue(&Uring, || IDLE.with(|idle| idle.take().is_some()));
+    }
 }

@@ -35,12 +35,29 @@ impl Script {
         };
         self.asked.lock().push(asked);
         let scripted = self.outcomes.lock().pop_front();
-        scripted.unwrap_or(i64::try_from(length).expect("small"))
+        let outcome = scripted.unwrap_or(i64::try_from(length).expect("small"));
+        let count = usize::try_from(outcome).unwrap_or(0);
+        for (index, byte) in content(offset, count).into_iter().enumerate() {
+            // SAFETY: the attempt is for at least `count` bytes of memory that is valid until it is reported.
+            unsafe {
+                match transfer {
+                    Transfer::Read { memory, .. } => memory.add(index).write(byte),
+                    Transfer::Write { memory, .. } => assert_eq!(memory.add(index).read(), byte),
+                    Transfer::Flush => {}
+                }
+            }
+        }
+        outcome
     }
 
     fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.asked.lock())
     }
+}
+
+/// What stands in the file at an offset.
+fn content(offset: u64, count: usize) -> Vec<u8> {
+    (offset..).take(count).map(|at| at.to_le_bytes()[0]).collect()
 }
 
 struct Scripted(Arc<Script>);
@@ -129,6 +146,11 @@ fn one(outcomes: &[i64], request: impl Fn(&File) -> Request) -> (Result<()>, Vec
     queue.push(0, request(&file));
     let (_, queued) = queue.next().expect("one completion");
     assert_eq!(format!("{:?}", queued.result), format!("{:?}", alone.result));
+    for (completion, buffer) in [&alone, &queued].iter().filter_map(|done| Some((done, done.buffer.as_ref()?))) {
+        if completion.result.is_ok() {
+            assert_eq!(**buffer, content(100, 50));
+        }
+    }
     assert_eq!(script.asked(), asked);
     (alone.result, asked)
 }
@@ -138,7 +160,7 @@ fn read(file: &File) -> Request {
 }
 
 fn write(file: &File) -> Request {
-    Request::write(file, 100, Buffer::zeroed(50), 0)
+    Request::write(file, 100, Buffer::from_slice(&content(100, 50)), 0)
 }
 
 const EINTR: i64 = -(libc::EINTR as i64);

@@ -88,7 +88,7 @@ pub(super) struct Disk {
     operations: u64,
     crash_after: Option<u64>,
     faults: Vec<Planned>,
-    lost_writes: Vec<u64>,
+    lost_writes: Vec<(PathBuf, u64)>,
     capacity: Option<u64>,
     volatile: Tree,
     durable: Tree,
@@ -149,8 +149,8 @@ impl Disk {
         self.faults.push(Planned { kind, left, errno });
     }
 
-    pub(super) fn lose_write(&mut self, left: u64) {
-        self.lost_writes.push(left);
+    pub(super) fn lose_write(&mut self, path: &Path, left: u64) {
+        self.lost_writes.push((path.to_owned(), left));
     }
 
     pub(super) fn set_capacity(&mut self, bytes: Option<u64>) {
@@ -285,16 +285,20 @@ impl Disk {
             }
             Fate::Done => {
                 self.check_room(growth)?;
-                let lost = self.write_is_lost();
+                let lost = self.write_is_lost(node);
                 node.lock().write(offset, bytes, lost);
                 Ok(())
             }
         }
     }
 
-    fn write_is_lost(&mut self) -> bool {
+    fn write_is_lost(&mut self, node: &SharedNode) -> bool {
         let mut lost = false;
-        self.lost_writes.retain_mut(|left| {
+        let files = &self.volatile.files;
+        self.lost_writes.retain_mut(|(path, left)| {
+            if !files.get(path).is_some_and(|file| Arc::ptr_eq(file, node)) {
+                return true;
+            }
             if *left == 0 {
                 lost = true;
                 return false;

@@ -132,9 +132,9 @@ impl SimDisk {
         self.disk.lock().fail_operation(kind, count, errno);
     }
 
-    /// Lets `count` more writes pass; the next one is acknowledged and lost.
-    pub fn lose_write(&self, count: u64) {
-        self.disk.lock().lose_write(count);
+    /// Lets `count` more writes to a file pass; the next one is acknowledged and lost.
+    pub fn lose_write(&self, path: impl AsRef<Path>, count: u64) {
+        self.disk.lock().lose_write(path.as_ref(), count);
     }
 
     /// The most bytes that all files together may have; a growth beyond fails with `ENOSPC`. `None`: no bound.
