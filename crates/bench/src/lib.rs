@@ -1,1 +1,34 @@
-//! Workloads and device limits.
+//! Workloads, and the device's own limits to hold them against.
+//!
+//! 1. A [`Config`] names one [`Workload`] and its sizes; [`run`] carries it out on an open database and returns a [`Report`].
+//! 2. Workloads that last as long as one likes (reads, commits) are cut into slices, and before each slice [`limits`] measures what the
+//!    device itself can do on the same file system in the same minute. The report gives the medians over these pairs, because a
+//!    machine's speed drifts more between two minutes than between two stores.
+//! 3. Keys and values are functions of an index ([`keys`], [`values`]), so a read workload can tell a right value from a wrong one without
+//!    knowing how the table was filled.
+//! 4. [`crash`] is a workload of numbered commits to be killed in the middle, and the check of what must be left of it.
+//!
+//! Invariants: I/O of a limit measurement is never counted as I/O of the workload; time waiting for queued operations to be applied
+//! counts in the rate of a fill; a wrong value is an error, never a number in a table.
+//!
+//! Left to others: parsing arguments and printing (the command line), and profiling a device for the cost model (`psync::probe`).
+
+mod config;
+mod error;
+mod report;
+mod run;
+mod seen;
+mod slice;
+mod workload;
+
+pub mod crash;
+pub mod keys;
+pub mod limits;
+pub mod process;
+pub mod values;
+
+pub use config::{Config, TABLE, Workload};
+pub use error::{Error, Result};
+pub use report::{DepthRate, Limit, Report};
+pub use run::{Watch, existing_records, run};
+pub use seen::ReadCount;

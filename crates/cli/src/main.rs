@@ -1,2 +1,66 @@
-//! The braid command.
-fn main() {}
+//! The `braid` command: load, read, check and measure a Braid database.
+//!
+//! 1. `main` parses the arguments (a wrong one ends here with exit code 2 and a message that names it) and hands them to one command.
+//! 2. Each command is a file in `commands`: its arguments with their help, and what it does.
+//! 3. What a command finds goes to standard output, for people or with `--json` for programs; progress, notes and errors go to standard error.
+//! 4. How it ended is the exit code ([`exit`]).
+//!
+//! Invariants: commands that only read open the database read-only; a command that stops early says what it has committed.
+
+mod bytes;
+mod commands;
+mod exit;
+mod interrupt;
+mod open;
+mod output;
+mod progress;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::commands::Command;
+
+/// Braid is an embedded key-value store for flash SSDs: ordered, durable, and fast because it hands the device its work in batches.
+///
+/// A database is a directory. It holds tables; a table maps keys to values, in key order. Keys are 1 byte to 1 KiB, values up to 512 MiB, any bytes.
+#[derive(Parser, Debug)]
+#[command(name = "braid", version, propagate_version = true, max_term_width = 110, after_help = after_help())]
+struct Cli {
+    /// Print JSON, one object a line, instead of text for people
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Examples, then the exit codes.
+fn after_help() -> String {
+    format!("{EXAMPLES}\n\n{}", exit::HELP)
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  braid tour                                        see what it does, on real files, in under a minute
+  braid put my.db ada 1815                          store a value; creates the database
+  braid get my.db ada                               read it back
+  braid load my.db --files ~/src                    store a directory: path -> content
+  braid scan my.db --prefix main/ --limit 10        records in key order
+  braid verify my.db                                check every page, record and checksum
+  braid bench fillrandom,multireadrandom            measure it beside the device's own limits
+
+`braid COMMAND --help` has more of them for each command.";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command.run(cli.json) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            if !error.is_silent() {
+                eprintln!("braid: {error}");
+            }
+            error.exit().into()
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What to run.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use braid::Durability;
+
+use crate::{Error, Result};
+
+/// The table that workloads fill and read.
+pub const TABLE: &str = "bench";
+
+/// One workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Workload {
+    /// Puts every key once, in key order, into an empty table.
+    FillSeq,
+    /// Puts every key once, in an order that is a random permutation, into an empty table.
+    FillRandom,
+    /// Puts random keys that are there already.
+    Overwrite,
+    /// One `get` at a time.
+    ReadRandom,
+    /// `get_many` of a batch of random keys at a time.
+    MultiReadRandom,
+    /// A scan in key order.
+    ReadSeq,
+    /// Seeks to a random key and reads the records that follow.
+    SeekRandom,
+    /// Commits, each waited for.
+    Commit,
+}
+
+impl Workload {
+    /// Every workload, in the order of the help text.
+    pub const ALL: [Self; 8] = [
+        Self::FillSeq,
+        Self::FillRandom,
+        Self::Overwrite,
+        Self::ReadRandom,
+        Self::MultiReadRandom,
+        Self::ReadSeq,
+        Self::SeekRandom,
+        Self::Commit,
+    ];
+
+    /// Its name, as given on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FillSeq => "fillseq",
+            Self::FillRandom => "fillrandom",
+            Self::Overwrite => "overwrite",
+            Self::ReadRandom => "readrandom",
+            Self::MultiReadRandom => "multireadrandom",
+            Self::ReadSeq => "readseq",
+            Self::SeekRandom => "seekrandom",
+            Self::Commit => "commit",
+        }
+    }
+
+    /// Whether it starts from an empty table.
+    #[must_use]
+    pub const fn fills(self) -> bool {
+        matches!(self, Self::FillSeq | Self::FillRandom)
+    }
+
+    /// Whether it writes.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::FillSeq | Self::FillRandom | Self::Overwrite | Self::Commit)
+    }
+
+    /// Whether it only reads.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        !self.writes()
+    }
+
+    /// Whether it runs for a time, in slices with the device's limit measured between them, rather than for a number of records.
+    #[must_use]
+    pub const fn is_sliced(self) -> bool {
+        self.reads() || matches!(self, Self::Commit)
+    }
+
+    /// How many operations of this workload go into one call when the command line does not say.
+    #[must_use]
+    pub const fn default_batch(self) -> usize {
+        match self {
+            Self::MultiReadRandom => 128,
+            Self::SeekRandom => 10,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Self::ALL.into_iter().find(|workload| workload.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|workload| workload.name()).collect();
+            format!("no workload `{text}`: choose from {}", names.join(", "))
+        })
+    }
+}
+
+/// One workload and its sizes.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What to do.
+    pub workload: Workload,
+    /// Records in the table.
+    pub num: u64,
+    /// Bytes of a key, at least [`Config::KEY_SIZE_MIN`].
+    pub key_size: usize,
+    /// Bytes of a value.
+    pub value_size: usize,
+    /// Client threads.
+    pub threads: usize,
+    /// Operations in one call: keys of a `get_many`, puts of a write batch, records read after a seek.
+    pub batch: usize,
+    /// Durability of writes; stated in every report.
+    pub durability: Durability,
+    /// Where the random numbers start.
+    pub seed: u64,
+    /// How long a sliced workload runs, over all slices. For fills and overwrites, when to stop early.
+    pub duration: Option<Duration>,
+    /// How many pairs of (limit, slice) a sliced workload has.
+    pub pairs: usize,
+    /// Empty the database's cache and the operating system's before the run.
+    pub cold: bool,
+    /// Cache bytes the database was opened with, for the report.
+    pub cache_bytes: u64,
+    /// Write buffer bytes the database was opened with, for the report.
+    pub write_buffer_bytes: u64,
+}
+
+impl Config {
+    /// A key begins with its index as 8 bytes.
+    pub const KEY_SIZE_MIN: usize = 8;
+    /// Time of a sliced workload over all slices when [`Config::duration`] is none.
+    pub const DURATION: Duration = Duration::from_secs(5);
+    /// Most client threads.
+    pub const THREADS_MAX: usize = 1024;
+    /// Most operations in one call.
+    pub const BATCH_MAX: usize = 1 << 20;
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// Names the option, its value and its limit.
+    pub fn check(&self) -> Result<()> {
+        let within = |name: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::Invalid(format!("{name} is {value}: must be from {least} to {most}")))
+        };
+        within("num", self.num, 1, u64::MAX >> 2)?;
+        within("key size", self.key_size as u64, Self::KEY_SIZE_MIN as u64, braid::KEY_BYTES_MAX_BTREE as u64)?;
+        within("value size", self.value_size as u64, 0, braid::VALUE_BYTES_MAX)?;
+        within("threads", self.threads as u64, 1, Self::THREADS_MAX as u64)?;
+        within("batch", self.batch as u64, 1, Self::BATCH_MAX as u64)?;
+        within("pairs", self.pairs as u64, 1, 1000)
+    }
+
+    /// Bytes of one record as the user counts them: key and value.
+    #[must_use]
+    pub const fn record_bytes(&self) -> u64 {
+        self.key_size as u64 + self.value_size as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for workload in Workload::ALL {
+            assert_eq!(workload.name().parse(), Ok(workload));
+            assert_ne!(workload.reads(), workload.writes());
+        }
+        assert!("fillrand".parse::<Workload>().expect_err("no such name").contains("fillrandom"));
+    }
+}

@@ -1,0 +1,232 @@
+//! Numbered commits to be killed in the middle, and the check of what must be left of them.
+//!
+//! 1. Each of several threads makes commits 1, 2, 3, … One commit puts [`ITEMS`] records into each of two tables, deletes those of
+//!    the commit [`WINDOW`] before it, and writes its number over the thread's `latest` record in both tables: one atomic batch of
+//!    puts, overwrites and deletes. Every 16th has values long enough for the document log.
+//! 2. When a commit has returned it is acknowledged, and only then does the next begin. So after a kill, a thread's last commit
+//!    is the last acknowledged one or the one after it.
+//! 3. [`check`] reads both tables and reports every record that is missing, in part, wrong, or back from the dead.
+//!
+//! Left to others: starting and killing the process that commits.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::thread;
+
+use braid::{Database, Durability, Structure, Table, WriteBatch};
+
+use crate::keys::{mix, stream};
+use crate::{Error, Result};
+
+/// Records that a commit puts into each table.
+pub const ITEMS: u16 = 4;
+/// How many commits' records are kept.
+pub const WINDOW: u64 = 64;
+/// The two tables.
+pub const TABLES: [&str; 2] = ["crash-left", "crash-right"];
+/// Every so many commits have long values.
+const LONG_EVERY: u64 = 16;
+
+/// Called after each commit with its thread and its number. An error ends that thread.
+pub type Acknowledge<'a> = &'a (dyn Fn(u32, u64) -> io::Result<()> + Sync);
+
+/// Makes commits on `threads` threads, each going on from its last one, until `acknowledge` fails.
+///
+/// # Errors
+/// When the database fails. That `acknowledge` failed is no error: the reader has gone.
+pub fn write(database: &Database, threads: u32, durability: Durability, acknowledge: Acknowledge<'_>) -> Result<()> {
+    let tables = tables(database)?;
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let tables = &tables;
+                scope.spawn(move || write_one(database, tables, thread, durability, acknowledge))
+            })
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+fn write_one(
+    database: &Database, tables: &[Table; 2], thread: u32, durability: Durability, acknowledge: Acknowledge<'_>,
+) -> Result<()> {
+    let last = latest(&tables[0], thread)?.map_or(0, |number| number);
+    for number in last + 1.. {
+        let mut batch = WriteBatch::new();
+        for (side, table) in (0u8..).zip(tables) {
+            for item in 0..ITEMS {
+                batch.put(table, record_key(thread, number, item), record_value(side, thread, number, item));
+                if number > WINDOW {
+                    batch.delete(table, record_key(thread, number - WINDOW, item));
+                }
+            }
+            batch.put(table, latest_key(thread), number.to_be_bytes());
+        }
+        database.write_with(batch, durability)?;
+        if acknowledge(thread, number).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What is left of the commits of one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Survivor {
+    /// Which thread.
+    pub thread: u32,
+    /// Number of its last commit found.
+    pub last: u64,
+}
+
+/// Checks that what is there is exactly what commits 1 to some number leave, for each thread, and that this number is at least
+/// `acknowledged[thread]` and at most one more. Returns the numbers and the findings; no findings means that all is well.
+///
+/// # Errors
+/// When the database cannot be read.
+pub fn check(database: &Database, acknowledged: &[u64]) -> Result<(Vec<Survivor>, Vec<String>)> {
+    let tables = tables(database)?;
+    let mut findings = Vec::new();
+    let mut survivors = Vec::new();
+    for (thread, &acknowledged) in (0u32..).zip(acknowledged) {
+        let numbers = [latest(&tables[0], thread)?.unwrap_or(0), latest(&tables[1], thread)?.unwrap_or(0)];
+        let last = numbers[0].max(numbers[1]);
+        if numbers[0] != numbers[1] {
+            findings.push(format!(
+                "thread {thread}: commit {last} is in part: the tables' latest are {} and {}",
+                numbers[0], numbers[1]
+            ));
+        }
+        if last < acknowledged {
+            findings.push(format!(
+                "thread {thread}: commit {acknowledged} was acknowledged and is lost; the last one found is {last}"
+            ));
+        }
+        if last > acknowledged + 1 {
+            findings.push(format!(
+                "thread {thread}: found commit {last}, but only {acknowledged} were acknowledged before the kill"
+            ));
+        }
+        for (side, table) in (0u8..).zip(&tables) {
+            check_records(side, table, thread, last, &mut findings)?;
+        }
+        survivors.push(Survivor { thread, last });
+    }
+    Ok((survivors, findings))
+}
+
+fn check_records(side: u8, table: &Table, thread: u32, last: u64, findings: &mut Vec<String>) -> Result<()> {
+    let name = table.name();
+    let first = last.saturating_sub(WINDOW) + 1;
+    let expected = (first..=last).flat_map(|number| (0..ITEMS).map(move |item| (number, item)));
+    let mut missing: BTreeSet<_> = expected.collect();
+    for pair in table.prefix(record_prefix(thread)) {
+        let (key, value) = pair?;
+        let Some((number, item)) = parse_record_key(&key) else {
+            findings.push(format!("table {name}: a key of {} bytes that nobody wrote", key.len()));
+            continue;
+        };
+        if !missing.remove(&(number, item)) {
+            let what = if number > last { "is from a commit that is not there" } else { "was deleted and is back" };
+            findings.push(format!("table {name}: record {item} of commit {number} of thread {thread} {what}"));
+        }
+        if value != record_value(side, thread, number, item) {
+            findings
+                .push(format!("table {name}: record {item} of commit {number} of thread {thread} has a wrong value"));
+        }
+    }
+    for (number, item) in missing {
+        findings.push(format!(
+            "table {name}: record {item} of commit {number} of thread {thread} is missing; the last commit is {last}"
+        ));
+    }
+    Ok(())
+}
+
+fn tables(database: &Database) -> Result<[Table; 2]> {
+    let [left, right] = TABLES;
+    Ok([database.table(left, Structure::BTree)?, database.table(right, Structure::BTree)?])
+}
+
+fn latest(table: &Table, thread: u32) -> Result<Option<u64>> {
+    let Some(value) = table.get(latest_key(thread))? else { return Ok(None) };
+    let number = value.first_chunk().copied().map(u64::from_be_bytes);
+    let wrong = || Error::WrongValue { table: table.name().to_owned(), index: u64::from(thread), bytes: value.len() };
+    number.map(Some).ok_or_else(wrong)
+}
+
+fn latest_key(thread: u32) -> Vec<u8> {
+    [b"latest/".as_slice(), &thread.to_be_bytes()].concat()
+}
+
+fn record_prefix(thread: u32) -> Vec<u8> {
+    [b"record/".as_slice(), &thread.to_be_bytes()].concat()
+}
+
+fn record_key(thread: u32, number: u64, item: u16) -> Vec<u8> {
+    [record_prefix(thread).as_slice(), &number.to_be_bytes(), &item.to_be_bytes()].concat()
+}
+
+fn parse_record_key(key: &[u8]) -> Option<(u64, u16)> {
+    let (number, item) = key.get(record_prefix(0).len()..)?.split_first_chunk()?;
+    Some((u64::from_be_bytes(*number), u16::from_be_bytes(item.try_into().ok()?)))
+}
+
+/// Up to 300 bytes, or up to 40 KiB in a long one.
+fn record_value(side: u8, thread: u32, number: u64, item: u16) -> Vec<u8> {
+    let seed = mix(mix(number) ^ u64::from(thread) << 32 ^ u64::from(item) << 8 ^ u64::from(side));
+    let most = if number.is_multiple_of(LONG_EVERY) { 40_000 } else { 300 };
+    let mut value = vec![0; usize::try_from(seed % most).expect("below 40,000")];
+    stream(seed, &mut value);
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    fn filled(commits: u64) -> (tempfile::TempDir, Database) {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let database = Database::open(directory.path().join("database")).expect("opened");
+        let count = AtomicU64::new(0);
+        let acknowledge = |_: u32, _: u64| {
+            let done = count.fetch_add(1, Ordering::Relaxed) + 1;
+            if done >= commits { Err(io::Error::other("enough")) } else { Ok(()) }
+        };
+        write(&database, 1, Durability::Os, &acknowledge).expect("written");
+        (directory, database)
+    }
+
+    #[test]
+    fn whole_commits_have_no_findings() {
+        let (_directory, database) = filled(WINDOW + 20);
+        let (survivors, findings) = check(&database, &[WINDOW + 19]).expect("read");
+        assert_eq!(findings, Vec::<String>::new());
+        assert_eq!(survivors, [Survivor { thread: 0, last: WINDOW + 20 }]);
+    }
+
+    #[test]
+    fn every_kind_of_loss_is_found() {
+        let found = |harm: &dyn Fn(&Table), acknowledged: u64| {
+            let (_directory, database) = filled(WINDOW + 20);
+            harm(&database.open_table(TABLES[1]).expect("table"));
+            check(&database, &[acknowledged]).expect("read").1.join("\n")
+        };
+        let last = WINDOW + 20;
+        assert!(found(&|_| (), last + 1).contains("acknowledged and is lost"));
+        assert!(found(&|_| (), last - 2).contains("only"));
+        assert!(
+            found(&|table| table.delete(record_key(0, last - 3, 1)).expect("deleted"), last).contains("is missing")
+        );
+        assert!(found(&|table| table.put(record_key(0, 3, 1), b"").expect("put"), last).contains("is back"));
+        assert!(found(&|table| table.put(record_key(0, last, 1), b"x").expect("put"), last).contains("wrong value"));
+        assert!(found(&|table| table.put(record_key(0, last + 1, 0), b"").expect("put"), last).contains("not there"));
+        assert!(
+            found(&|table| table.put(latest_key(0), (last - 1).to_be_bytes()).expect("put"), last).contains("in part")
+        );
+    }
+}

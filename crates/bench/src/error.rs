@@ -1,0 +1,60 @@
+//! What can go wrong in a measurement.
+
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database refused or failed.
+    #[error(transparent)]
+    Database(#[from] braid::Error),
+    /// The device refused or failed while its limits were measured.
+    #[error("measuring the device: {0}")]
+    Device(#[from] psync::Error),
+    /// A file or directory outside the database.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The measurement cannot be made as asked.
+    #[error("{0}")]
+    Invalid(String),
+    /// A read returned something else than what was written.
+    #[error(
+        "record {index} of table `{table}` has a value that no workload wrote ({bytes} bytes): run `braid verify` on the database"
+    )]
+    WrongValue {
+        /// The table.
+        table: String,
+        /// Which record.
+        index: u64,
+        /// Length of the value found.
+        bytes: usize,
+    },
+    /// The table that workloads use holds something else.
+    #[error(
+        "table `{table}` holds records that `braid bench` did not write with --key-size {key_size}; fills replace this table, so they stop here: \
+         use another database, or drop the table first"
+    )]
+    ForeignTable {
+        /// The table.
+        table: String,
+        /// The key size asked for.
+        key_size: usize,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}

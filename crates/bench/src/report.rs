@@ -1,0 +1,117 @@
+//! What came out, as printed by `--json`: one object per workload.
+
+use serde::Serialize;
+
+/// Random reads per second with so many in flight.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DepthRate {
+    /// Reads in flight.
+    pub depth: usize,
+    /// Reads per second.
+    pub reads_per_second: f64,
+}
+
+/// Which of the device's limits `device_ops_per_second` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Random reads per second at the workload's depth and I/O size.
+    RandomRead,
+    /// Sequential read bytes per second, divided by the bytes of a record.
+    SequentialRead,
+    /// Sequential write bytes per second, divided by the bytes of a record.
+    SequentialWrite,
+    /// Writes of 4 KiB with fdatasync after each, per second.
+    FlushedWrite,
+}
+
+/// The result of one workload. Rates are per second, latencies in microseconds, sizes in bytes. A field is null where it was not measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Name of the workload.
+    pub workload: String,
+    /// Structure of the table.
+    pub structure: String,
+    /// I/O backend of the database.
+    pub backend: String,
+    /// Durability of writes: `sync`, `os` or `lazy:MS`.
+    pub durability: String,
+    /// Client threads.
+    pub threads: usize,
+    /// Operations per call.
+    pub batch: usize,
+    /// Records in the table.
+    pub num: u64,
+    /// Bytes of a key.
+    pub key_size: usize,
+    /// Bytes of a value.
+    pub value_size: usize,
+    /// Cache of the database.
+    pub cache_bytes: u64,
+    /// Write buffer of the database.
+    pub write_buffer_bytes: u64,
+    /// Bytes of all files of the database after the run.
+    pub database_bytes: u64,
+    /// Whether caches were emptied before the run.
+    pub cold: bool,
+    /// Start of the random numbers.
+    pub seed: u64,
+    /// Operations done: keys looked up, records written or scanned, seeks, commits.
+    pub operations: u64,
+    /// Time they took; for fills and overwrites until everything was applied to the structure.
+    pub seconds: f64,
+    /// Part of `seconds` spent waiting for queued operations to be applied after the last call.
+    pub drain_seconds: f64,
+    /// Operations per second; the median over the pairs where there are several.
+    pub ops_per_second: f64,
+    /// Median latency of a call.
+    pub p50_us: f64,
+    /// 99th percentile of the latency of a call.
+    pub p99_us: f64,
+    /// 99.9th percentile of the latency of a call.
+    pub p999_us: f64,
+    /// Worst latency of a call.
+    pub max_us: f64,
+    /// Keys looked up that were not there.
+    pub not_found: u64,
+    /// Bytes this process made the device read during the workload.
+    pub read_bytes: Option<u64>,
+    /// Bytes this process made the device write during the workload.
+    pub written_bytes: Option<u64>,
+    /// `written_bytes` over the bytes of the keys and values put.
+    pub write_amplification: Option<f64>,
+    /// Read requests to the data files per operation.
+    pub reads_per_operation: Option<f64>,
+    /// Read requests to the data files per second; the median over the pairs.
+    pub reads_per_second: Option<f64>,
+    /// Bytes of one read request, on average, rounded up to whole pages; the I/O size of the limit.
+    pub io_bytes: u64,
+    /// Resident memory at the end.
+    pub resident_bytes: Option<u64>,
+    /// Peak resident memory since the process started.
+    pub peak_resident_bytes: Option<u64>,
+    /// Which limit `device_ops_per_second` is.
+    pub device_limit: Limit,
+    /// Requests in flight while that limit was measured.
+    pub device_depth: usize,
+    /// Backend that measured the limits.
+    pub device_backend: String,
+    /// Whether the limits were measured past the page cache.
+    pub device_direct: bool,
+    /// The device's own rate in the unit of `ops_per_second`; the median over the pairs.
+    pub device_ops_per_second: Option<f64>,
+    /// `ops_per_second` over `device_ops_per_second`; the median of the ratio within each pair.
+    pub device_share: Option<f64>,
+    /// For reads: `reads_per_second` over the limit, pair by pair. It leaves out what caches served, so it cannot flatter.
+    pub device_read_share: Option<f64>,
+    /// The device's random reads at `io_bytes` and depths 1, 32 and 128.
+    pub device_random_read: Vec<DepthRate>,
+    /// The device's sequential write, bytes per second.
+    pub device_sequential_write_bytes_per_second: Option<f64>,
+    /// The device's writes of 4 KiB with fdatasync after each, per second.
+    pub device_flushed_writes_per_second: Option<f64>,
+    /// Pairs of (limit, slice) that the medians are over.
+    pub pairs: usize,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}

@@ -1,0 +1,251 @@
+//! One workload from the open database to its report.
+//!
+//! 1. [`prepare`] gives the table: emptied for a fill, checked to be a benchmark's for the rest.
+//! 2. A sliced workload (reads, commits): a warm-up slice that is not counted and tells the I/O size; then pairs of limit and slice.
+//! 3. Any other: the limit before, the whole run with the wait for queued operations, the limit after.
+//!
+//! Invariant: counters of the process are read right before and right after a slice, so limits are not in them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use braid::{Database, Structure, Table};
+use psync::BLOCK;
+
+use crate::limits::Probe;
+use crate::process::{DeviceBytes, bytes_below, evict_page_cache};
+use crate::seen::{Frame, ReadCount, Seen};
+use crate::slice::{Shared, Tally, drive};
+use crate::workload::Job;
+use crate::{Config, DepthRate, Error, Limit, Report, Result, TABLE, Workload, keys, values};
+
+/// Longest measurement of one limit.
+const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
+/// Longest warm-up.
+const WARM_UP_MAX: Duration = Duration::from_secs(1);
+/// The depths that every report has.
+const DEPTHS: [usize; 3] = [1, 32, 128];
+/// Most reads in flight while a limit is measured.
+const DEPTH_MAX: usize = 1024;
+
+/// How a caller follows and stops a run.
+pub struct Watch<'a> {
+    /// Set to stop soon; the report then covers what was done.
+    pub stop: &'a AtomicBool,
+    /// Called about ten times a second with operations done and, where known, how many there will be.
+    pub progress: &'a (dyn Fn(u64, Option<u64>) + Sync),
+    /// Called when another phase begins, with its name.
+    pub phase: &'a (dyn Fn(&str) + Sync),
+}
+
+/// Runs one workload.
+///
+/// # Errors
+/// When the configuration is out of its limits, the table is missing or holds something else, a value is wrong, or the database or
+/// the device fails.
+pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Report> {
+    config.check()?;
+    (watch.phase)("preparing");
+    let table = prepare(database, config)?;
+    let structure = table.structure();
+    if config.workload.reads() {
+        // What a fill left in the queue would be answered from memory, and applied in the middle of the measurement.
+        database.checkpoint()?;
+    }
+    if config.cold {
+        database.drop_caches();
+        evict_page_cache(database.path())?;
+    }
+    let mut bench = Bench { database, config, watch, job: Job::new(database, &table, config), seen: Seen::new() };
+    if config.workload.is_sliced() {
+        bench.run_sliced()?;
+    } else {
+        bench.run_whole()?;
+    }
+    bench.report(structure)
+}
+
+/// Records of a benchmark in a table: one more than the index of its last key. None when the table is missing or empty.
+///
+/// # Errors
+/// When the table holds something that no workload wrote, or cannot be read.
+pub fn existing_records(database: &Database, key_size: usize) -> Result<Option<u64>> {
+    if !database.tables().iter().any(|table| table.name == TABLE) {
+        return Ok(None);
+    }
+    let table = database.open_table(TABLE)?;
+    let Some(last) = table.iter().rev().next() else { return Ok(None) };
+    let (key, value) = last?;
+    let foreign = || Error::ForeignTable { table: TABLE.into(), key_size };
+    let index = keys::index(&key).filter(|_| key.len() == key_size).ok_or_else(foreign)?;
+    if !values::is_right(index, &value) {
+        return Err(foreign());
+    }
+    Ok(Some(index + 1))
+}
+
+fn prepare(database: &Database, config: &Config) -> Result<Table> {
+    let existing = existing_records(database, config.key_size)?;
+    if config.workload.fills() && existing.is_some() {
+        database.drop_table(TABLE)?;
+    }
+    if config.workload.reads() || config.workload == Workload::Overwrite {
+        if existing.is_none() {
+            let what = format!(
+                "workload {} needs records in table `{TABLE}`: run fillrandom on the same --db first",
+                config.workload
+            );
+            return Err(Error::Invalid(what));
+        }
+        return Ok(database.open_table(TABLE)?);
+    }
+    Ok(database.table(TABLE, Structure::BTree)?)
+}
+
+struct Bench<'a> {
+    database: &'a Database,
+    config: &'a Config,
+    watch: &'a Watch<'a>,
+    job: Job<'a>,
+    seen: Seen,
+}
+
+impl Bench<'_> {
+    fn run_sliced(&mut self) -> Result<()> {
+        let pairs = u32::try_from(self.config.pairs).expect("checked to be at most 1000");
+        let time = self.config.duration.unwrap_or(Config::DURATION) / pairs;
+        self.seen.io_bytes = BLOCK as u64;
+        if self.config.workload.reads() {
+            (self.watch.phase)("warming up");
+            let before = ReadCount::now(self.database)?;
+            self.job.next_slice();
+            self.slice(Some(time.min(WARM_UP_MAX)))?;
+            self.seen.io_bytes = ReadCount::now(self.database)?.since(before).bytes_per_read();
+        }
+        let probe = self.probe()?;
+        self.all_limits(&probe, time)?;
+        for pair in 1..=self.config.pairs {
+            if self.stopped() {
+                break;
+            }
+            (self.watch.phase)(&format!("pair {pair} of {}: the device's limit", self.config.pairs));
+            let limit = self.limit(&probe, time)?;
+            (self.watch.phase)(&format!("pair {pair} of {}: the database", self.config.pairs));
+            self.counted_slice(Some(time))?;
+            self.seen.limits.extend(limit);
+        }
+        Ok(())
+    }
+
+    fn run_whole(&mut self) -> Result<()> {
+        self.seen.io_bytes = BLOCK as u64;
+        (self.watch.phase)("the device's limit");
+        let probe = self.probe()?;
+        let before = self.limit(&probe, LIMIT_TIME_MAX)?;
+        drop(probe);
+        (self.watch.phase)("the database");
+        self.counted_slice(self.config.duration)?;
+        let probe = self.probe()?;
+        let after = self.limit(&probe, LIMIT_TIME_MAX)?;
+        if let (Some(before), Some(after)) = (before, after) {
+            self.seen.limits.push(f64::midpoint(before, after));
+        }
+        self.all_limits(&probe, LIMIT_TIME_MAX)
+    }
+
+    fn stopped(&self) -> bool {
+        self.watch.stop.load(Ordering::Relaxed)
+    }
+
+    fn probe(&mut self) -> Result<Probe> {
+        let probe = Probe::open(self.database.path())?;
+        self.seen.backend = probe.backend().to_string();
+        self.seen.direct = probe.is_direct();
+        Ok(probe)
+    }
+
+    fn slice(&self, time: Option<Duration>) -> Result<(Tally, Duration)> {
+        let total = (!self.config.workload.is_sliced()).then_some(self.config.num);
+        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| self.job.work(thread, shared, tally);
+        drive(self.config.threads, time, self.watch, total, &work)
+    }
+
+    fn counted_slice(&mut self, time: Option<Duration>) -> Result<()> {
+        self.job.next_slice();
+        let (reads, device) = (ReadCount::now(self.database)?, DeviceBytes::now());
+        let (tally, mut elapsed) = self.slice(time)?;
+        if self.config.workload.writes() && !self.config.workload.is_sliced() {
+            (self.watch.phase)("applying what is queued");
+            let begun = Instant::now();
+            self.database.drain()?;
+            self.seen.drain_seconds += begun.elapsed().as_secs_f64();
+            elapsed += begun.elapsed();
+        }
+        let seconds = elapsed.as_secs_f64();
+        let reads = ReadCount::now(self.database)?.since(reads);
+        if let (Some(before), Some(now)) = (device, DeviceBytes::now()) {
+            let total = self.seen.device.get_or_insert_default();
+            let here = now.since(before);
+            total.read += here.read;
+            total.written += here.written;
+        }
+        self.seen.slice(&tally, seconds, reads);
+        Ok(())
+    }
+
+    /// Which limit this workload is held against, and with how many requests in flight.
+    fn limit_of_workload(&self) -> (Limit, usize) {
+        let threads = self.config.threads;
+        match self.config.workload {
+            Workload::FillSeq | Workload::FillRandom | Workload::Overwrite => (Limit::SequentialWrite, 8),
+            Workload::Commit => (Limit::FlushedWrite, 1),
+            Workload::ReadRandom | Workload::SeekRandom => (Limit::RandomRead, threads.min(DEPTH_MAX)),
+            Workload::MultiReadRandom => (Limit::RandomRead, (threads * self.config.batch).min(DEPTH_MAX)),
+            Workload::ReadSeq => (Limit::SequentialRead, 8),
+        }
+    }
+
+    /// The device's rate in the unit of the workload's operations.
+    fn limit(&self, probe: &Probe, time: Duration) -> Result<Option<f64>> {
+        let time = time.min(LIMIT_TIME_MAX);
+        let record = self.config.record_bytes() as f64;
+        let (limit, depth) = self.limit_of_workload();
+        Ok(match limit {
+            Limit::RandomRead => probe.random_reads_per_second(self.seen.io_bytes, depth, time)?,
+            Limit::SequentialRead => probe.sequential_read_bytes_per_second(time)?.map(|bytes| bytes / record),
+            Limit::SequentialWrite => Some(probe.writes(time)?.sequential_bytes_per_second / record),
+            Limit::FlushedWrite => Some(probe.writes(time)?.flushed_per_second),
+        })
+    }
+
+    fn all_limits(&mut self, probe: &Probe, time: Duration) -> Result<()> {
+        (self.watch.phase)("the device's limits");
+        let time = time.min(LIMIT_TIME_MAX);
+        for depth in DEPTHS {
+            if let Some(reads_per_second) = probe.random_reads_per_second(self.seen.io_bytes, depth, time)? {
+                self.seen.random_read.push(DepthRate { depth, reads_per_second });
+            }
+        }
+        let writes = probe.writes(time)?;
+        self.seen.sequential_write = Some(writes.sequential_bytes_per_second);
+        self.seen.flushed_writes = Some(writes.flushed_per_second);
+        Ok(())
+    }
+
+    fn report(self, structure: Structure) -> Result<Report> {
+        let (limit, depth) = self.limit_of_workload();
+        let database_bytes = bytes_below(self.database.path())?;
+        let interrupted = self.stopped();
+        Ok(self.seen.report(
+            self.config,
+            Frame {
+                structure: structure.to_string(),
+                backend: self.database.psync().backend().to_string(),
+                database_bytes,
+                limit,
+                depth,
+                interrupted,
+            },
+        ))
+    }
+}

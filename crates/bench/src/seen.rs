@@ -1,0 +1,202 @@
+//! What the slices of one workload saw, and the report made of it.
+
+use braid::Database;
+use psync::BLOCK;
+
+use crate::limits::median;
+use crate::process::{DeviceBytes, Memory};
+use crate::slice::Tally;
+use crate::{Config, DepthRate, Limit, Report, Result};
+
+/// The streams of a table: pages of its structure, and documents.
+const STREAMS: [&str; 2] = ["node", "doc"];
+
+/// Read requests that a database made to the files of its tables: pages and documents, not the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadCount {
+    /// Requests.
+    pub reads: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl ReadCount {
+    /// Since the database was opened.
+    ///
+    /// # Errors
+    /// When its statistics cannot be had.
+    pub fn now(database: &Database) -> Result<Self> {
+        let mut count = Self::default();
+        for stream in database.stats()?.streams {
+            if STREAMS.contains(&stream.stream.as_str()) {
+                count.reads += stream.reads;
+                count.bytes += stream.read_bytes;
+            }
+        }
+        Ok(count)
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self { reads: self.reads.saturating_sub(earlier.reads), bytes: self.bytes.saturating_sub(earlier.bytes) }
+    }
+
+    /// Average, rounded up to whole pages; one page where nothing was read.
+    #[must_use]
+    pub const fn bytes_per_read(self) -> u64 {
+        let block = BLOCK as u64;
+        let reads = if self.reads == 0 { 1 } else { self.reads };
+        let blocks = (self.bytes / reads).div_ceil(block);
+        if blocks == 0 { block } else { blocks * block }
+    }
+}
+
+/// Sums over the slices, and one rate per slice.
+pub(crate) struct Seen {
+    pub(crate) tally: Tally,
+    pub(crate) seconds: f64,
+    pub(crate) drain_seconds: f64,
+    pub(crate) device: Option<DeviceBytes>,
+    pub(crate) reads: ReadCount,
+    /// Operations per second of each slice.
+    pub(crate) rates: Vec<f64>,
+    /// Read requests per second of each slice.
+    pub(crate) read_rates: Vec<f64>,
+    /// The device's limit before each slice.
+    pub(crate) limits: Vec<f64>,
+    pub(crate) io_bytes: u64,
+    pub(crate) random_read: Vec<DepthRate>,
+    pub(crate) sequential_write: Option<f64>,
+    pub(crate) flushed_writes: Option<f64>,
+    /// Backend that measured the limits.
+    pub(crate) backend: String,
+    pub(crate) direct: bool,
+}
+
+/// What the report says besides what was seen.
+pub(crate) struct Frame {
+    pub(crate) structure: String,
+    pub(crate) backend: String,
+    pub(crate) database_bytes: u64,
+    pub(crate) limit: Limit,
+    pub(crate) depth: usize,
+    pub(crate) interrupted: bool,
+}
+
+impl Seen {
+    pub(crate) fn new() -> Self {
+        Self {
+            tally: Tally::new(),
+            seconds: 0.0,
+            drain_seconds: 0.0,
+            device: None,
+            reads: ReadCount::default(),
+            rates: Vec::new(),
+            read_rates: Vec::new(),
+            limits: Vec::new(),
+            io_bytes: BLOCK as u64,
+            random_read: Vec::new(),
+            sequential_write: None,
+            flushed_writes: None,
+            backend: String::new(),
+            direct: false,
+        }
+    }
+
+    /// Adds a slice.
+    pub(crate) fn slice(&mut self, tally: &Tally, seconds: f64, reads: ReadCount) {
+        self.rates.push(tally.operations as f64 / seconds);
+        self.read_rates.push(reads.reads as f64 / seconds);
+        self.reads.reads += reads.reads;
+        self.reads.bytes += reads.bytes;
+        self.seconds += seconds;
+        self.tally.merge(tally);
+    }
+
+    pub(crate) fn report(self, config: &Config, frame: Frame) -> Report {
+        let microseconds = |quantile| self.tally.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        let operations = self.tally.operations;
+        let written = self.device.map(|device| device.written);
+        let per_operation = if config.workload == crate::Workload::Commit { config.batch as u64 } else { 1 };
+        let user_bytes = operations.saturating_mul(per_operation).saturating_mul(config.record_bytes());
+        let amplification = |written| ratio(written as f64, user_bytes as f64);
+        let reads = config.workload.reads();
+        let memory = Memory::now();
+        let of_random_reads = frame.limit == Limit::RandomRead;
+        Report {
+            workload: config.workload.to_string(),
+            structure: frame.structure,
+            backend: frame.backend,
+            durability: config.durability.to_string(),
+            threads: config.threads,
+            batch: config.batch,
+            num: config.num,
+            key_size: config.key_size,
+            value_size: config.value_size,
+            cache_bytes: config.cache_bytes,
+            write_buffer_bytes: config.write_buffer_bytes,
+            database_bytes: frame.database_bytes,
+            cold: config.cold,
+            seed: config.seed,
+            operations,
+            seconds: self.seconds,
+            drain_seconds: self.drain_seconds,
+            ops_per_second: median(&self.rates).unwrap_or(0.0),
+            p50_us: microseconds(0.5),
+            p99_us: microseconds(0.99),
+            p999_us: microseconds(0.999),
+            max_us: self.tally.latency.max() as f64 / 1000.0,
+            not_found: self.tally.not_found,
+            read_bytes: self.device.map(|device| device.read),
+            written_bytes: written,
+            write_amplification: written.filter(|_| config.workload.writes()).and_then(amplification),
+            reads_per_operation: ratio(self.reads.reads as f64, operations as f64).filter(|_| reads),
+            reads_per_second: median(&self.read_rates).filter(|_| reads),
+            io_bytes: self.io_bytes,
+            resident_bytes: memory.map(|memory| memory.resident_bytes),
+            peak_resident_bytes: memory.map(|memory| memory.peak_bytes),
+            device_limit: frame.limit,
+            device_depth: frame.depth,
+            device_backend: self.backend,
+            device_direct: self.direct,
+            device_ops_per_second: median(&self.limits),
+            device_share: median_ratio(&self.rates, &self.limits),
+            device_read_share: median_ratio(&self.read_rates, &self.limits).filter(|_| of_random_reads),
+            device_random_read: self.random_read,
+            device_sequential_write_bytes_per_second: self.sequential_write,
+            device_flushed_writes_per_second: self.flushed_writes,
+            pairs: self.rates.len(),
+            interrupted: frame.interrupted,
+        }
+    }
+}
+
+fn ratio(value: f64, of: f64) -> Option<f64> {
+    (of > 0.0).then(|| value / of)
+}
+
+fn median_ratio(values: &[f64], limits: &[f64]) -> Option<f64> {
+    let ratios: Vec<_> = values.iter().zip(limits).filter_map(|(value, limit)| ratio(*value, *limit)).collect();
+    median(&ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_read_is_whole_pages() {
+        let size = |reads, bytes| ReadCount { reads, bytes }.bytes_per_read();
+        assert_eq!(size(0, 0), 4096);
+        assert_eq!(size(10, 40960), 4096);
+        assert_eq!(size(10, 40970), 8192);
+        assert_eq!(size(2, 3 * 8192), 12288);
+    }
+
+    #[test]
+    fn a_share_is_taken_within_each_pair() {
+        assert_eq!(median_ratio(&[10.0, 90.0, 30.0], &[20.0, 100.0, 100.0]), Some(0.5));
+        assert_eq!(median_ratio(&[], &[]), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! Values that can be checked.
+//!
+//! 1. A value of 16 bytes or more begins with a nonce of 8 bytes; the rest is the stream that the record's index and the nonce
+//!    name. Two writes of a record differ, and each can be told from every other record's.
+//! 2. A shorter value is the stream of the index alone.
+//!
+//! The bytes do not compress.
+
+use crate::keys::{mix, stream};
+
+const NONCE_BYTES: usize = 8;
+/// Shortest value with a nonce.
+const NONCED_MIN: usize = 16;
+
+/// Writes the value of record `index` that `nonce` names into `value`.
+pub fn write(index: u64, nonce: u64, value: &mut [u8]) {
+    if value.len() < NONCED_MIN {
+        return stream(seed(index, 0), value);
+    }
+    let (head, body) = value.split_at_mut(NONCE_BYTES);
+    head.copy_from_slice(&nonce.to_le_bytes());
+    stream(seed(index, nonce), body);
+}
+
+/// Whether `value` is one that [`write`] makes for record `index`.
+#[must_use]
+pub fn is_right(index: u64, value: &[u8]) -> bool {
+    let (seed, body) = match value.split_first_chunk::<NONCE_BYTES>() {
+        Some((head, body)) if value.len() >= NONCED_MIN => (seed(index, u64::from_le_bytes(*head)), body),
+        _ => (seed(index, 0), value),
+    };
+    let mut expected = [0; 512];
+    let mut state = seed;
+    body.chunks(expected.len()).all(|chunk| {
+        let expected = &mut expected[..chunk.len()];
+        stream(state, expected);
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(chunk.len().div_ceil(8) as u64));
+        expected == chunk
+    })
+}
+
+const fn seed(index: u64, nonce: u64) -> u64 {
+    mix(mix(index) ^ nonce.rotate_left(32))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_value_is_right_for_its_record_alone(index: u64, nonce: u64, size in 8usize..3000, byte: prop::sample::Index) {
+            let mut value = vec![0; size];
+            write(index, nonce, &mut value);
+            prop_assert!(is_right(index, &value));
+            prop_assert!(!is_right(index.wrapping_add(1), &value));
+            value[byte.index(size)] ^= 1;
+            prop_assert!(!is_right(index, &value));
+        }
+    }
+
+    #[test]
+    fn nonces_make_different_values() {
+        let (mut first, mut second) = ([0; 100], [0; 100]);
+        write(1, 1, &mut first);
+        write(1, 2, &mut second);
+        assert_ne!(first, second);
+        assert!(is_right(1, &first) && is_right(1, &second));
+    }
+
+    #[test]
+    fn no_bytes_are_a_right_value() {
+        assert!(is_right(9, b""));
+    }
+}

@@ -1,0 +1,252 @@
+//! What a client thread does in each workload.
+//!
+//! 1. A [`Job`] is the table and the sizes; it outlives the slices, so that a scan goes on where the slice before it stopped.
+//! 2. Reads compare every value with what its index says it must be ([`values::is_right`]).
+//!
+//! Invariant: no two threads put the same key in a fill, so a fill of `num` records leaves `num` keys.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use braid::{Database, Table, WriteBatch};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::keys::{self, Permutation};
+use crate::slice::{Shared, Tally};
+use crate::{Config, Error, Result, Workload, values};
+
+/// Records between two looks at the clock and the stop flag where a call is short.
+const CHECK_EVERY: u64 = 64;
+
+/// One workload on one table.
+pub(crate) struct Job<'a> {
+    database: &'a Database,
+    table: &'a Table,
+    config: &'a Config,
+    /// Where the scan of each thread is, as an index.
+    positions: Vec<AtomicU64>,
+    /// Counts slices, so that each draws other keys.
+    slices: AtomicU64,
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(database: &'a Database, table: &'a Table, config: &'a Config) -> Self {
+        let start = |thread| AtomicU64::new(keys::share(config.num, thread, config.threads).start);
+        let positions = (0..config.threads).map(start).collect();
+        Self { database, table, config, positions, slices: AtomicU64::new(0) }
+    }
+
+    /// Called once before each slice.
+    pub(crate) fn next_slice(&self) {
+        self.slices.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The work of one thread for one slice.
+    pub(crate) fn work(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        match self.config.workload {
+            Workload::FillSeq | Workload::FillRandom | Workload::Overwrite => self.put_all(thread, shared, tally),
+            Workload::ReadRandom => self.read_random(thread, shared, tally),
+            Workload::MultiReadRandom => self.multi_read_random(thread, shared, tally),
+            Workload::ReadSeq => self.read_seq(thread, shared, tally),
+            Workload::SeekRandom => self.seek_random(thread, shared, tally),
+            Workload::Commit => self.commit(thread, shared, tally),
+        }
+    }
+
+    fn random(&self, thread: usize) -> SmallRng {
+        let slice = self.slices.load(Ordering::Relaxed);
+        SmallRng::seed_from_u64(keys::mix(self.config.seed ^ keys::mix(slice << 16 | thread as u64)))
+    }
+
+    fn put_all(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let config = self.config;
+        let order = Permutation::new(config.num, config.seed);
+        let mut random = self.random(thread);
+        let mut record = Record::new(config);
+        let mut batch = WriteBatch::new();
+        for position in keys::share(config.num, thread, config.threads) {
+            if !shared.goes_on() {
+                break;
+            }
+            let index = match config.workload {
+                Workload::FillSeq => position,
+                Workload::FillRandom => order.at(position),
+                _ => random.random_range(0..config.num),
+            };
+            record.set(index, random.random());
+            if config.batch == 1 {
+                let begun = Instant::now();
+                self.table.put_with(&record.key, &record.value, config.durability)?;
+                tally.call(begun, 1);
+                shared.progress(1);
+            } else {
+                batch.put(self.table, &record.key, &record.value);
+                if batch.len() >= config.batch {
+                    self.write(&mut batch, shared, tally)?;
+                }
+            }
+        }
+        self.write(&mut batch, shared, tally)
+    }
+
+    /// Writes a batch whose operations are its records.
+    fn write(&self, batch: &mut WriteBatch, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let operations = batch.len() as u64;
+        if operations == 0 {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        self.database.write_with(std::mem::take(batch), self.config.durability)?;
+        tally.call(begun, operations);
+        shared.progress(operations);
+        Ok(())
+    }
+
+    /// Commits of `batch` puts each; an operation is a commit.
+    fn commit(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let mut random = self.random(thread);
+        let mut record = Record::new(self.config);
+        while shared.goes_on() {
+            let mut batch = WriteBatch::new();
+            for _ in 0..self.config.batch {
+                record.set(random.random_range(0..self.config.num), random.random());
+                batch.put(self.table, &record.key, &record.value);
+            }
+            let begun = Instant::now();
+            self.database.write_with(batch, self.config.durability)?;
+            tally.call(begun, 1);
+            shared.progress(1);
+        }
+        Ok(())
+    }
+
+    fn read_random(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let mut random = self.random(thread);
+        let mut key = vec![0; self.config.key_size];
+        while shared.goes_on() {
+            let index = random.random_range(0..self.config.num);
+            keys::write(index, &mut key);
+            let begun = Instant::now();
+            let value = self.table.get(&key)?;
+            tally.call(begun, 1);
+            shared.progress(1);
+            self.check(index, value.as_deref(), tally)?;
+        }
+        Ok(())
+    }
+
+    fn multi_read_random(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let mut random = self.random(thread);
+        let mut indexes = vec![0; self.config.batch];
+        let mut batch = vec![vec![0; self.config.key_size]; self.config.batch];
+        while shared.goes_on() {
+            for (index, key) in indexes.iter_mut().zip(&mut batch) {
+                *index = random.random_range(0..self.config.num);
+                keys::write(*index, key);
+            }
+            let begun = Instant::now();
+            let found = self.table.get_many(&batch)?;
+            tally.call(begun, batch.len() as u64);
+            shared.progress(batch.len() as u64);
+            for (index, value) in indexes.iter().zip(&found) {
+                self.check(*index, value.as_deref(), tally)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Scans the thread's share of the keys, again and again; an operation is a record.
+    fn read_seq(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let share = keys::share(self.config.num, thread, self.config.threads);
+        if share.is_empty() {
+            return Ok(());
+        }
+        let size = self.config.key_size;
+        let mut expected = self.positions[thread].load(Ordering::Relaxed);
+        while shared.goes_on() {
+            let mut range = self.table.range(keys::key(expected, size)..keys::key(share.end, size));
+            let mut ended = false;
+            for step in 0u64.. {
+                if step % CHECK_EVERY == 0 && !shared.goes_on() {
+                    break;
+                }
+                let begun = Instant::now();
+                let Some(pair) = range.next() else {
+                    ended = true;
+                    break;
+                };
+                let (key, value) = pair?;
+                tally.call(begun, 1);
+                shared.progress(1);
+                expected = self.check_pair(&key, &value, expected, tally)? + 1;
+            }
+            if ended {
+                tally.not_found += share.end - expected;
+                expected = share.start;
+            }
+        }
+        self.positions[thread].store(expected, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Seeks and reads `batch` records; an operation is a seek with its records.
+    fn seek_random(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let mut random = self.random(thread);
+        let most = self.config.batch as u64;
+        while shared.goes_on() {
+            let start = random.random_range(0..self.config.num);
+            let key = keys::key(start, self.config.key_size);
+            let begun = Instant::now();
+            let pairs = self.table.range(key..).take(self.config.batch).collect::<braid::Result<Vec<_>>>()?;
+            tally.call(begun, 1);
+            shared.progress(1);
+            let mut expected = start;
+            for (key, value) in &pairs {
+                expected = self.check_pair(key, value, expected, tally)? + 1;
+            }
+            let wanted = most.min(self.config.num - start);
+            tally.not_found += wanted.saturating_sub(pairs.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn check(&self, index: u64, value: Option<&[u8]>, tally: &mut Tally) -> Result<()> {
+        match value {
+            None => tally.not_found += 1,
+            Some(value) if values::is_right(index, value) => {}
+            Some(value) => return Err(wrong(index, value)),
+        }
+        Ok(())
+    }
+
+    /// Checks a scanned record whose index should be `expected`, counts those that were jumped over, and returns its index.
+    fn check_pair(&self, key: &[u8], value: &[u8], expected: u64, tally: &mut Tally) -> Result<u64> {
+        let foreign = || Error::ForeignTable { table: self.table.name().to_owned(), key_size: self.config.key_size };
+        let index = keys::index(key).filter(|index| *index >= expected).ok_or_else(foreign)?;
+        tally.not_found += index - expected;
+        self.check(index, Some(value), tally)?;
+        Ok(index)
+    }
+}
+
+fn wrong(index: u64, value: &[u8]) -> Error {
+    Error::WrongValue { table: crate::TABLE.into(), index, bytes: value.len() }
+}
+
+/// Room for one record.
+struct Record {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Record {
+    fn new(config: &Config) -> Self {
+        Self { key: vec![0; config.key_size], value: vec![0; config.value_size] }
+    }
+
+    fn set(&mut self, index: u64, nonce: u64) {
+        keys::write(index, &mut self.key);
+        values::write(index, nonce, &mut self.value);
+    }
+}

@@ -1,0 +1,283 @@
+//! `braid bench`: workloads beside the device's own limits.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bench::{Config, Limit, Report, Watch, Workload};
+use braid::{Database, Durability};
+use clap::Args;
+use tempfile::TempDir;
+
+use crate::exit::{Error, Exit, Result};
+use crate::interrupt;
+use crate::open::{Mode, Tuning};
+use crate::output::{Output, table};
+use crate::progress::Progress;
+use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, parse_time, percent, seconds};
+
+/// Measure workloads, beside the device's own limits in the same minute
+///
+/// Every workload prints its rate, the latency of its calls, what it read and wrote, and what the device can do on the same file system with no database on the
+/// path, measured in the same run.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Workloads, and the limit of the device each is held against:
+  fillseq          put every key once, in key order              sequential write, in records
+  fillrandom       put every key once, in random order           sequential write, in records
+  overwrite        put random keys that are there                sequential write, in records
+  readrandom       get, one key at a time                        random read, as many in flight as threads
+  multireadrandom  get_many of --batch keys at a time            random read, --batch x threads in flight
+  readseq          scan in key order                             sequential read, in records
+  seekrandom       seek, then read --batch records               random read, as many in flight as threads
+  commit           write batches of --batch puts, waited for     write of 4 KiB + fdatasync, one at a time
+  Several share one database and run in the order given. Fills replace the table `bench` of the database, and no other.
+
+Examples:
+  braid bench fillrandom,readrandom,multireadrandom         one million records in a temporary database
+  braid bench fillrandom --db /ssd/b --num 20m --cache 64m  a database to keep
+  braid bench multireadrandom --batch 128 --cold --db /ssd/b --cache 64m
+  braid bench multireadrandom --cold --db /ssd/b --cache 64m --backend sync
+  braid bench commit --threads 8 --duration 10s             group commit
+  braid bench fillrandom,readseq --json | jq .ops_per_second
+
+How it measures:
+  Reads and commits run for --duration, cut into --pairs slices; before each, the limit is measured, at the I/O size the workload has; the figures
+  are medians over the pairs. Reads are warmed up first by one slice that is not counted, so that inner pages are cached; --cold empties the
+  database's cache and the operating system's before that, and the cache then holds its share of the data and no more.
+  Fills and overwrites run for --num records; their time includes applying everything that is queued, and the limit is measured before and
+  after. Reads check every value.
+  device share = rate / limit. Caches can bring it over 100%; `reads/s` and their share leave out what caches served. Commits of several
+  threads share a flush, and batches hold several records, so their share can be over 100% too.
+  Bytes read and written are what this process made the device do (/proc/self/io). Write amplification is bytes written / bytes put.")]
+pub(crate) struct Bench {
+    /// Workloads to run, separated by commas
+    #[arg(value_name = "WORKLOAD", value_delimiter = ',', required = true)]
+    workloads: Vec<Workload>,
+    /// Database to use, created where it is not there, and kept [default: a temporary one, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    db: Option<PathBuf>,
+    /// Records, e.g. 20m [default: as many as the database has, or 1m]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    num: Option<u64>,
+    /// Bytes of a key
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16")]
+    key_size: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "100")]
+    value_size: u64,
+    /// Client threads
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    threads: usize,
+    /// Operations in one call [default: 128 keys for multireadrandom, 10 records for seekrandom, else 1]
+    #[arg(long, value_name = "COUNT")]
+    batch: Option<usize>,
+    /// Empty the database's cache and the operating system's before each workload
+    #[arg(long)]
+    cold: bool,
+    /// How long reads and commits run, over all slices [default: 5s]; ends fills and overwrites early
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<Duration>,
+    /// Pairs of (device limit, slice of the workload)
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    pairs: usize,
+    /// Where the random numbers start
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    tuning: Tuning,
+}
+
+/// Records of a new database.
+const NUM: u64 = 1_000_000;
+
+impl Bench {
+    pub(crate) fn run(self, json: bool) -> Result<Exit> {
+        interrupt::watch();
+        for workload in &self.workloads {
+            self.config(*workload, 1).check()?;
+        }
+        let (_temporary, path) = self.directory()?;
+        let database = self.tuning.open(&path, Mode::Create)?;
+        let mut output = Output::new();
+        if !json {
+            output.line(self.headline(&database, &path))?;
+        }
+        for workload in &self.workloads {
+            let report = self.run_one(*workload, &database)?;
+            if json {
+                output.json(&report)?;
+            } else {
+                print(&report, &mut output)?;
+            }
+            output.flush()?;
+            if interrupt::came() {
+                return Err(Error::Interrupted("interrupted: the figures cover what was done until then".into()));
+            }
+        }
+        database.close()?;
+        Ok(Exit::Ok)
+    }
+
+    fn run_one(&self, workload: Workload, database: &Database) -> Result<Report> {
+        let key_size = to_usize(self.key_size);
+        let existing =
+            if self.num.is_some() || workload.fills() { None } else { bench::existing_records(database, key_size)? };
+        let config = self.config(workload, self.num.or(existing).unwrap_or(NUM));
+        let progress = Progress::count(workload.name(), None);
+        let watch = Watch {
+            stop: interrupt::watch(),
+            progress: &|done, total| {
+                progress.total(total);
+                progress.set(done);
+            },
+            phase: &|phase| progress.message(phase),
+        };
+        Ok(bench::run(database, &config, &watch)?)
+    }
+
+    fn config(&self, workload: Workload, num: u64) -> Config {
+        // Waiting for a flush after each of a million puts would measure the flush; `commit` does that.
+        let by_default = if workload == Workload::Commit { Durability::Sync } else { Durability::Os };
+        Config {
+            workload,
+            num,
+            key_size: to_usize(self.key_size),
+            value_size: to_usize(self.value_size),
+            threads: self.threads,
+            batch: self.batch.unwrap_or(workload.default_batch()),
+            durability: self.tuning.durability.unwrap_or(by_default),
+            seed: self.seed,
+            duration: self.duration,
+            pairs: self.pairs,
+            cold: self.cold,
+            cache_bytes: self.tuning.cache,
+            write_buffer_bytes: self.tuning.write_buffer,
+        }
+    }
+
+    /// The database's directory, and the temporary one that holds it, if it is not to be kept.
+    fn directory(&self) -> Result<(Option<TempDir>, PathBuf)> {
+        if let Some(path) = &self.db {
+            return Ok((None, path.clone()));
+        }
+        let temporary = temporary_directory("braid-bench-")?;
+        let path = temporary.path().join("database");
+        Ok((Some(temporary), path))
+    }
+
+    fn headline(&self, database: &Database, path: &Path) -> String {
+        format!(
+            "database {}{}, backend {}, cache {}, write buffer {}, keys {} B, values {} B",
+            path.display(),
+            if self.db.is_some() { "" } else { " (temporary)" },
+            database.psync().backend(),
+            bytes(self.tuning.cache),
+            bytes(self.tuning.write_buffer),
+            count(self.key_size),
+            count(self.value_size)
+        )
+    }
+}
+
+/// A directory below `./target` if that is there, since a system's temporary directory is often in memory; it is removed when dropped.
+pub(super) fn temporary_directory(prefix: &str) -> Result<TempDir> {
+    let target = Path::new("target");
+    let parent = if target.is_dir() { target.to_owned() } else { std::env::temp_dir() };
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(&parent)
+        .map_err(Error::io("creating a temporary directory in", parent))
+}
+
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+fn print(report: &Report, output: &mut Output) -> Result<()> {
+    output.line("")?;
+    output.line(format!(
+        "{}: {} operations in {} ({} threads, batch {}, durability {}{})",
+        report.workload,
+        count(report.operations),
+        seconds(report.seconds),
+        report.threads,
+        report.batch,
+        report.durability,
+        if report.cold { ", cold" } else { "" }
+    ))?;
+    for line in table(&rows(report)) {
+        output.line(format!("  {line}"))?;
+    }
+    for note in notes(report) {
+        output.line(format!("  note: {note}"))?;
+    }
+    Ok(())
+}
+
+fn rows(report: &Report) -> Vec<Vec<String>> {
+    let share = |share: Option<f64>| share.map_or(String::new(), percent);
+    let limit = report.device_ops_per_second.map_or(String::new(), |limit| format!("{}/s", number(limit)));
+    let mut rows = vec![
+        vec![String::new(), "braid".into(), "device alone".into(), "share".into()],
+        vec![
+            "operations".into(),
+            format!("{}/s", number(report.ops_per_second)),
+            limit.clone(),
+            share(report.device_share),
+        ],
+    ];
+    if let (Some(rate), Limit::RandomRead) = (report.reads_per_second, report.device_limit) {
+        rows.push(vec!["reads".into(), format!("{}/s", number(rate)), limit, share(report.device_read_share)]);
+    }
+    let plain = |name: &str, value: String| vec![name.to_owned(), value];
+    rows.push(plain("latency p50", microseconds(report.p50_us)));
+    rows.push(plain("latency p99", microseconds(report.p99_us)));
+    rows.push(plain("latency p99.9", microseconds(report.p999_us)));
+    let optional = |value: Option<u64>| value.map_or("unknown".into(), bytes);
+    rows.push(plain("read by the process", optional(report.read_bytes)));
+    rows.push(plain("written by the process", optional(report.written_bytes)));
+    if let Some(amplification) = report.write_amplification {
+        rows.push(plain("write amplification", format!("{amplification:.2}x")));
+    }
+    if let Some(reads) = report.reads_per_operation {
+        rows.push(plain("reads per operation", format!("{reads:.3}")));
+    }
+    rows.push(plain("data on disk", bytes(report.database_bytes)));
+    rows.push(plain("resident memory, peak", optional(report.peak_resident_bytes)));
+    rows.extend(device_rows(report));
+    rows
+}
+
+fn device_rows(report: &Report) -> Vec<Vec<String>> {
+    let row = |name: String, value: String| vec![name, String::new(), value];
+    let mut rows: Vec<_> = report
+        .device_random_read
+        .iter()
+        .map(|rate| {
+            let name = format!("random read of {}, {} in flight", bytes(report.io_bytes), rate.depth);
+            row(name, format!("{}/s", number(rate.reads_per_second)))
+        })
+        .collect();
+    if let Some(rate) = report.device_sequential_write_bytes_per_second {
+        rows.push(row("sequential write of 1 MiB".into(), format!("{}/s", crate::units::bytes_f64(rate))));
+    }
+    if let Some(rate) = report.device_flushed_writes_per_second {
+        rows.push(row("write of 4 KiB + fdatasync".into(), format!("{}/s", number(rate))));
+    }
+    rows
+}
+
+fn notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.not_found > 0 {
+        let what = "keys were not there: is --num larger than what the database was filled with?";
+        notes.push(format!("{} {what}", count(report.not_found)));
+    }
+    if report.reads_per_second.is_some() && report.cache_bytes >= report.database_bytes {
+        notes.push("the data fits the cache, so this measures memory; give a smaller --cache or a larger --num".into());
+    }
+    if !report.device_direct {
+        notes.push("this file system has no direct I/O, so the device's figures are those of the page cache".into());
+    }
+    notes
+}

@@ -1,0 +1,216 @@
+//! `braid load`: many records from files.
+//!
+//! 1. A source (a directory, lines of TSV, lines of JSON) hands records to a [`Loader`], which commits them in batches.
+//! 2. A line that cannot be loaded ends the load: what was before it is committed, and the error names file and line and how much was loaded.
+//! 3. A file of a directory that cannot be loaded is reported and counted, and the load goes on; the exit code then is 1.
+//! 4. An interrupt stops between two records; what was read is committed.
+//!
+//! Invariant: the count in a report or an error is the count of records committed, never of records read.
+
+mod files;
+mod jsonl;
+mod lines;
+mod loader;
+mod tsv;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::exit::{Error, Exit, Result};
+use crate::interrupt;
+use crate::open::{DatabaseArgs, FormatArgs, Mode, TableArgs};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::units::{bytes, bytes_f64, count, number};
+
+use lines::Lines;
+
+pub(crate) use files::{Skipped, load_files};
+pub(crate) use loader::Loader;
+
+/// Load many records: a directory of files, tab-separated lines, or JSON lines
+///
+/// Creates the database and the table where they are not there. Records are committed in batches of about 1 MiB; a key that comes twice keeps its last value. Ctrl-C
+/// stops safely: what was committed until then is kept.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  braid load my.db --files ~/src                    every file below ~/src: path -> content
+  braid load my.db --tsv people.tsv -t people       lines of: key, tab, value
+  sort big.tsv | braid load my.db --tsv -           from standard input
+  braid load my.db --jsonl events.jsonl             lines of {\"key\":\"…\",\"value\":\"…\"}
+  braid load my.db --files ~/src --durability os    faster, and enough where the load can be repeated
+
+Formats:
+  --files  The key is the path below DIR, with `/` between its parts; the value is the content. Symbolic links are not followed, and files
+           that cannot be read or whose path is over 1 KiB are reported, counted and left out (exit code 1).
+  --tsv    The first tab of a line ends the key. Keys and values are escaped: \\t \\n \\r \\0 \\\\ and \\xNN stand for those bytes; with --format
+           hex they are hex digits, with --format raw they are the bytes themselves.
+  --jsonl  An object a line, with `key` and `value` as strings; `key_hex` and `value_hex` instead for bytes that are not UTF-8.
+  A line that does not fit ends the load with its file and line number (exit code 2); the lines before it are loaded and kept.")]
+pub(crate) struct Load {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    #[command(flatten)]
+    source: Source,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Source {
+    /// Load every file below a directory: path -> content
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+    /// Load lines of key, tab, value; `-` is standard input
+    #[arg(long, value_name = "FILE|-")]
+    tsv: Option<PathBuf>,
+    /// Load lines of JSON; `-` is standard input
+    #[arg(long, value_name = "FILE|-")]
+    jsonl: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    table: String,
+    durability: String,
+    records: u64,
+    bytes: u64,
+    seconds: f64,
+    records_per_second: f64,
+    bytes_per_second: f64,
+    interrupted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<Skipped>,
+}
+
+impl Load {
+    pub(crate) fn run(self, json: bool) -> Result<Exit> {
+        interrupt::watch();
+        // A source that is not there should not leave an empty database behind.
+        let source = self.open_source()?;
+        let database = self.database.open(Mode::Create)?;
+        let table = self.table.create(&database)?;
+        let begun = Instant::now();
+        let mut loader = Loader::new(&database, &table);
+        let skipped = match source {
+            Input::Files(directory) => {
+                Some(load_files(&directory, database.path(), &mut loader, &Progress::bytes("loading", None))?)
+            }
+            Input::Tsv(lines) => self.lines(lines, &mut loader, |line| tsv::record(line, self.format.lines()))?,
+            Input::Jsonl(lines) => self.lines(lines, &mut loader, jsonl::record)?,
+        };
+        let durability = self.database.tuning.durability.unwrap_or_default().to_string();
+        let (records, bytes) = loader.finish()?;
+        database.close()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let report = Report {
+            table: self.table.table,
+            durability,
+            records,
+            bytes,
+            seconds,
+            records_per_second: records as f64 / seconds,
+            bytes_per_second: bytes as f64 / seconds,
+            interrupted: interrupt::came(),
+            skipped,
+        };
+        report.print(json)
+    }
+
+    fn open_source(&self) -> Result<Input> {
+        if let Some(directory) = &self.source.files {
+            let metadata = std::fs::metadata(directory).map_err(Error::io("reading", directory))?;
+            if !metadata.is_dir() {
+                return Err(Error::Usage(format!("--files takes a directory, and {} is none", directory.display())));
+            }
+            return Ok(Input::Files(directory.clone()));
+        }
+        if let Some(path) = &self.source.tsv {
+            return Ok(Input::Tsv(Lines::open(path)?));
+        }
+        let path = self.source.jsonl.as_ref().ok_or_else(|| Error::Usage("give --files, --tsv or --jsonl".into()))?;
+        Ok(Input::Jsonl(Lines::open(path)?))
+    }
+
+    fn lines(
+        &self, mut lines: Lines, loader: &mut Loader<'_>, record: impl Fn(&[u8]) -> Parsed,
+    ) -> Result<Option<Skipped>> {
+        let progress = Progress::bytes("loading", lines.bytes);
+        while !interrupt::came() {
+            let line = match lines.next_line() {
+                Ok(None) => break,
+                Ok(Some(line)) => line,
+                Err(error) => return Err(loader.partly(error)),
+            };
+            let parsed = record(line).and_then(|record| match record {
+                Some((key, _)) if key.is_empty() => Err("the key is empty".into()),
+                Some((key, _)) if key.len() > braid::KEY_BYTES_MAX_BTREE => {
+                    Err(format!("the key has {} bytes, the limit is {}", key.len(), braid::KEY_BYTES_MAX_BTREE))
+                }
+                Some((_, value)) if value.len() as u64 > braid::VALUE_BYTES_MAX => {
+                    Err(format!("the value has {} bytes, the limit is {}", value.len(), braid::VALUE_BYTES_MAX))
+                }
+                record => Ok(record),
+            });
+            progress.advance(line.len() as u64 + 1);
+            match parsed {
+                Ok(None) => {}
+                Ok(Some((key, value))) => loader.add(&key, &value)?,
+                Err(problem) => {
+                    let loaded = loader.commit()?;
+                    return Err(Error::Line { source_name: lines.name, line: lines.number, problem, loaded });
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A record of a line, nothing for a line that has none, or what is wrong with it.
+type Parsed = std::result::Result<Option<(Vec<u8>, Vec<u8>)>, String>;
+
+enum Input {
+    Files(PathBuf),
+    Tsv(Lines),
+    Jsonl(Lines),
+}
+
+impl Report {
+    fn print(&self, json: bool) -> Result<Exit> {
+        let mut output = Output::new();
+        if json {
+            output.json(self)?;
+        } else {
+            output.line(format!(
+                "{} records, {} loaded into table `{}` in {:.2} s ({} records/s, {}/s, durability {})",
+                count(self.records),
+                bytes(self.bytes),
+                self.table,
+                self.seconds,
+                number(self.records_per_second),
+                bytes_f64(self.bytes_per_second),
+                self.durability
+            ))?;
+            if let Some(text) = self.skipped.as_ref().and_then(Skipped::describe) {
+                output.line(format!("left out: {text}"))?;
+            }
+        }
+        output.flush()?;
+        if self.interrupted {
+            let what =
+                format!("interrupted: {} records were loaded and are kept; the rest was not read", count(self.records));
+            return Err(Error::Interrupted(what));
+        }
+        match self.skipped.as_ref().map_or(0, Skipped::failures) {
+            0 => Ok(Exit::Ok),
+            failures => Err(Error::Failed(format!("{} files could not be loaded; all others were", count(failures)))),
+        }
+    }
+}

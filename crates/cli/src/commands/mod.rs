@@ -1,0 +1,54 @@
+//! The commands, one file each.
+
+mod bench;
+mod crash;
+mod del;
+mod device;
+mod get;
+mod load;
+mod put;
+mod scan;
+mod stats;
+mod tables;
+mod tour;
+mod verify;
+
+use clap::Subcommand;
+
+use crate::exit::{Exit, Result};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Load(load::Load),
+    Get(get::Get),
+    Put(put::Put),
+    Del(del::Del),
+    Scan(scan::Scan),
+    Tables(tables::Tables),
+    Stats(stats::Stats),
+    Verify(verify::Verify),
+    Device(device::Device),
+    Bench(Box<bench::Bench>),
+    Tour(tour::Tour),
+    #[command(hide = true)]
+    CrashChild(crash::CrashChild),
+}
+
+impl Command {
+    pub(crate) fn run(self, json: bool) -> Result<Exit> {
+        match self {
+            Self::Load(load) => load.run(json),
+            Self::Get(get) => get.run(json),
+            Self::Put(put) => put.run(json),
+            Self::Del(del) => del.run(json),
+            Self::Scan(scan) => scan.run(json),
+            Self::Tables(tables) => tables.run(json),
+            Self::Stats(stats) => stats.run(json),
+            Self::Verify(verify) => verify.run(json),
+            Self::Device(device) => device.run(json),
+            Self::Bench(bench) => bench.run(json),
+            Self::Tour(tour) => tour.run(json),
+            Self::CrashChild(child) => child.run(),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `braid stats`: what a database holds.
+
+use braid::{Stats as Counted, TableStats};
+use clap::Args;
+
+use crate::exit::{Exit, Result};
+use crate::open::{DatabaseArgs, Mode};
+use crate::output::{Output, table};
+use crate::units::{bytes, count, percent, seconds};
+
+/// Show what a database holds, and what opening it took
+///
+/// The figures are those of the files and of this process: counters begin at zero when a database is opened.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  braid stats my.db
+  braid stats my.db --json | jq .space              every figure there is, for programs")]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+impl Stats {
+    pub(crate) fn run(self, json: bool) -> Result<Exit> {
+        let database = self.database.open(Mode::Read)?;
+        let stats = database.stats()?;
+        let mut output = Output::new();
+        if json {
+            output.json(&stats)?;
+        } else {
+            for (title, rows) in sections(&stats) {
+                output.line(title)?;
+                for line in table(&rows) {
+                    output.line(format!("  {line}"))?;
+                }
+            }
+        }
+        output.flush()?;
+        Ok(Exit::Ok)
+    }
+}
+
+type Rows = Vec<Vec<String>>;
+
+fn sections(stats: &Counted) -> Vec<(String, Rows)> {
+    let mut sections = vec![
+        (format!("database {}", stats.path), database(stats)),
+        ("data file".into(), space(stats)),
+        ("write-ahead log".into(), log(stats)),
+        ("opening".into(), opening(stats)),
+        ("cache".into(), cache(stats)),
+        ("I/O since opening".into(), streams(stats)),
+    ];
+    sections.extend(stats.tables.iter().map(|table| {
+        let title = format!("table {} ({})", crate::bytes::escape(table.name.as_bytes()), table.structure);
+        (title, one_table(table, stats.space.page_bytes))
+    }));
+    sections
+}
+
+fn row(name: &str, value: impl Into<String>) -> Vec<String> {
+    vec![name.to_owned(), value.into()]
+}
+
+fn database(stats: &Counted) -> Rows {
+    let direct =
+        if stats.direct_io { "yes" } else { "no: this file system refuses it, so data goes through the page cache" };
+    let mut rows = vec![row("I/O backend", &stats.backend)];
+    rows.extend(stats.backend_fallback.as_ref().map(|why| row("why no better backend", why)));
+    rows.push(row("direct I/O", direct));
+    rows.extend(stats.failure.as_ref().map(|why| row("read-only, because", why)));
+    rows.extend(stats.full_disk.as_ref().map(|why| row("refuses puts, because", why)));
+    rows.push(row("newest commit", count(stats.visible_seq)));
+    rows.push(row("tables", count(stats.tables.len() as u64)));
+    rows
+}
+
+fn space(stats: &Counted) -> Rows {
+    let space = &stats.space;
+    let pages = |pages: u64| format!("{} ({} pages)", bytes(pages * space.page_bytes), count(pages));
+    vec![
+        row("size", pages(space.total_pages)),
+        row("free", pages(space.free_pages)),
+        row("kept for older readers", pages(space.retired_pages)),
+    ]
+}
+
+fn log(stats: &Counted) -> Rows {
+    vec![row("kept for recovery", bytes(stats.log.retained_bytes))]
+}
+
+fn opening(stats: &Counted) -> Rows {
+    let recovery = &stats.recovery;
+    vec![
+        row("took", seconds(recovery.seconds)),
+        row("replayed", format!("{} records, {}", count(recovery.records), bytes(recovery.bytes))),
+        row("log ended", if recovery.tail.is_empty() { "-" } else { &recovery.tail }),
+    ]
+}
+
+fn cache(stats: &Counted) -> Rows {
+    let cache = &stats.cache;
+    let share = |hits: u64, reads: u64| match hits + reads {
+        0 => "no reads yet".to_owned(),
+        all => format!("{} of {} found", percent(hits as f64 / all as f64), count(all)),
+    };
+    vec![
+        row("holds", format!("{} of {}", bytes(cache.bytes), bytes(cache.capacity_bytes))),
+        row("internal nodes", share(cache.internal_hits, cache.internal_reads)),
+        row("leaves", share(cache.leaf_hits, cache.leaf_reads)),
+    ]
+}
+
+fn streams(stats: &Counted) -> Rows {
+    let title = ["stream", "reads", "bytes read", "writes", "bytes written", "flushes"].map(String::from).to_vec();
+    let stream = |stream: &braid::StreamStats| {
+        vec![
+            stream.stream.clone(),
+            count(stream.reads),
+            bytes(stream.read_bytes),
+            count(stream.writes),
+            bytes(stream.written_bytes),
+            count(stream.flushes),
+        ]
+    };
+    std::iter::once(title).chain(stats.streams.iter().map(stream)).collect()
+}
+
+fn one_table(table: &TableStats, page: u64) -> Rows {
+    let fill = if table.leaf_pages == 0 { 0.0 } else { table.run_bytes as f64 / (table.leaf_pages * page) as f64 };
+    let mut rows = vec![
+        row("entries, older versions included", count(table.entries)),
+        row("levels", count(u64::from(table.height))),
+        row("internal nodes", bytes(table.internal_pages * page)),
+        row(
+            "leaves",
+            format!("{}, {} of them filled by {}", count(table.leaves), bytes(table.leaf_pages * page), percent(fill)),
+        ),
+        row(
+            "waiting to be applied",
+            format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),
+        ),
+    ];
+    if table.document_segments > 0 {
+        let (live, all) = (bytes(table.document_live_bytes), bytes(table.document_bytes));
+        rows.push(row(
+            "documents (large values)",
+            format!("{live} live of {all} in {} segments", count(table.document_segments)),
+        ));
+    }
+    rows
+}

@@ -1,0 +1,31 @@
+//! Ctrl-C and termination signals.
+//!
+//! The first one asks long work to stop at the next safe place; it then says what was kept. A second one ends the process at once,
+//! which is safe too: a Braid database recovers from that when it is opened next.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::exit::Exit;
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static INSTALLED: OnceLock<()> = OnceLock::new();
+
+/// Catches interrupts from here on. Returns the flag that the first one sets.
+pub(crate) fn watch() -> &'static AtomicBool {
+    INSTALLED.get_or_init(|| {
+        let handler = || {
+            if STOP.swap(true, Ordering::Relaxed) {
+                std::process::exit(i32::from(Exit::Interrupted as u8));
+            }
+        };
+        // Without the handler an interrupt ends the process at once, as the second one would.
+        let _ = ctrlc::set_handler(handler);
+    });
+    &STOP
+}
+
+/// Whether an interrupt came.
+pub(crate) fn came() -> bool {
+    STOP.load(Ordering::Relaxed)
+}

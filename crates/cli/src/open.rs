@@ -1,0 +1,129 @@
+//! The options that every command on a database has, and opening it with them.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use braid::{Database, Durability, Options, Structure, Table};
+use clap::Args;
+use psync::BackendKind;
+
+use crate::bytes::Format;
+use crate::exit::{Error, Result};
+use crate::units::parse_size;
+
+/// Which database, and how to open it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DatabaseArgs {
+    /// Directory of the database
+    #[arg(value_name = "DB")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) tuning: Tuning,
+}
+
+/// How to open a database.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Database options")]
+pub(crate) struct Tuning {
+    /// Memory for the cache of pages, e.g. 64MiB or 1g
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
+    pub(crate) cache: u64,
+    /// Memory for writes that wait to be applied to their table
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
+    pub(crate) write_buffer: u64,
+    /// When a commit counts as done: `sync` on stable storage, `os` handed to the operating system (survives a killed process, not a power
+    /// cut), `lazy:MS` in memory, and on stable storage within that many milliseconds [default: sync]
+    #[arg(long, value_name = "sync|os|lazy:MS", value_parser = parse_durability)]
+    pub(crate) durability: Option<Durability>,
+    /// How I/O is done: `io_uring`, `libaio`, `threads` or `sync` [default: the first of these that this system allows]
+    #[arg(long, value_name = "BACKEND", value_parser = parse_backend)]
+    pub(crate) backend: Option<BackendKind>,
+}
+
+/// What a command means to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Read; nothing in the directory changes.
+    Read,
+    /// Change what is there.
+    Change,
+    /// Change, and create the database where there is none.
+    Create,
+}
+
+impl Tuning {
+    pub(crate) fn options(&self, mode: Mode) -> Options {
+        let options = Database::options()
+            .cache_bytes(self.cache)
+            .write_buffer_bytes(self.write_buffer)
+            .durability(self.durability.unwrap_or_default())
+            .read_only(mode == Mode::Read)
+            .create(mode == Mode::Create);
+        match self.backend {
+            Some(backend) => options.backend(backend),
+            None => options,
+        }
+    }
+
+    pub(crate) fn open(&self, path: &Path, mode: Mode) -> Result<Database> {
+        Ok(self.options(mode).open(path)?)
+    }
+}
+
+impl DatabaseArgs {
+    pub(crate) fn open(&self, mode: Mode) -> Result<Database> {
+        self.tuning.open(&self.path, mode)
+    }
+}
+
+/// Which table.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TableArgs {
+    /// Table to use
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    pub(crate) table: String,
+}
+
+impl TableArgs {
+    /// The table, which must be there.
+    pub(crate) fn open(&self, database: &Database) -> Result<Table> {
+        Ok(database.open_table(&self.table)?)
+    }
+
+    /// The table, created where it is not there.
+    pub(crate) fn create(&self, database: &Database) -> Result<Table> {
+        Ok(database.table(&self.table, Structure::BTree)?)
+    }
+}
+
+/// How keys and values are written as text.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct FormatArgs {
+    /// How keys and values are written, in arguments and in output
+    ///
+    /// Without this, arguments are taken as they are, and output is escaped; only `get` of one key into a file or a pipe writes the value as it is.
+    #[arg(long, short, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<Format>,
+}
+
+impl FormatArgs {
+    /// The bytes that an argument means.
+    pub(crate) fn argument(self, name: &str, text: &std::ffi::OsStr) -> Result<Vec<u8>> {
+        let format = self.format.unwrap_or(Format::Raw);
+        let bytes = format.decode(std::os::unix::ffi::OsStrExt::as_bytes(text));
+        bytes.map_err(|problem| Error::Usage(format!("{name}, {problem}")))
+    }
+
+    /// The format of fields in lines.
+    pub(crate) fn lines(self) -> Format {
+        self.format.unwrap_or(Format::Escaped)
+    }
+}
+
+fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
+    Durability::from_str(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn parse_backend(text: &str) -> std::result::Result<BackendKind, String> {
+    BackendKind::from_str(text).map_err(|_| format!("`{text}` is none of io_uring, libaio, threads, sync"))
+}

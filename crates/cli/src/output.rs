@@ -1,0 +1,73 @@
+//! Standard output: lines for people, or JSON for programs.
+//!
+//! A write whose reader has gone is [`Error::Output`] with a broken pipe, which ends the command quietly.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde::Serialize;
+
+use crate::exit::Result;
+
+/// Buffered standard output.
+pub(crate) struct Output {
+    stdout: BufWriter<StdoutLock<'static>>,
+    /// Whether it is a person who reads.
+    pub(crate) terminal: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout().lock();
+        let terminal = stdout.is_terminal();
+        Self { stdout: BufWriter::with_capacity(64 << 10, stdout), terminal }
+    }
+
+    /// A line of text.
+    pub(crate) fn line(&mut self, text: impl AsRef<str>) -> Result<()> {
+        self.write(text.as_ref().as_bytes())?;
+        self.write(b"\n")
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.stdout.write_all(bytes)?)
+    }
+
+    /// One JSON object on a line of its own.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string(value).map_err(io::Error::from)?;
+        self.line(text)
+    }
+
+    /// Pushes out what is buffered; to be called before long work and at the end, since a drop hides errors.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        Ok(self.stdout.flush()?)
+    }
+}
+
+/// Rows of text in columns; the first is aligned left, the others right.
+pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".into(), "1,000".into()], vec!["bcd".into(), "µs".into()]];
+        assert_eq!(table(&rows), ["a    1,000", "bcd     µs"]);
+    }
+}

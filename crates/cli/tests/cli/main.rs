@@ -1,0 +1,10 @@
+//! The `braid` binary from outside: what people and scripts rely on.
+
+mod bench;
+mod common;
+mod exits;
+mod help;
+mod kill9;
+mod load;
+mod records;
+mod tour;
