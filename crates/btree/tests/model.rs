@@ -17,7 +17,7 @@ enum Step {
     Apply(Vec<(Pick, Kind)>),
     /// A dense run of keys from one of them on.
     Fill {
-        from: Pick,
+        from: usize,
         count: usize,
         delete: bool,
     },
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     let pick = any::<Pick>;
     prop_oneof![
         6 => prop::collection::vec((pick(), kind()), 1..60).prop_map(Step::Apply),
-        3 => (pick(), 1..400_usize, any::<bool>()).prop_map(|(from, count, delete)| Step::Fill { from, count, delete }),
+        3 => (0..2000_usize, 1..400_usize, any::<bool>()).prop_map(|(from, count, delete)| Step::Fill { from, count, delete }),
         1 => Just(Step::Snapshot),
         1 => pick().prop_map(Step::ReleaseSnapshot),
         1 => Just(Step::HoldView),
@@ -91,6 +91,12 @@ fn universe() -> Vec<Vec<u8>> {
     keys.into_iter().collect()
 }
 
+/// Long keys whose separators are long as well and begin differently: a node holds a few children, so the tree is high.
+fn deep_universe() -> Vec<Vec<u8>> {
+    let key = |first: u8, last: u8| [&[first; 1][..], &[b'x'; 1000], &[last; 1]].concat();
+    (0..80).flat_map(|first| (0..5).map(move |last| key(first, last))).collect()
+}
+
 /// A version that is held, what it should hold, and at which seqs it can be asked.
 struct Held {
     view: Arc<dyn View>,
@@ -107,6 +113,10 @@ struct Run {
     snapshots: Vec<u64>,
     held: Vec<Held>,
     last: Updates,
+    /// Least bytes of a value.
+    value_bytes_min: usize,
+    /// Most levels that there were.
+    height: u32,
 }
 
 impl Run {
@@ -126,7 +136,9 @@ impl Run {
                 let updates = changes.iter().map(|(key, kind)| {
                     self.seq += 1;
                     let change = match kind {
-                        Kind::Put(length) => Change::Put(vec![self.seq.to_le_bytes()[0]; *length]),
+                        Kind::Put(length) => {
+                            Change::Put(vec![self.seq.to_le_bytes()[0]; (*length).max(self.value_bytes_min)])
+                        }
                         Kind::Document => {
                             self.document += 1;
                             Change::Document(self.document)
@@ -140,9 +152,9 @@ impl Run {
             }
             Step::Fill { from, count, delete } => {
                 self.seq += 1;
-                let from = from.index(self.keys.len());
+                let from = from % self.keys.len();
                 let keys = self.keys[from..].iter().take(*count).cloned();
-                let change = if *delete { Change::Delete } else { Change::Put(vec![7; 40]) };
+                let change = if *delete { Change::Delete } else { Change::Put(vec![7; self.value_bytes_min.max(40)]) };
                 let updates = Updates::new(keys.map(|key| (key, self.seq, change.clone())).collect());
                 self.apply(updates);
             }
@@ -206,20 +218,23 @@ impl Run {
     }
 }
 
-fn run(leaf_pages: u32, cache_bytes: u64, steps: &[Step]) {
+fn run(leaf_pages: u32, cache_bytes: u64, deep: bool, steps: &[Step]) -> u32 {
     let mut run = Run {
         home: Home::new(1, leaf_pages, cache_bytes),
         model: Model::default(),
-        keys: universe(),
+        keys: if deep { deep_universe() } else { universe() },
         seq: 0,
         document: 0,
         snapshots: Vec::new(),
         held: Vec::new(),
         last: Updates::default(),
+        value_bytes_min: if deep { 900 } else { 0 },
+        height: 0,
     };
     for step in steps {
         run.step(step);
         run.home.check(&run.model, run.seq);
+        run.height = run.height.max(run.home.tree.view().stats().expect("whole").height);
     }
     run.held.clear();
     run.home.check_pages();
@@ -240,6 +255,14 @@ fn run(leaf_pages: u32, cache_bytes: u64, steps: &[Step]) {
     let mut out = vec![None];
     run.home.tree.view().get_many(&[b"user/00001"], Seq::MAX, &mut out).expect("whole");
     assert_eq!(out, vec![None]);
+    run.height
+}
+
+#[test]
+fn the_high_tree_is_high() {
+    let fill = Step::Fill { from: 0, count: 400, delete: false };
+    let height = run(1, 0, true, &[fill]);
+    assert!(height >= 4, "{height} levels");
 }
 
 proptest! {
@@ -251,6 +274,14 @@ proptest! {
         cache in prop_oneof![Just(0_u64), Just(64 << 10), Just(8 << 20)],
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        run(leaf_pages, cache, &steps);
+        run(leaf_pages, cache, false, &steps);
+    }
+
+    #[test]
+    fn a_high_tree_is_a_map_of_versions(
+        cache in prop_oneof![Just(0_u64), Just(64 << 10), Just(8 << 20)],
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        run(1, cache, true, &steps);
     }
 }

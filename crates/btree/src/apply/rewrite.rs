@@ -253,9 +253,10 @@ impl<'a> Apply<'a> {
         let mut extents = if usual > 0 { self.claims.allocate(usual, leaf_pages)? } else { Vec::new() }.into_iter();
         let mut out = Vec::new();
         for cut in cuts() {
-            out.push(match extents.next().filter(|_| cut.pages == leaf_pages) {
-                Some(extent) => extent,
-                None => self.claims.allocate(1, cut.pages)?[0],
+            out.push(if cut.pages == leaf_pages {
+                extents.next().expect("as many usual extents as usual leaves")
+            } else {
+                self.claims.allocate(1, cut.pages)?[0]
             });
         }
         Ok(out)
