@@ -1,7 +1,10 @@
 //! Which pages of a file are in use. No I/O happens here.
 //!
-//! A page is free, retired, or else allocated; page 0 is allocated for ever. Every operation on a list of extents checks all of them first
-//! and then changes all of them, or nothing.
+//! 1. A page is free, retired, or else allocated; page 0 is allocated for ever. Every operation on a list of extents checks all of them first
+//!    and then changes all of them, or nothing.
+//! 2. Some of the free pages are set aside as the reserve. They are the longest free runs at the time, because deletes and checkpoints on a full
+//!    disk need leaves and images, not only single pages. The reserve is filled up before a normal request is looked at, so what such a
+//!    request can have is what is free besides.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -34,9 +37,9 @@ pub struct Stats {
     pub free_pages: u64,
     /// Pages that wait for readers of older versions.
     pub retired_pages: u64,
-    /// Free pages that only [`Class::Reclaim`] may use once the file cannot grow.
+    /// Free pages that only [`Class::Reclaim`] may use, once the file cannot grow: as many as there should be.
     pub reserve_pages: u64,
-    /// Runs that the free pages are in: 1 is no fragmentation.
+    /// Runs that the free pages are in, those of the reserve apart: few is no fragmentation.
     pub free_runs: u64,
 }
 
@@ -70,13 +73,16 @@ pub(crate) fn reserve_for(total_pages: u64) -> u64 {
 
 /// State of every page of a file.
 ///
-/// Invariant: `free` and `retired` are disjoint and inside `1..total`.
+/// Invariant: `free`, `reserve` and `retired` are disjoint and inside `1..total`.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// For errors.
     file: PathBuf,
     total: u64,
+    /// Free pages that are not set aside.
     free: Runs,
+    /// Free pages that are.
+    reserve: Runs,
     retired: Runs,
 }
 
@@ -87,6 +93,7 @@ impl Allocator {
             file: file.to_owned(),
             total: image.total_pages.max(1),
             free: Runs::default(),
+            reserve: Runs::default(),
             retired: Runs::default(),
         };
         for range in allocator.ranges("free", &image.free)? {
@@ -99,32 +106,36 @@ impl Allocator {
         self.total
     }
 
-    /// Free pages that `class` has to leave in a file of so many.
-    fn kept_from(class: Class, total: u64) -> u64 {
-        match class {
-            Class::Normal => reserve_for(total),
-            Class::Reclaim => 0,
+    fn free_pages(&self) -> u64 {
+        self.free.pages() + self.reserve.pages()
+    }
+
+    /// Pages that the reserve lacks in a file of so many.
+    fn reserve_short(&self, total: u64) -> u64 {
+        reserve_for(total).saturating_sub(self.reserve.pages())
+    }
+
+    /// Fills the reserve up with parts of the longest free runs, as far as they go.
+    fn fill_reserve(&mut self) {
+        loop {
+            let short = self.reserve_short(self.total);
+            let Some(run) = self.free.longest_first().next().filter(|_| short > 0) else {
+                return;
+            };
+            // The upper end, so that data stays low in the file.
+            let part = run.end - short.min(run.end - run.start)..run.end;
+            self.free.remove(part.clone());
+            self.reserve.insert(part);
         }
     }
 
-    /// Whether the free runs have room for `count` extents of `pages`, the reserve apart.
-    fn fits(&self, count: u64, pages: u64) -> bool {
-        let mut room = 0_u64;
-        self.free.longest_first().any(|run| {
-            room += (run.end - run.start) / pages;
-            room >= count
-        })
-    }
-
-    /// Takes `count` extents of `pages` each out of the free pages: out of one run where there is one, else out of as few as possible.
-    /// They are in page order. None when they do not fit, or eat into what `class` has to leave.
+    /// Takes `count` extents of `pages` each out of the free pages that are not set aside: out of one run where there is one, else
+    /// out of as few as possible. They are in page order. None when they do not fit.
     pub(crate) fn take(&mut self, count: u64, pages: u32, class: Class) -> Option<Vec<Extent>> {
-        let each = u64::from(pages);
-        let wanted = count * each;
-        if self.free.pages() < wanted + Self::kept_from(class, self.total) {
-            return None;
+        if class == Class::Normal {
+            self.fill_reserve();
         }
-        let sources = self.gather(count, each)?;
+        let sources = self.gather(count, pages.into())?;
         let mut extents = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         for source in sources {
             self.free.remove(source.clone());
@@ -133,6 +144,12 @@ impl Allocator {
         }
         extents.sort_unstable();
         Some(extents)
+    }
+
+    /// The same out of all free pages, for a request of [`Class::Reclaim`] that the file cannot grow for.
+    pub(crate) fn take_with_reserve(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
+        self.free.absorb(&mut self.reserve);
+        self.take(count, pages, Class::Reclaim)
     }
 
     /// Free runs for `count` extents of `each` pages: the one that fits best, or else parts of the longest.
@@ -162,18 +179,18 @@ impl Allocator {
     }
 
     /// Fewest pages to add for a request that `take` refused.
-    pub(crate) fn missing(&self, count: u64, pages: u32, class: Class) -> u64 {
-        let wanted = count * u64::from(pages);
-        let fresh = if self.fits(count, u64::from(pages)) { 0 } else { wanted };
+    pub(crate) fn missing(&self, wanted: u64, class: Class) -> u64 {
+        if class == Class::Reclaim {
+            return wanted;
+        }
         // The reserve grows with the file, far slower: this ends after two or three rounds.
-        let mut grown = fresh;
+        let mut missing = wanted;
         loop {
-            let reserve = Self::kept_from(class, self.total + grown);
-            let short = (wanted + reserve).saturating_sub(self.free.pages() + grown);
-            if short == 0 {
-                return grown;
+            let needed = wanted + self.reserve_short(self.total + missing);
+            if needed <= missing {
+                return missing;
             }
-            grown += short;
+            missing = needed;
         }
     }
 
@@ -188,8 +205,11 @@ impl Allocator {
         Error::Full {
             file: self.file.clone(),
             pages,
-            free_pages: self.free.pages(),
-            reserve_pages: Self::kept_from(class, self.total),
+            free_pages: self.free_pages(),
+            reserve_pages: match class {
+                Class::Normal => reserve_for(self.total),
+                Class::Reclaim => 0,
+            },
         }
     }
 
@@ -227,9 +247,7 @@ impl Allocator {
 
     /// All retired → free.
     pub(crate) fn release_all(&mut self) {
-        for range in std::mem::take(&mut self.retired).iter() {
-            self.free.insert(range);
-        }
+        self.free.absorb(&mut self.retired);
     }
 
     /// Free or retired → allocated. Extents past the known end move it; the pages up to them become free.
@@ -241,7 +259,7 @@ impl Allocator {
         let ranges = self.ranges_below("allocate again", extents, end)?;
         for range in &ranges {
             let known = range.start.min(self.total)..range.end.min(self.total);
-            let covered: u64 = [&self.free, &self.retired]
+            let covered: u64 = [&self.free, &self.reserve, &self.retired]
                 .iter()
                 .flat_map(|runs| runs.within(&known))
                 .map(|part| part.end - part.start)
@@ -256,7 +274,7 @@ impl Allocator {
             self.grow(last.end - self.total);
         }
         for range in ranges {
-            for runs in [&mut self.free, &mut self.retired] {
+            for runs in [&mut self.free, &mut self.reserve, &mut self.retired] {
                 for part in runs.within(&range) {
                     runs.remove(part);
                 }
@@ -267,16 +285,20 @@ impl Allocator {
 
     /// Free and retired runs, for work outside the lock.
     pub(crate) fn survey(&self) -> Survey {
-        Survey { total: self.total, free: self.free.iter().collect(), retired: self.retired.iter().collect() }
+        Survey {
+            total: self.total,
+            free: union(self.free.iter().chain(self.reserve.iter()).collect()).0,
+            retired: self.retired.iter().collect(),
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             total_pages: self.total,
-            free_pages: self.free.pages(),
+            free_pages: self.free_pages(),
             retired_pages: self.retired.pages(),
             reserve_pages: reserve_for(self.total),
-            free_runs: self.free.iter().count() as u64,
+            free_runs: (self.free.count() + self.reserve.count()) as u64,
         }
     }
 
@@ -284,7 +306,7 @@ impl Allocator {
     fn allocated(&self, operation: &'static str, extents: &[Extent]) -> Result<Vec<Range<u64>>> {
         let ranges = self.ranges(operation, extents)?;
         for range in &ranges {
-            for (runs, found) in [(&self.free, "free"), (&self.retired, "retired")] {
+            for (runs, found) in [(&self.free, "free"), (&self.reserve, "free"), (&self.retired, "retired")] {
                 if runs.overlaps(range) {
                     return Err(self.state(operation, range, "allocated", found));
                 }

@@ -3,10 +3,11 @@
 //! 1. Pages come from the free list; where that has none left, the file grows ahead by an eighth of itself
 //!    ([`GROWTH_BYTES_MIN`] to [`GROWTH_BYTES_MAX`]). New space is *written* with zeros, because a file system serves writes into space that
 //!    was only reserved at half the rate and makes every flush commit metadata.
-//! 2. Some free pages are a reserve that only [`Class::Reclaim`] may use once the file cannot grow: deleting takes new pages before it
+//! 2. Some free pages are a reserve that only [`Class::Reclaim`] may use, once the file cannot grow: deleting takes new pages before it
 //!    gives old ones back, so without it a full disk could never be emptied. Growth keeps the reserve filled.
-//! 3. Growth that the disk has no room for is cut off again and tried with the least that serves the request; if that fails too, the request
-//!    fails with [`Error::Full`], everything is as before, and the disk's last bytes are left to the log.
+//! 3. Growth that the disk has no room for is cut off again, and tried with the least that serves the request; later growth begins at
+//!    half of what failed and doubles with every success, so that the end of a disk is reached in few attempts. If the least fails too, the
+//!    request fails with [`Error::Full`], and everything is as before.
 //!
 //! Invariants: the file is at least as long as its known pages; one thread grows the file at a time and holds no other lock
 //! while it writes, so giving pages back, images and statistics never wait for I/O, and neither does an allocation that
@@ -17,7 +18,7 @@
 use parking_lot::Mutex;
 use psync::{BLOCK, Buffer, File, Psync, Request};
 
-use crate::allocator::{Allocator, reserve_for};
+use crate::allocator::Allocator;
 use crate::{AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, Result, Stats, StreamKind, Survey, format};
 
 /// Least bytes that a file grows by.
@@ -26,6 +27,8 @@ pub const GROWTH_BYTES_MIN: u64 = 1 << 20;
 pub const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// The file grows ahead by this part of itself, within its limits.
 const GROWTH_PART: u64 = 8;
+/// Pages of it.
+const AHEAD_PAGES: std::ops::Range<u64> = GROWTH_BYTES_MIN / PAGE as u64..GROWTH_BYTES_MAX / PAGE as u64;
 /// Bytes of one request that fills new space.
 const ZERO_BYTES: usize = 1 << 20;
 /// Such requests in one batch: what growth needs of memory.
@@ -43,7 +46,14 @@ pub struct PagedFile {
     file: File,
     allocator: Mutex<Allocator>,
     /// Held by the one thread that makes the file longer. Never taken while `allocator` is held.
-    growing: Mutex<()>,
+    growth: Mutex<Growth>,
+}
+
+/// How the file grew last.
+#[derive(Debug)]
+struct Growth {
+    /// Most pages to grow ahead by: less than elsewhere near the end of the disk.
+    ahead_max: u64,
 }
 
 impl PagedFile {
@@ -80,7 +90,12 @@ impl PagedFile {
 
     fn with(store: &FileStore, file: File, image: &AllocatorImage) -> Result<Self> {
         let allocator = Allocator::new(file.path(), image)?;
-        Ok(Self { store: store.clone(), file, allocator: Mutex::new(allocator), growing: Mutex::new(()) })
+        Ok(Self {
+            store: store.clone(),
+            file,
+            allocator: Mutex::new(allocator),
+            growth: Mutex::new(Growth { ahead_max: AHEAD_PAGES.end }),
+        })
     }
 
     /// The file, for reading and writing allocated pages. Direct where the file system allows it: whole pages only.
@@ -122,7 +137,7 @@ impl PagedFile {
         if let Some(taken) = self.allocator.lock().take(extents, pages, class) {
             return Ok(taken);
         }
-        let _one_at_a_time = self.growing.lock();
+        let mut growth = self.growth.lock();
         loop {
             // Again under the growth lock: whoever held it has made room, for this request too or for others that took it.
             let (total, least) = {
@@ -130,25 +145,25 @@ impl PagedFile {
                 if let Some(taken) = allocator.take(extents, pages, class) {
                     return Ok(taken);
                 }
-                (allocator.total(), allocator.missing(extents, pages, class))
+                (allocator.total(), allocator.missing(wanted, class))
             };
-            let page = PAGE as u64;
-            let ahead = (total / GROWTH_PART).clamp(GROWTH_BYTES_MIN / page, GROWTH_BYTES_MAX / page);
-            let ample = ahead.max(wanted + reserve_for(total)).max(least);
-            if !self.grow(total, ample)? && (least == ample || !self.grow(total, least)?) {
-                return Err(self.allocator.lock().full(wanted, class));
+            if !growth.grow(self, total, least)? {
+                let mut allocator = self.allocator.lock();
+                let last = match class {
+                    Class::Normal => None,
+                    Class::Reclaim => allocator.take_with_reserve(extents, pages),
+                };
+                return last.ok_or_else(|| allocator.full(wanted, class));
             }
         }
     }
 
     /// Makes the file longer by `pages` pages of zeros; `false`, and as long as before, when the disk is full.
     fn grow(&self, total: u64, pages: u64) -> Result<bool> {
-        let written = if total + pages < PAGES_MAX {
-            self.write_zeros(total, total + pages)
-        } else {
+        if total + pages > PAGES_MAX {
             return Ok(false);
-        };
-        let Err(error) = written else {
+        }
+        let Err(error) = self.write_zeros(total, total + pages) else {
             self.allocator.lock().grow(pages);
             tracing::debug!(file = %self.file.path().display(), pages, total = total + pages, "file grown");
             return Ok(true);
@@ -251,5 +266,19 @@ impl PagedFile {
     pub fn audit(&self, used: &[Extent]) -> Audit {
         let survey = self.allocator.lock().survey();
         survey.audit(used)
+    }
+}
+
+impl Growth {
+    /// Makes `file` longer by `least` pages, and ahead if the disk allows it; `false` when the disk is full.
+    fn grow(&mut self, file: &PagedFile, total: u64, least: u64) -> Result<bool> {
+        let ahead = (total / GROWTH_PART).clamp(AHEAD_PAGES.start, AHEAD_PAGES.end);
+        let ample = ahead.min(self.ahead_max).max(least);
+        if file.grow(total, ample)? {
+            self.ahead_max = (ample * 2).clamp(self.ahead_max, AHEAD_PAGES.end.max(self.ahead_max));
+            return Ok(true);
+        }
+        self.ahead_max = ample / 2;
+        Ok(least < ample && file.grow(total, least)?)
     }
 }

@@ -19,6 +19,11 @@ impl Runs {
         self.pages
     }
 
+    /// How many runs.
+    pub(crate) fn count(&self) -> usize {
+        self.by_page.len()
+    }
+
     /// The runs, in page order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.by_page.iter().map(|(start, end)| *start..*end)
@@ -92,6 +97,13 @@ impl Runs {
     /// The runs, longest first.
     pub(crate) fn longest_first(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.by_length.iter().rev().map(|(length, start)| *start..start + length)
+    }
+
+    /// Moves all pages of another set here; none of them may be in this one.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
+        for range in std::mem::take(other).iter() {
+            self.insert(range);
+        }
     }
 
     fn link(&mut self, start: u64, end: u64) {

@@ -172,6 +172,50 @@ fn a_full_disk_leaves_the_reserve_to_deletes_and_recovers() {
 }
 
 #[test]
+fn the_reserve_serves_leaves_however_fragmented_the_rest_is() {
+    let (disk, store) = simulated(1);
+    disk.set_capacity(Some(16 << 20));
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let mut used = Vec::new();
+    while let Ok(extent) = file.allocate(1, Class::Normal) {
+        used.push(extent);
+    }
+    // A thousand holes of one page, and the reserve.
+    let holes: Vec<Extent> = used.iter().copied().step_by(2).take(1000).collect();
+    file.retire(&holes).expect("allocated");
+    file.release(&holes).expect("retired");
+    let error = file.allocate(4, Class::Normal).expect_err("no hole is as wide");
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    file.allocate_many(1000, 1, Class::Normal).expect("the holes");
+    file.allocate(1, Class::Normal).expect_err("only the reserve is left");
+    file.allocate(100, Class::Reclaim).expect("the reserve is in one piece");
+    // What deletes give back goes to the reserve first.
+    file.retire(&used[2000..2100]).expect("allocated");
+    file.release(&used[2000..2100]).expect("retired");
+    file.allocate(1, Class::Normal).expect_err("only the reserve is left");
+    file.retire(&used[2100..2200]).expect("allocated");
+    file.release(&used[2100..2200]).expect("retired");
+    file.allocate_many(100, 1, Class::Normal).expect("the rest");
+    assert_eq!(file.stats().free_pages, RESERVE_PAGES_MIN);
+}
+
+#[test]
+fn growth_near_the_end_of_the_disk_is_not_tried_in_full_every_time() {
+    let (disk, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    file.allocate(40_000, Class::Normal).expect("room");
+    let length = file.file().len().expect("length");
+    // Room for a good part of the next growth ahead, but not for all of it.
+    let room = 4_000 * PAGE as u64;
+    disk.set_capacity(Some(length + room));
+    let before = store.counters(StreamKind::Node).snapshot().written_bytes;
+    let allocated = std::iter::from_fn(|| file.allocate(1, Class::Normal).ok()).count();
+    assert!(allocated > 3_900, "{allocated}");
+    let written = store.counters(StreamKind::Node).snapshot().written_bytes - before;
+    assert!(written < 6 * room, "{written} bytes were written to fill {room}");
+}
+
+#[test]
 fn growth_that_fails_halfway_leaves_nothing_behind() {
     for full in [true, false] {
         let (disk, store) = simulated(1);
