@@ -391,7 +391,9 @@ fn more_requests_than_any_queue_holds() {
             .map(|(block, bytes)| Request::write(&file, (block * BLOCK) as u64, Buffer::from_slice(bytes), 0));
         psync.run_all(writes.collect()).expect("write");
         let reads = (0..3000).map(|block| Request::read(&file, block * BLOCK as u64, Buffer::zeroed(BLOCK), 0));
-        let buffers = psync.run_all(reads.collect()).expect("read");
+        let buffers = psync.run_all(reads.clone().collect()).expect("read");
+        // As many as may be in flight, all waited for at once: more than a submission queue holds.
+        psync.run_all(reads.take(psync::PIO_MAX_LIMIT).collect()).expect("read");
         for (block, buffer) in buffers.into_iter().enumerate() {
             assert!(*buffer.expect("buffer") == content[block * BLOCK..(block + 1) * BLOCK]);
         }
