@@ -131,7 +131,7 @@ pub struct Config {
     pub durability: Durability,
     /// Where the random numbers start.
     pub seed: u64,
-    /// How long a sliced workload runs, over all slices. For fills and overwrites, when to stop early.
+    /// How long a sliced workload runs, over all slices. The others run for `num` records, however long that takes.
     pub duration: Option<Duration>,
     /// How many pairs of (limit, slice) a sliced workload has.
     pub pairs: usize,

@@ -144,7 +144,7 @@ impl Bench<'_> {
         let before = self.limit(&probe, LIMIT_TIME_MAX)?;
         drop(probe);
         (self.watch.phase)("the database");
-        self.counted_slice(self.config.duration)?;
+        self.counted_slice(None)?;
         let probe = self.probe()?;
         let after = self.limit(&probe, LIMIT_TIME_MAX)?;
         if let (Some(before), Some(after)) = (before, after) {

@@ -114,9 +114,14 @@ pub(crate) fn microseconds(value: f64) -> String {
     seconds(value / 1e6)
 }
 
-/// `87%`.
+/// `87%`, `2.4%`.
 pub(crate) fn percent(share: f64) -> String {
-    format!("{:.0}%", share * 100.0)
+    let digits = match share {
+        0.1.. => 0,
+        0.01.. => 1,
+        _ => 2,
+    };
+    format!("{:.digits$}%", share * 100.0)
 }
 
 #[cfg(test)]
@@ -165,5 +170,6 @@ mod tests {
         assert_eq!(bytes(100), "100 B");
         assert_eq!(seconds(0.0123), "12.3 ms");
         assert_eq!(microseconds(1.26), "1.3 µs");
+        assert_eq!([0.874, 0.0244, 0.0012, 16.8].map(percent), ["87%", "2.4%", "0.12%", "1680%"]);
     }
 }

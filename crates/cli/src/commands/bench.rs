@@ -74,7 +74,7 @@ pub(crate) struct Bench {
     /// Empty the database's cache and the operating system's before each workload
     #[arg(long)]
     cold: bool,
-    /// How long reads and commits run, over all slices [default: 5s]; ends fills and overwrites early
+    /// How long reads and commits run, over all slices [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
     /// Pairs of (device limit, slice of the workload)
@@ -215,7 +215,7 @@ fn print(report: &Report, output: &mut Output) -> Result<()> {
 }
 
 fn rows(report: &Report) -> Vec<Vec<String>> {
-    let share = |share: Option<f64>| share.map_or(String::new(), percent);
+    let share = |share: Option<f64>| share.map_or_else(String::new, percent);
     let limit = report.device_ops_per_second.map_or(String::new(), |limit| format!("{}/s", number(limit)));
     let mut rows = vec![
         vec![String::new(), "braid".into(), "device alone".into(), "share".into()],

@@ -124,6 +124,8 @@ impl Tour {
         let loaded = load(&database, &table, &sources, &mut story)?;
         let checked_files = check(&table, &sources, &loaded, &mut story)?;
         let reads = reads::show(&database, &table, &reads::Plan { cache: self.cache, time: self.time }, &mut story)?;
+        // The lock goes with the last handle.
+        drop(table);
         database.close()?;
         let kills = kill::show(&place.path, self.kills, &mut story, || self.open(&place.path))?;
         let database = self.open(&place.path)?;
