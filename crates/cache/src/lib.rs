@@ -68,16 +68,9 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
             .weight_capacity(weight)
             .build()
             .expect("capacity and estimate are set");
-        let policy = Policy::with_options(
-            options,
-            Weight(weigh),
-            DefaultHashBuilder::default(),
-            DefaultLifecycle::default(),
-        );
-        Self {
-            policy,
-            capacity_bytes,
-        }
+        let policy =
+            Policy::with_options(options, Weight(weigh), DefaultHashBuilder::default(), DefaultLifecycle::default());
+        Self { policy, capacity_bytes }
     }
 
     /// The value of `key`, counted as a hit or a miss.
@@ -134,10 +127,7 @@ impl<K: Eq + Hash, V: Clone> std::fmt::Debug for Cache<K, V> {
 /// A power of two, so that the policy does not round it up.
 fn shards_for(capacity_bytes: u64) -> u64 {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    let most = (threads * 4)
-        .min(SHARDS_MAX)
-        .min(capacity_bytes / SHARD_BYTES_MIN)
-        .max(1);
+    let most = (threads * 4).min(SHARDS_MAX).min(capacity_bytes / SHARD_BYTES_MIN).max(1);
     1 << most.ilog2()
 }
 
@@ -248,10 +238,7 @@ mod tests {
             }
         }
         let kept = (0..500).filter(|key| cache.peek(key).is_some()).count();
-        assert!(
-            kept > 400,
-            "{kept} of 500 hot pages are left after a scan of 20,000"
-        );
+        assert!(kept > 400, "{kept} of 500 hot pages are left after a scan of 20,000");
     }
 
     #[test]

@@ -129,8 +129,8 @@ impl DocLog {
         whole.collect()
     }
 
-    /// Checks live documents in batches of one psync each, and reports every one that cannot be read or does not check, after what was
-    /// wrong at open. `progress` gets the documents and payload bytes of each batch.
+    /// Checks live documents in batches of one psync each. Reports what was wrong at open ([`DocLog::damage`]), with every call again, and
+    /// every document that cannot be read or does not check. `progress` gets the documents and payload bytes of each batch.
     pub fn verify(&self, live: &[DocPointer], report: &mut dyn FnMut(Error), progress: &mut dyn FnMut(u64, u64)) {
         self.damage.iter().for_each(|error| report(error.clone()));
         for batch in live.chunks(VERIFY_BATCH) {

@@ -149,44 +149,52 @@ pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
     let windows = plan(documents);
     let total: u64 = windows.iter().map(|window| window.bytes.end - window.bytes.start).sum();
     if total <= BYTES_IN_FLIGHT {
-        let requests = (0..windows.len()).map(|index| request(&windows, index)).collect();
+        let requests = windows.iter().zip(0..).map(|(window, tag)| window.request(tag, None)).collect();
         for completion in psync.run(requests) {
-            deliver(&windows, documents, completion);
+            deliver(&windows, documents, &completion);
         }
         return;
     }
     let mut stream = psync.stream(psync.pio_max());
     let mut in_flight = 0;
-    for (index, window) in windows.iter().enumerate() {
-        let bytes = window.bytes.end - window.bytes.start;
-        while in_flight + bytes > BYTES_IN_FLIGHT
+    let mut spare = None;
+    for (window, tag) in windows.iter().zip(0..) {
+        while in_flight + window.length() > BYTES_IN_FLIGHT
             && let Some(completion) = stream.next()
         {
-            in_flight -= deliver(&windows, documents, completion);
+            in_flight -= deliver(&windows, documents, &completion);
+            spare = completion.buffer;
         }
-        in_flight += bytes;
-        stream.push(request(&windows, index));
+        in_flight += window.length();
+        stream.push(window.request(tag, spare.take()));
     }
     for completion in stream {
-        deliver(&windows, documents, completion);
+        deliver(&windows, documents, &completion);
     }
 }
 
-fn request(windows: &[Window], index: usize) -> Request {
-    let window = &windows[index];
-    let length = offset_in(window.bytes.end, window.bytes.start);
-    Request::read(&window.file, window.bytes.start, Buffer::zeroed(length), index as u64)
+impl Window {
+    fn length(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
+    /// The read of this window, into a buffer that another read has left if it is of the right length.
+    fn request(&self, tag: u64, spare: Option<Buffer>) -> Request {
+        let length = offset_in(self.bytes.end, self.bytes.start);
+        let buffer = spare.filter(|buffer| buffer.len() == length).unwrap_or_else(|| Buffer::zeroed(length));
+        Request::read(&self.file, self.bytes.start, buffer, tag)
+    }
 }
 
 /// Gives a completed window to its documents. Returns the bytes that it had in flight.
-fn deliver(windows: &[Window], documents: &mut [Wanted], completion: Completion) -> u64 {
+fn deliver(windows: &[Window], documents: &mut [Wanted], completion: &Completion) -> u64 {
     let window = &windows[usize::try_from(completion.tag).expect("tags are window numbers")];
-    let buffer = completion.buffer.unwrap_or_else(|| Buffer::zeroed(0));
-    let (read, failure) = match completion.result {
+    let buffer = completion.buffer.as_deref().unwrap_or_default();
+    let (read, failure) = match &completion.result {
         Ok(()) => (buffer.len(), None),
         // The last block of a file may be short; what is missing of a document is found below.
         Err(error @ psync::Error::ShortRead { got, .. }) => {
-            (usize::try_from(got).unwrap_or(0).min(buffer.len()), Some(error))
+            (usize::try_from(*got).unwrap_or(0).min(buffer.len()), Some(error))
         }
         Err(error) => (0, Some(error)),
     };
@@ -196,13 +204,13 @@ fn deliver(windows: &[Window], documents: &mut [Wanted], completion: Completion)
         if wanted <= have {
             document.take(window.bytes.start, &buffer[..read]);
         } else if document.failure.is_none() {
-            document.failure = Some(match &failure {
+            document.failure = Some(match failure {
                 Some(error) if !matches!(error, psync::Error::ShortRead { .. }) => error.clone().into(),
                 _ => missing(document.file.path(), &document.pointer, document.place().end, have),
             });
         }
     }
-    window.bytes.end - window.bytes.start
+    window.length()
 }
 
 fn missing(file: &Path, pointer: &DocPointer, end: u64, have: u64) -> Error {
