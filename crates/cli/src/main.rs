@@ -26,7 +26,7 @@ use crate::commands::Command;
 ///
 /// A database is a directory. It holds tables; a table maps keys to values, in key order. Keys are 1 byte to 1 KiB, values up to 512 MiB, any bytes.
 #[derive(Parser, Debug)]
-#[command(name = "braid", version, propagate_version = true, max_term_width = 110, after_help = after_help())]
+#[command(name = "braid", version, max_term_width = 100, after_help = after_help())]
 struct Cli {
     /// Print JSON, one object a line, instead of text for people
     #[arg(long, global = true)]
@@ -42,13 +42,13 @@ fn after_help() -> String {
 
 const EXAMPLES: &str = "\
 Examples:
-  braid tour                                        see what it does, on real files, in under a minute
-  braid put my.db ada 1815                          store a value; creates the database
-  braid get my.db ada                               read it back
-  braid load my.db --files ~/src                    store a directory: path -> content
-  braid scan my.db --prefix main/ --limit 10        records in key order
-  braid verify my.db                                check every page, record and checksum
-  braid bench fillrandom,multireadrandom            measure it beside the device's own limits
+  braid tour                                  what it does, on real files
+  braid put my.db ada 1815                    store; creates the database
+  braid get my.db ada                         read it back
+  braid load my.db --files ~/src              a directory: path -> content
+  braid scan my.db --prefix main/ --limit 10  records in key order
+  braid verify my.db                          check every byte of it
+  braid bench fillrandom,multireadrandom      beside the device's own limits
 
 `braid COMMAND --help` has more of them for each command.";
 

@@ -21,22 +21,24 @@ pub(crate) struct DatabaseArgs {
     pub(crate) tuning: Tuning,
 }
 
+/// Heading of the options that say how to open a database.
+const HEADING: &str = "Database options";
+
 /// How to open a database.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Database options")]
 pub(crate) struct Tuning {
     /// Memory for the cache of pages, e.g. 64MiB or 1g
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
     pub(crate) cache: u64,
     /// Memory for writes that wait to be applied to their table
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
     pub(crate) write_buffer: u64,
-    /// When a commit counts as done: `sync` on stable storage, `os` handed to the operating system (survives a killed process, not a power
-    /// cut), `lazy:MS` in memory, and on stable storage within that many milliseconds [default: sync]
-    #[arg(long, value_name = "sync|os|lazy:MS", value_parser = parse_durability)]
+    /// When a commit is done: `sync` on stable storage, `os` handed to the operating system (survives a killed process, not a power cut),
+    /// `lazy:MS` in memory, on stable storage within that many milliseconds [default: sync]
+    #[arg(long, help_heading = HEADING, value_name = "sync|os|lazy:MS", value_parser = parse_durability)]
     pub(crate) durability: Option<Durability>,
     /// How I/O is done: `io_uring`, `libaio`, `threads` or `sync` [default: the first of these that this system allows]
-    #[arg(long, value_name = "BACKEND", value_parser = parse_backend)]
+    #[arg(long, help_heading = HEADING, value_name = "BACKEND", value_parser = parse_backend)]
     pub(crate) backend: Option<BackendKind>,
 }
 
@@ -99,9 +101,9 @@ impl TableArgs {
 /// How keys and values are written as text.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct FormatArgs {
-    /// How keys and values are written, in arguments and in output
+    /// How keys and values are written as text
     ///
-    /// Without this, arguments are taken as they are, and output is escaped; only `get` of one key into a file or a pipe writes the value as it is.
+    /// Without this, arguments are taken as they are, and lines are escaped; `get` of one key into a file or a pipe writes the bytes of the value.
     #[arg(long, short, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 }

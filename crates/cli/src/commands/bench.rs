@@ -21,34 +21,48 @@ use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, 
 /// path, measured in the same run.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Workloads, and the limit of the device each is held against:
-  fillseq          put every key once, in key order              sequential write, in records
-  fillrandom       put every key once, in random order           sequential write, in records
-  overwrite        put random keys that are there                sequential write, in records
-  readrandom       get, one key at a time                        random read, as many in flight as threads
-  multireadrandom  get_many of --batch keys at a time            random read, --batch x threads in flight
-  readseq          scan in key order                             sequential read, in records
-  seekrandom       seek, then read --batch records               random read, as many in flight as threads
-  commit           write batches of --batch puts, waited for     write of 4 KiB + fdatasync, one at a time
-  Several share one database and run in the order given. Fills replace the table `bench` of the database, and no other.
+Workloads, and the device's limit that each is held against:
+  fillseq          put every key once, in order  sequential write, in records
+  fillrandom       the same, in random order     sequential write, in records
+  overwrite        put keys that are there       sequential write, in records
+  readrandom       get, one key at a time        random read, depth --threads
+  multireadrandom  get_many of --batch keys      random read, depth
+                                                 --batch x --threads
+  readseq          scan in key order             sequential read, in records
+  seekrandom       seek, read --batch records    random read, depth --threads
+  commit           --batch puts, waited for      4 KiB write + fdatasync
+
+  Several share one database and run in the order given. Fills replace the
+  table `bench` of the database, and no other.
 
 Examples:
-  braid bench fillrandom,readrandom,multireadrandom         one million records in a temporary database
-  braid bench fillrandom --db /ssd/b --num 20m --cache 64m  a database to keep
-  braid bench multireadrandom --batch 128 --cold --db /ssd/b --cache 64m
+  braid bench fillrandom,readrandom,multireadrandom
+  braid bench fillrandom --db /ssd/b --num 20m --cache 64m
+  braid bench multireadrandom --cold --db /ssd/b --cache 64m
   braid bench multireadrandom --cold --db /ssd/b --cache 64m --backend sync
-  braid bench commit --threads 8 --duration 10s             group commit
+  braid bench commit --threads 8 --duration 10s
   braid bench fillrandom,readseq --json | jq .ops_per_second
 
 How it measures:
-  Reads and commits run for --duration, cut into --pairs slices; before each, the limit is measured, at the I/O size the workload has; the figures
-  are medians over the pairs. Reads are warmed up first by one slice that is not counted, so that inner pages are cached; --cold empties the
-  database's cache and the operating system's before that, and the cache then holds its share of the data and no more.
-  Fills and overwrites run for --num records; their time includes applying everything that is queued, and the limit is measured before and
-  after. Reads check every value.
-  device share = rate / limit. Caches can bring it over 100%; `reads/s` and their share leave out what caches served. Commits of several
-  threads share a flush, and batches hold several records, so their share can be over 100% too.
-  Bytes read and written are what this process made the device do (/proc/self/io). Write amplification is bytes written / bytes put.")]
+  Reads and commits run for --duration, cut into --pairs slices. The limit is
+  measured before each slice, at the I/O size of the workload, and the
+  figures are medians over the pairs. One slice before them is not counted:
+  it brings the inner pages in. --cold empties the cache of the database and
+  that of the operating system before that; from then on the cache holds the
+  share of the data that fits it.
+
+  Fills and overwrites run for --num records, with durability `os` unless
+  --durability says otherwise; `commit` has `sync`. Their time includes applying
+  all that is queued. The limit is measured before and after.
+
+  Every value read is checked.
+
+  The device share is rate / limit. A cache can bring it over 100%; the share
+  of `reads` leaves out what caches served. Commits of several threads share
+  a flush, and a batch holds several records, so theirs can be over 100% too.
+
+  Bytes read and written are those that this process made the device move
+  (/proc/self/io). Write amplification is bytes written / bytes put.")]
 pub(crate) struct Bench {
     /// Workloads to run, separated by commas
     #[arg(value_name = "WORKLOAD", value_delimiter = ',', required = true)]

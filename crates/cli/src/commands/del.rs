@@ -16,9 +16,9 @@ use crate::output::Output;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid del my.db ada                               delete one key
-  braid del my.db ada grace --table people          two, both or none
-  braid del my.db 00ff --format hex                 a binary key")]
+  braid del my.db ada                           delete one key
+  braid del my.db ada grace --table people      two, both or none
+  braid del my.db 00ff --format hex             a binary key")]
 pub(crate) struct Del {
     #[command(flatten)]
     database: DatabaseArgs,

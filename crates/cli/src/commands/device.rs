@@ -22,11 +22,11 @@ use crate::units::{bytes, count, microseconds, number, parse_count, parse_size};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid device                                      the device under the working directory
-  braid device /ssd                                 another one
-  braid device --backend sync                       what one request at a time would make of it
-  braid device --records 1g --insert-share 0.9      leaf size for a large table that is mostly written
-  braid device --json | jq .depth_ratio             for programs")]
+  braid device                                  under the working directory
+  braid device /ssd                             another one
+  braid device --backend sync                   one request at a time
+  braid device --records 1g --insert-share 0.9  for a table mostly written
+  braid device --json | jq .depth_ratio         for programs")]
 pub(crate) struct Device {
     /// Directory on the device; must be writable
     #[arg(value_name = "DIR", default_value = ".")]

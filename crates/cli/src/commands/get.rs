@@ -18,12 +18,12 @@ use crate::output::Output;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid get my.db ada                               print a value
-  braid get my.db logo.png > logo.png               a binary value, byte for byte
-  braid get my.db ada grace --table people          several keys, one batch of I/O
-  braid get my.db 00ff --format hex                 a binary key; the value is printed in hex too
-  braid get my.db 'tab\\there' --format escaped      a key with a tab
-  braid get my.db ada --json                        {\"key\":\"ada\",\"value\":\"1815\"}")]
+  braid get my.db ada                           print a value
+  braid get my.db logo.png > logo.png           a binary value, byte for byte
+  braid get my.db ada grace --table people      several keys in one batch
+  braid get my.db 00ff --format hex             a binary key, a value in hex
+  braid get my.db 'tab\\there' --format escaped  a key with a tab
+  braid get my.db ada --json                    {\"key\":\"ada\",\"value\":\"1815\"}")]
 pub(crate) struct Get {
     #[command(flatten)]
     database: DatabaseArgs,

@@ -18,11 +18,11 @@ use crate::output::Output;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid put my.db ada 1815                          store `1815` under `ada`
-  braid put my.db logo.png --file logo.png          the content of a file
-  date | braid put my.db now --file -               standard input
-  braid put my.db 00ff cafe --format hex            two bytes under two bytes
-  braid put my.db 'a\\tb' 'line\\n' --format escaped  a tab in the key, a line break in the value")]
+  braid put my.db ada 1815                      store `1815` under `ada`
+  braid put my.db logo.png --file logo.png      the content of a file
+  date | braid put my.db now --file -           standard input
+  braid put my.db 00ff cafe --format hex        two bytes under two bytes
+  braid put my.db 'a\\tb' 'c\\n' --format escaped  a tab and a line break")]
 pub(crate) struct Put {
     #[command(flatten)]
     database: DatabaseArgs,

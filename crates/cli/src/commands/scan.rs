@@ -21,12 +21,14 @@ use crate::units::parse_count;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid scan my.db --limit 10                       the first ten records
-  braid scan my.db --reverse --limit 1              the last record
-  braid scan my.db --prefix src/ --keys-only        keys that begin with src/
-  braid scan my.db --from 2024-01 --to 2024-02      keys from 2024-01 up to, but not including, 2024-02
-  braid scan my.db --format hex | head              everything in hex
-  braid scan my.db | braid load copy.db --tsv -     copy a table
+  braid scan my.db --limit 10                   the first ten records
+  braid scan my.db --reverse --limit 1          the last record
+  braid scan my.db --prefix src/ --keys-only    keys that begin with src/
+  braid scan my.db --from 2024-01 --to 2024-02  from 2024-01 to before 2024-02
+  braid scan my.db --format hex | head          everything in hex
+
+  Copies of a table:
+  braid scan my.db | braid load copy.db --tsv -
   braid scan my.db --json | braid load copy.db --jsonl -")]
 pub(crate) struct Scan {
     #[command(flatten)]

@@ -15,7 +15,7 @@ use crate::units::{bytes, count, percent, seconds};
 #[command(after_help = "\
 Examples:
   braid stats my.db
-  braid stats my.db --json | jq .space              every figure there is, for programs")]
+  braid stats my.db --json | jq .space          every figure, for programs")]
 pub(crate) struct Stats {
     #[command(flatten)]
     database: DatabaseArgs,

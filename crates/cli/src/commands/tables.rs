@@ -15,7 +15,7 @@ use crate::units::{bytes, count};
 #[command(after_help = "\
 Examples:
   braid tables my.db
-  braid tables my.db --json | jq -r .name           one object a line")]
+  braid tables my.db --json | jq -r .name       an object a line")]
 pub(crate) struct Tables {
     #[command(flatten)]
     database: DatabaseArgs,

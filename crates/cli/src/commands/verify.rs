@@ -18,8 +18,8 @@ use crate::units::{bytes, count, seconds};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid verify my.db                                no findings: exit code 0
-  braid verify my.db --json | jq .findings          for programs")]
+  braid verify my.db                            no findings: exit code 0
+  braid verify my.db --json | jq .findings      for programs")]
 pub(crate) struct Verify {
     #[command(flatten)]
     database: DatabaseArgs,

@@ -38,19 +38,25 @@ pub(crate) use loader::Loader;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid load my.db --files ~/src                    every file below ~/src: path -> content
-  braid load my.db --tsv people.tsv -t people       lines of: key, tab, value
-  sort big.tsv | braid load my.db --tsv -           from standard input
-  braid load my.db --jsonl events.jsonl             lines of {\"key\":\"…\",\"value\":\"…\"}
-  braid load my.db --files ~/src --durability os    faster, and enough where the load can be repeated
+  braid load my.db --files ~/src               path -> content
+  braid load my.db --tsv people.tsv -t people  lines of: key, tab, value
+  sort big.tsv | braid load my.db --tsv -      from standard input
+  braid load my.db --jsonl events.jsonl        {\"key\":\"…\",\"value\":\"…\"}
+  braid load my.db --files ~/src --durability os
 
 Formats:
-  --files  The key is the path below DIR, with `/` between its parts; the value is the content. Symbolic links are not followed, and files
-           that cannot be read or whose path is over 1 KiB are reported, counted and left out (exit code 1).
-  --tsv    The first tab of a line ends the key. Keys and values are escaped: \\t \\n \\r \\0 \\\\ and \\xNN stand for those bytes; with --format
-           hex they are hex digits, with --format raw they are the bytes themselves.
-  --jsonl  An object a line, with `key` and `value` as strings; `key_hex` and `value_hex` instead for bytes that are not UTF-8.
-  A line that does not fit ends the load with its file and line number (exit code 2); the lines before it are loaded and kept.")]
+  --files  The key is the path below DIR, with `/` between its parts; the
+           value is the content. Symbolic links are not followed. Files that
+           cannot be read, and those whose path is over 1 KiB, are reported,
+           counted and left out; the exit code is then 1.
+  --tsv    The first tab of a line ends the key. Keys and values are escaped:
+           \\t \\n \\r \\0 \\\\ and \\xNN stand for those bytes. With --format hex
+           they are hex digits, with --format raw the bytes themselves.
+  --jsonl  An object a line, with `key` and `value` as strings, or `key_hex`
+           and `value_hex` for bytes that are not UTF-8.
+
+  A line that does not fit ends the load with its file and line number and
+  exit code 2; the lines before it are loaded and kept.")]
 pub(crate) struct Load {
     #[command(flatten)]
     database: DatabaseArgs,

@@ -36,10 +36,10 @@ use crate::units::{bytes, count, parse_size, parse_time, seconds};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  braid tour                                        on the sources of the crates that Cargo downloaded
-  braid tour --source ~/src                         on a directory of yours
-  braid tour --dir /ssd/tour --keep                 on another disk; keep the database to look at
-  braid tour --json | jq .reads                     the figures, for programs")]
+  braid tour                                    on sources of Rust crates
+  braid tour --source ~/src                     on a directory of yours
+  braid tour --dir /ssd/tour --keep             on another disk, and keep it
+  braid tour --json | jq .reads                 the figures, for programs")]
 pub(crate) struct Tour {
     /// Directory to load [default: the sources of the crates that Cargo downloaded, with the toolchain's documentation if those are few]
     #[arg(long, value_name = "DIR")]
