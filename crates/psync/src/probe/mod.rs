@@ -3,7 +3,7 @@
 //! 1. [`profile`] writes a scratch file in a directory, measures reads, writes and flushes on it and removes it, all in
 //!    well under a second: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
 //! 2. [`cached`] keeps the profile in the directory ([`PROFILE_NAME`]) and measures again only for another device, backend or version.
-//! 3. [`limits`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
+//! 3. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
 //!
 //! A figure is the better of two medians over the requests or batches measured, so that a neighbour's burst does not end up in it.
 //! Where direct I/O does not work ([`DeviceProfile::direct`]) the figures are those of the page cache.
