@@ -67,15 +67,14 @@ impl DocLog {
         let table = self.files.table();
         let pointers = write::pointers(table, &reserved, documents);
         let psync = self.files.store().psync();
-        let written = write::write(psync, table, &reserved, &pointers, documents);
-        let mut segments = self.segments.lock();
-        match written {
-            Ok(()) => segments.written(reserved),
-            Err(error) => {
-                segments.give_back(reserved);
-                return Err(error);
-            }
+        if let Err(error) = write::write(psync, table, &reserved, &pointers, documents) {
+            // What a large document has taken of a full disk goes back at once; if not, the next one goes to its place.
+            let alone = reserved.iter().filter(|reservation| reservation.alone);
+            alone.for_each(|reservation| drop(reservation.file.set_len(0)));
+            self.segments.lock().give_back(reserved);
+            return Err(error);
         }
+        self.segments.lock().written(reserved);
         Ok(pointers)
     }
 

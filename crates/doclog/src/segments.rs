@@ -54,6 +54,8 @@ pub(crate) struct Reservation {
     pub(crate) end: u64,
     /// How many of the documents to be appended.
     pub(crate) documents: usize,
+    /// Whether nobody else can reserve room in the segment.
+    pub(crate) alone: bool,
 }
 
 /// All segments of a table.
@@ -113,7 +115,8 @@ impl Segments {
     pub(crate) fn reserve(&mut self, lengths: &mut &[u64], reserved: &mut Vec<Reservation>) {
         while let Some((&length, rest)) = lengths.split_first() {
             let bytes = stored_bytes(length);
-            let Some((id, file)) = self.place(bytes) else {
+            let alone = bytes > self.segment_bytes / 2;
+            let Some((id, file)) = self.place(bytes, alone) else {
                 return;
             };
             *lengths = rest;
@@ -126,14 +129,14 @@ impl Segments {
                     last.end = segment.end;
                     last.documents += 1;
                 }
-                _ => reserved.push(Reservation { segment: id, file, offset, end: segment.end, documents: 1 }),
+                _ => reserved.push(Reservation { segment: id, file, offset, end: segment.end, documents: 1, alone }),
             }
         }
     }
 
     /// The segment with room for so many bytes, if there is one or a file to make one of.
-    fn place(&mut self, bytes: u64) -> Option<(SegmentId, File)> {
-        if bytes > self.segment_bytes / 2 {
+    fn place(&mut self, bytes: u64, alone: bool) -> Option<(SegmentId, File)> {
+        if alone {
             return self.spare.pop();
         }
         if let Some((id, file)) = &self.active {
