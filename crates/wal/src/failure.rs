@@ -1,8 +1,12 @@
 //! The sticky failure of the log.
 //!
 //! After a failed write or flush nobody knows what is on the device, and a second fsync may report success for pages that the
-//! first one lost. So the first failure is kept and is the answer to everything from then on.
+//! first one lost. So the first failure is kept and is the answer to everything from then on. A panic in the middle of a write
+//! or flush, which others wait for, is such a failure too: what was to be written is gone, and nothing may follow it.
 
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use crate::{Error, Result};
@@ -42,6 +46,20 @@ impl Sticky {
         });
         Error::Failed(Arc::clone(failure))
     }
+
+    /// Does what others wait for; a panic in it becomes the failure.
+    pub(crate) fn guard<T>(&self, operation: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        // What the panic left half done is not looked at again: the log is failed.
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let source = Arc::new(io::Error::other(format!("the thread that did it panicked: {}", message(&*panic))));
+            Err(self.set(operation, psync::Error::Path { operation, path: "wal".into(), source }))
+        })
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 #[cfg(test)]
@@ -57,5 +75,15 @@ mod tests {
         sticky.set("write", cause(2));
         let text = sticky.check().expect_err("it failed").to_string();
         assert!(text.contains("flush") && text.contains("found 1") && !text.contains("found 2"), "{text}");
+    }
+
+    #[test]
+    fn a_panic_is_a_failure() {
+        let sticky = Sticky::default();
+        assert_eq!(sticky.guard("write", || Ok(7)).ok(), Some(7));
+        let result = sticky.guard("write", || -> Result<()> { panic!("out of {}", "luck") });
+        let text = result.expect_err("it panicked").to_string();
+        assert!(text.contains("out of luck"), "{text}");
+        assert!(sticky.check().is_err());
     }
 }

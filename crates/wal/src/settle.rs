@@ -15,7 +15,7 @@ use crate::geometry::Geometry;
 use crate::segment::SegmentFile;
 use crate::{Lsn, Result};
 
-const COPY_BYTES: usize = 1 << 20;
+const COPY_BYTES: u64 = 1 << 20;
 const COPIES_PER_RUN: usize = 16;
 
 /// Writes the log from `durable` to `end` again, and flushes it together with the files of `companions`.
@@ -44,9 +44,11 @@ fn copy(psync: &Psync, file: &File, offset: u64, length: u64) -> Result<()> {
     while at < end {
         let mut reads = Vec::new();
         while at < end && reads.len() < COPIES_PER_RUN {
-            let bytes = usize::try_from(end - at).unwrap_or(usize::MAX).min(COPY_BYTES);
-            reads.push(Request::read(file, at, Buffer::zeroed(bytes), 0));
-            at += bytes as u64;
+            // Up to a multiple of the size, so that no block is in two of the writes.
+            let bytes = (end - at).min(COPY_BYTES - at % COPY_BYTES);
+            let buffer = Buffer::zeroed(usize::try_from(bytes).expect("at most 1 MiB"));
+            reads.push(Request::read(file, at, buffer, 0));
+            at += bytes;
         }
         let offsets: Vec<u64> = reads.iter().map(|read| read.offset).collect();
         let buffers = psync.run_all(reads)?;

@@ -16,7 +16,7 @@ use space::FileStore;
 
 use crate::failure::Sticky;
 use crate::flush::Flusher;
-use crate::format::{SegmentHeader, record_space};
+use crate::format::SegmentHeader;
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
 use crate::segment::{Pool, SPARES, spares_needed};
@@ -93,7 +93,7 @@ impl Wal {
         log.append(&NewRecord { kind, payload, payload_len, sequenced }, reserve)
     }
 
-    /// Returns when everything below `end` is written: it survives the process, not the machine.
+    /// Returns when everything below `end`, or all there is, is written: it survives the process, not the machine.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
@@ -101,8 +101,8 @@ impl Wal {
         self.log()?.write_through(end).map(drop)
     }
 
-    /// Returns when everything below `end`, and all companions that it refers to, are on stable storage. One flush serves
-    /// all that wait.
+    /// Returns when everything below `end`, or all there is, and all companions that it refers to, are on stable storage. One
+    /// flush serves all that wait.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
@@ -184,12 +184,6 @@ impl Wal {
         self.geometry.record_bytes_max() as u64
     }
 
-    /// Log space that a record takes besides its payload, at most.
-    #[must_use]
-    pub fn record_overhead_bytes(&self) -> u64 {
-        record_space(0) as u64
-    }
-
     fn log(&self) -> Result<&Log> {
         self.log.as_ref().ok_or(Error::ReadOnly)
     }
@@ -264,14 +258,14 @@ impl Log {
 
     fn write_through(&self, end: Lsn) -> Result<Lsn> {
         let end = if end <= self.writer.written() { end } else { end.min(self.space.lock().end()) };
-        self.writer.write_through(end, || self.write())
+        self.writer.write_through(end, || self.failure.guard("write", || self.write()))
     }
 
     fn flush_through(&self, end: Lsn) -> Result<()> {
         // The end of a group, so that what is stated durable ends with one.
         let written = self.write_through(end)?;
         let needed = if end <= self.flusher.durable() { end } else { written };
-        self.flusher.flush_through(needed, || self.flush())
+        self.flusher.flush_through(needed, || self.failure.guard("flush", || self.flush()))
     }
 
     /// Writes all that was appended. One at a time.

@@ -47,7 +47,7 @@ fn commit_all(wal: &Arc<Wal>, count: u64) -> Vec<(Vec<Owned>, Option<Error>)> {
     let (sender, receiver) = mpsc::channel();
     for thread in 0..THREADS {
         let (wal, sender) = (Arc::clone(wal), sender.clone());
-        thread::spawn(move || sender.send(committer(&wal, thread, count)));
+        thread::spawn(move || sender.send(committer(&wal, thread, count)).expect("the test waits"));
     }
     (0..THREADS).map(|_| receiver.recv_timeout(PATIENCE).expect("a committer hangs or panicked")).collect()
 }
@@ -195,4 +195,26 @@ fn what_a_segment_cannot_have_is_no_failure_of_the_log() {
     assert!(matches!(wal.prepare(), Err(Error::Space(_))));
     assert!(wal.failed().is_none());
     wal.prepare().expect("it works now");
+}
+
+/// Panics at the flush with this number.
+struct Panics(AtomicU64);
+
+impl wal::Companions for Panics {
+    fn take_unflushed(&self) -> Vec<psync::File> {
+        assert!(self.0.fetch_sub(1, Ordering::SeqCst) > 0, "a companion's bug");
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_panic_in_a_flush_reaches_every_committer() {
+    let disk = SimDisk::new(1);
+    let accept = &mut |_: &wal::Group<'_>| Ok::<_, Error>(wal::Verdict::Accept);
+    let companions = Arc::new(Panics(AtomicU64::new(9)));
+    let (wal, _) = Wal::open(&store(&disk), &options(1), companions, accept).expect("it opens");
+    for (_, error) in commit_all(&Arc::new(wal), u64::MAX) {
+        let Some(Error::Failed(failure)) = error else { panic!("{error:?} is no sticky failure") };
+        assert!(failure.to_string().contains("a companion's bug"), "{failure}");
+    }
 }
