@@ -189,11 +189,11 @@ fn live(leaf: &Leaf, pointer: &Pointer, bounds: &Bounds, at: Seq) -> std::result
     let mut places = VecDeque::with_capacity(entries.len());
     let mut start = 0;
     while start < entries.len() {
-        let key = entries[start].0;
+        let key = entries[start].key;
         let mut newest = None;
-        while start < entries.len() && entries[start].0 == key {
-            if entries[start].1 <= at {
-                newest = Some(entries[start].2);
+        while start < entries.len() && entries[start].key == key {
+            if entries[start].seq <= at {
+                newest = Some(entries[start].place);
             }
             start += 1;
         }

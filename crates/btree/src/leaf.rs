@@ -51,6 +51,14 @@ pub(crate) struct Place {
     index: u16,
 }
 
+/// An entry of a leaf, as [`Visible::sorted`] lists it.
+pub(crate) struct Sorted<'a> {
+    head: u64,
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: Seq,
+    pub(crate) place: Place,
+}
+
 fn malformed(start: usize) -> Damage {
     Damage::new(start, "entries of a run", "whole entries", "an entry that leaves the run")
 }
@@ -164,20 +172,25 @@ impl<'a> Visible<'a> {
         best.map(|(_, span, index)| self.run(span).entry(index).ok_or_else(|| malformed(span.start))).transpose()
     }
 
-    /// Every entry within `bounds`, by key, then seq, then run; with its place.
-    pub(crate) fn sorted(&self, bounds: &Bounds) -> Result<Vec<(&'a [u8], Seq, Place)>, Damage> {
+    /// Every entry within `bounds`, by key, then seq, then run.
+    pub(crate) fn sorted(&self, bounds: &Bounds) -> Result<Vec<Sorted<'a>>, Damage> {
         let mut entries = Vec::new();
         for (number, span) in self.spans.iter().enumerate() {
             let run = self.run(span);
             let number = u32::try_from(number).expect("a leaf has fewer than 2^32 runs");
-            for index in 0..span.header.count {
-                let (key, seq) = run.key(usize::from(index)).ok_or_else(|| malformed(span.start))?;
-                if bounds.above_lower(key) && bounds.below_upper(key) {
-                    entries.push((key, seq, Place { run: number, index }));
-                }
+            let ends =
+                first_that(&run, |key| bounds.above_lower(key)).zip(first_that(&run, |key| !bounds.below_upper(key)));
+            let (first, end) = ends.ok_or_else(|| malformed(span.start))?;
+            for index in first..end {
+                let (key, seq) = run.key(index).ok_or_else(|| malformed(span.start))?;
+                let index = u16::try_from(index).expect("a run counts its entries with 16 bits");
+                entries.push(Sorted { head: head(key), key, seq, place: Place { run: number, index } });
             }
         }
-        entries.sort_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
+        // Stable, and fast on what consists of a few sorted pieces, as runs are.
+        entries.sort_by(|one, other| {
+            one.head.cmp(&other.head).then_with(|| (one.key, one.seq).cmp(&(other.key, other.seq)))
+        });
         Ok(entries)
     }
 
@@ -236,10 +249,21 @@ impl<'a> Visible<'a> {
 /// How many entries of the run are at or below (key, at).
 #[inline]
 fn position(run: &Run<'_>, key: &[u8], at: Seq) -> Option<usize> {
+    partition(run, |entry| entry <= (key, at))
+}
+
+/// The first entry whose key is `wanted`, as all after it are; or the number of entries.
+fn first_that(run: &Run<'_>, wanted: impl Fn(&[u8]) -> bool) -> Option<usize> {
+    partition(run, |(key, _)| !wanted(key))
+}
+
+/// How many entries are `before`, which are the first; none where the run is malformed.
+#[inline]
+fn partition(run: &Run<'_>, before: impl Fn((&[u8], Seq)) -> bool) -> Option<usize> {
     let (mut low, mut high) = (0, run.count());
     while low < high {
         let middle = low + (high - low) / 2;
-        if run.key(middle)? <= (key, at) {
+        if before(run.key(middle)?) {
             low = middle + 1;
         } else {
             high = middle;

@@ -17,7 +17,7 @@ use space::PAGE;
 
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, Pointer};
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, Sorted};
 use crate::node::{Edges, Node};
 use crate::version::Version;
 
@@ -130,10 +130,10 @@ impl Walk<'_> {
         let entries = visible.sorted(&Bounds::all())?;
         let (mut tombstones, mut keys) = (0, 0);
         let mut documents = HashSet::new();
-        for (index, (key, seq, place)) in entries.iter().enumerate() {
+        for (index, Sorted { key, seq, place, .. }) in entries.iter().enumerate() {
             let entry = visible.at(*place)?;
             tombstones += u32::from(entry.operation == Operation::Delete);
-            let newest = entries.get(index + 1).is_none_or(|next| next.0 != *key);
+            let newest = entries.get(index + 1).is_none_or(|next| next.key != *key);
             keys += u64::from(newest && entry.operation != Operation::Delete);
             if let Operation::Put(Payload::Document(document)) = entry.operation
                 && documents.insert((*key, *seq, document.segment.0, document.offset))

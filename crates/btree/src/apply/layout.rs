@@ -14,7 +14,7 @@ use crate::format::run::RunSize;
 /// How full leaves are where the tree grows at its end: 15 / 16.
 const PACKED: (usize, usize) = (15, 16);
 
-/// Up to 3 / 4 full, entries stay one leaf.
+/// Up to 3 / 4 full, entries stay one leaf; up to [`PACKED`] where most updates are deletes, which will make more room.
 const SINGLE: (usize, usize) = (3, 4);
 
 /// Where they do not, they are cut into so many leaves that each is at most 2 / 3 full.
@@ -29,6 +29,8 @@ pub(super) enum Growth {
     Above,
     /// Below all that was there.
     Below,
+    /// Not at all: most updates are deletes.
+    Nowhere,
 }
 
 /// A new leaf.
@@ -86,7 +88,8 @@ pub(super) fn cut(entries: &[Update<'_>], leaf_pages: u32, growth: Growth) -> Re
     let capacity = leaf_pages as usize * PAGE;
     let total = length(entries);
     let leaves = match growth {
-        Growth::Anywhere => spread(total, capacity),
+        Growth::Anywhere => spread(total, capacity, SINGLE),
+        Growth::Nowhere => spread(total, capacity, PACKED),
         Growth::Above | Growth::Below => total.div_ceil(part(capacity, PACKED)),
     };
     let mut cutter = Cutter { entries, capacity, leaf_pages, left: total, leaves, first: true, growth };
@@ -99,9 +102,9 @@ pub(super) fn cut(entries: &[Update<'_>], leaf_pages: u32, growth: Growth) -> Re
     Ok(cuts)
 }
 
-/// Into how many leaves entries are spread that came from all over.
-fn spread(total: usize, capacity: usize) -> usize {
-    if total <= part(capacity, SINGLE) { 1 } else { total.div_ceil(part(capacity, SPREAD)) }
+/// Into how many leaves entries are spread that came from all over, where one may be filled up to `single`.
+fn spread(total: usize, capacity: usize, single: (usize, usize)) -> usize {
+    if total <= part(capacity, single) { 1 } else { total.div_ceil(part(capacity, SPREAD)) }
 }
 
 struct Cutter<'a> {
@@ -120,8 +123,8 @@ impl Cutter<'_> {
     fn target(&self) -> usize {
         let packed = part(self.capacity, PACKED);
         match self.growth {
-            Growth::Anywhere if self.leaves <= 1 => self.capacity,
-            Growth::Anywhere => self.left.div_ceil(self.leaves),
+            Growth::Anywhere | Growth::Nowhere if self.leaves <= 1 => self.capacity,
+            Growth::Anywhere | Growth::Nowhere => self.left.div_ceil(self.leaves),
             Growth::Above => packed,
             // The first gets what the packed ones behind it leave over.
             Growth::Below if self.first => self.left - (self.leaves - 1) * packed,
@@ -142,7 +145,8 @@ impl Cutter<'_> {
                 key_end += 1;
             }
             let nearer = longer.length().saturating_sub(target) <= target.saturating_sub(length);
-            let over = longer.length() > target && (self.growth != Growth::Anywhere || !nearer);
+            let packed = matches!(self.growth, Growth::Above | Growth::Below);
+            let over = longer.length() > target && (packed || !nearer);
             if end > start && (over || longer.length() > self.capacity) {
                 break;
             }

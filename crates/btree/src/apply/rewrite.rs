@@ -2,7 +2,8 @@
 //!
 //! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`super::merge`]).
 //! 2. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, under the same parent, if
-//!    both fill at most two thirds of a leaf; a neighbour that was to be appended to, or left alone, is then read and rewritten too.
+//!    both can be expected to fill at most two thirds of a leaf; a neighbour that was to be appended to, or left alone, is then read and
+//!    rewritten too.
 //! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring extents, and those whose
 //!    pages touch are written in one piece.
 
@@ -115,8 +116,11 @@ impl<'a> Apply<'a> {
         if is_beyond(self.batch.get(task.updates.start).key, true)? {
             return Ok(Growth::Above);
         }
-        let below = is_beyond(self.batch.get(task.updates.end - 1).key, false)?;
-        Ok(if below { Growth::Below } else { Growth::Anywhere })
+        if is_beyond(self.batch.get(task.updates.end - 1).key, false)? {
+            return Ok(Growth::Below);
+        }
+        let deletes = self.updates(task.updates.clone()).filter(|update| update.operation == Operation::Delete).count();
+        Ok(if 2 * deletes > task.updates.len() { Growth::Nowhere } else { Growth::Anywhere })
     }
 
     /// Which leaves are rewritten together; and the tasks of the neighbours that this takes along, which have to be loaded.
@@ -156,7 +160,7 @@ impl<'a> Apply<'a> {
             let task = tasks.next_if(|task| task.child == child);
             let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| Candidate {
                 children: child..child + 1,
-                bytes: appended_length(parent, child, task),
+                bytes: expected_length(parent, child, task, !self.horizon.snapshots.is_empty()),
                 rewritten: false,
             });
             let Some(last) = out.last_mut() else {
@@ -291,16 +295,18 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// Where a leaf that is not rewritten will end.
-fn appended_length(parent: &Parent, child: usize, task: Option<&Task>) -> usize {
-    let runs = task.and_then(|task| match &task.how {
-        How::Append { runs, .. } => runs.last(),
-        _ => None,
-    });
-    match runs {
-        Some((at, plan)) => at + plan.bytes,
-        None => parent.pointer(child).map_or(0, |pointer| pointer.length as usize),
+/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: where its runs will end, less two
+/// entries for each tombstone, unless snapshots may hold on to them.
+fn expected_length(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool) -> usize {
+    let Some(pointer) = parent.pointer(child) else { return 0 };
+    let (mut length, mut entries, mut tombstones) =
+        (pointer.length as usize, pointer.entries as usize, pointer.tombstones as usize);
+    if let Some(Task { how: How::Append { runs, tombstones: more }, updates, .. }) = task {
+        length = runs.last().map_or(length, |(at, plan)| at + plan.bytes);
+        entries += updates.len();
+        tombstones += *more as usize;
     }
+    if snapshots { length } else { length * entries.saturating_sub(2 * tombstones) / entries.max(1) }
 }
 
 /// The members of a group; those that are not loaded become tasks of the second round.

@@ -1,7 +1,7 @@
 //! A window of leaves, changed together (Roh et al., PVLDB 5(4), 2011, section 3.3: bupdate on the leaf level).
 //!
 //! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended; a leaf that they
-//!    do not fit in, or half of whose entries would be tombstones that no snapshot needs, will be rewritten.
+//!    do not fit in, or that would hold a tombstone for every two puts and no snapshot needs them, will be rewritten.
 //! 2. One psync reads what is not cached: of leaves to be appended to the last page, if the new run begins in it; of the others
 //!    everything.
 //! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write can only
@@ -159,7 +159,7 @@ impl<'a> Apply<'a> {
         let tombstones = u32::try_from(updates.filter(is_delete).count()).expect("at most all of them");
         // Where snapshots are held, tombstones may have to stay, and rewriting would be in vain each time.
         let shrinks = tombstones > 0 && self.horizon.snapshots.is_empty();
-        if shrinks && 2 * (pointer.tombstones + tombstones) >= pointer.entries + count {
+        if shrinks && 3 * (pointer.tombstones + tombstones) >= pointer.entries + count {
             return How::Rewrite;
         }
         How::Append { runs, tombstones }
