@@ -200,6 +200,34 @@ fn the_reserve_serves_leaves_however_fragmented_the_rest_is() {
 }
 
 #[test]
+fn the_reserve_is_made_of_the_longest_runs() {
+    let (disk, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let used = file.allocate_many(2000, 1, Class::Normal).expect("room");
+    let holes: Vec<Extent> = used.iter().copied().step_by(2).collect();
+    file.retire(&holes).expect("allocated");
+    // The next life finds single pages low in the file, and one long run at its end.
+    let file = PagedFile::open(&store, "data", &file.image()).expect("opens");
+    disk.set_capacity(Some(0));
+    while file.allocate(1, Class::Normal).is_ok() {}
+    assert_eq!(file.stats().free_pages, RESERVE_PAGES_MIN);
+    let reserve = u32::try_from(RESERVE_PAGES_MIN).expect("small");
+    file.allocate(reserve, Class::Reclaim).expect("one run");
+}
+
+#[test]
+fn replay_takes_pages_wherever_they_are_free() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let used = file.allocate(1, Class::Normal).expect("room");
+    // All that is free now is set aside.
+    let other = extent(used.end().0 + 100, 5);
+    file.replay_allocate(&[other]).expect("free");
+    assert!(file.audit(&[used, other]).is_clean());
+    file.replay_allocate(&[other]).expect_err("taken");
+}
+
+#[test]
 fn growth_near_the_end_of_the_disk_is_not_tried_in_full_every_time() {
     let (disk, store) = simulated(1);
     let file = PagedFile::create(&store, "data").expect("creates");
