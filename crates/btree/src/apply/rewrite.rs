@@ -269,7 +269,7 @@ impl<'a> Apply<'a> {
     /// Writes entries as a leaf, a run per page.
     fn encode(&self, entries: &[Update<'_>], extent: Extent, out: &mut [u8]) -> Pointer {
         let shared = &self.base.shared;
-        let identity = Identity { incarnation: shared.leaf_incarnation(), table: self.base.table };
+        let identity = Identity { incarnation: shared.incarnation(), table: self.base.table };
         let (mut next, mut chain, mut length) = (0, 0, 0);
         for (page, bytes) in out.chunks_exact_mut(PAGE).enumerate() {
             let rest = &entries[next..];

@@ -15,6 +15,8 @@ use index::{
 };
 use psync::sim::SimDisk;
 use psync::{Psync, Request};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use space::{AllocatorImage, Extent, FileStore, PageId, PagedFile};
 
 pub const TABLE: TableId = TableId(7);
@@ -274,4 +276,48 @@ impl Home {
         let audit = self.pages.audit(&self.verify().extents);
         assert!(audit.is_clean(), "{audit:?}");
     }
+}
+
+/// How an experiment with a fault ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// Everything that was read was right.
+    Right,
+    /// An error named the damage.
+    Found,
+    /// Something that was read was wrong.
+    Wrong,
+}
+
+/// Some batches on a small tree, whose pages are used again and again; one write of them is acknowledged and lost.
+pub fn lost_write(seed: u64) -> Trial {
+    let random = &mut StdRng::seed_from_u64(seed);
+    let mut home = Home::new(seed, 1, 1 << 20);
+    let mut model = Model::default();
+    let key = |number: u64| number.to_be_bytes().to_vec();
+    for seq in 1..12 {
+        let updates = (0..200).map(|_| {
+            let change = if random.random_bool(0.5) { Change::Delete } else { Change::Put(vec![3; 60]) };
+            (key(random.random_range(0..600)), seq, change)
+        });
+        let updates = Updates::new(updates.collect());
+        if seq == 11 {
+            home.disk.lose_write(DATA, random.random_range(0..20));
+        }
+        if home.apply(&updates, &[]).is_err() {
+            return Trial::Found;
+        }
+        model.apply(&updates);
+    }
+    home.disk.restart();
+    home.reopen();
+    let mut trial = Trial::Right;
+    for number in 0..600 {
+        match found(&*home.tree.view(), &[&key(number)], u64::MAX) {
+            Ok(value) if value == [model.get(&key(number), u64::MAX)] => {}
+            Ok(_) => return Trial::Wrong,
+            Err(_) => trial = Trial::Found,
+        }
+    }
+    trial
 }
