@@ -18,7 +18,7 @@ fn key(number: u64) -> Vec<u8> {
 /// Share of the leaves' pages that is filled with runs.
 fn fill(home: &Home) -> f64 {
     let stats = home.tree.view().stats().expect("whole");
-    stats.run_bytes as f64 / (stats.leaf_pages as usize * PAGE) as f64
+    stats.run_bytes as f64 / (stats.leaf_pages * PAGE as u64) as f64
 }
 
 /// A tree of `count` keys, loaded in order with one batch.
