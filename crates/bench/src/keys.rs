@@ -48,7 +48,7 @@ pub fn key(index: u64, size: usize) -> Vec<u8> {
     key
 }
 
-/// The index of a key, or none when [`write`] did not make it.
+/// The index of a key, or none when [`write()`] did not make it.
 #[must_use]
 pub fn index(key: &[u8]) -> Option<u64> {
     let index = u64::from_be_bytes(*key.first_chunk()?);

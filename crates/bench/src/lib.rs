@@ -1,6 +1,6 @@
 //! Workloads, and the device's own limits to hold them against.
 //!
-//! 1. A [`Config`] names one [`Workload`] and its sizes; [`run`] carries it out on an open database and returns a [`Report`].
+//! 1. A [`Config`] names one [`Workload`] and its sizes; [`run()`] carries it out on an open database and returns a [`Report`].
 //! 2. Workloads that last as long as one likes (reads, commits) are cut into slices, and before each slice [`limits`] measures what the
 //!    device itself can do on the same file system in the same minute. The report gives the medians over these pairs, because a
 //!    machine's speed drifts more between two minutes than between two stores.

@@ -82,6 +82,8 @@ pub struct Report {
     pub write_amplification: Option<f64>,
     /// Read requests to the data files per operation.
     pub reads_per_operation: Option<f64>,
+    /// Leaves read whole from storage per operation.
+    pub leaf_reads_per_operation: Option<f64>,
     /// Read requests to the data files per second; the median over the pairs.
     pub reads_per_second: Option<f64>,
     /// Bytes of one read request, on average, rounded up to whole pages; the I/O size of the limit.

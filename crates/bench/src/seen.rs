@@ -18,6 +18,8 @@ pub struct ReadCount {
     pub reads: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Leaves read whole, for lookups and scans.
+    pub leaves: u64,
 }
 
 impl ReadCount {
@@ -26,8 +28,9 @@ impl ReadCount {
     /// # Errors
     /// When its statistics cannot be had.
     pub fn now(database: &Database) -> Result<Self> {
-        let mut count = Self::default();
-        for stream in database.stats()?.streams {
+        let stats = database.stats()?;
+        let mut count = Self { leaves: stats.cache.leaf_reads, ..Self::default() };
+        for stream in stats.streams {
             if STREAMS.contains(&stream.stream.as_str()) {
                 count.reads += stream.reads;
                 count.bytes += stream.read_bytes;
@@ -39,7 +42,11 @@ impl ReadCount {
     /// What came since `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
-        Self { reads: self.reads.saturating_sub(earlier.reads), bytes: self.bytes.saturating_sub(earlier.bytes) }
+        Self {
+            reads: self.reads.saturating_sub(earlier.reads),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            leaves: self.leaves.saturating_sub(earlier.leaves),
+        }
     }
 
     /// Average, rounded up to whole pages; one page where nothing was read.
@@ -110,6 +117,7 @@ impl Seen {
         self.read_rates.push(reads.reads as f64 / seconds);
         self.reads.reads += reads.reads;
         self.reads.bytes += reads.bytes;
+        self.reads.leaves += reads.leaves;
         self.seconds += seconds;
         self.tally.merge(tally);
     }
@@ -152,6 +160,7 @@ impl Seen {
             written_bytes: written,
             write_amplification: written.filter(|_| config.workload.writes()).and_then(amplification),
             reads_per_operation: ratio(self.reads.reads as f64, operations as f64).filter(|_| reads),
+            leaf_reads_per_operation: ratio(self.reads.leaves as f64, operations as f64).filter(|_| reads),
             reads_per_second: median(&self.read_rates).filter(|_| reads),
             io_bytes: self.io_bytes,
             resident_bytes: memory.map(|memory| memory.resident_bytes),
@@ -187,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_size_of_a_read_is_whole_pages() {
-        let size = |reads, bytes| ReadCount { reads, bytes }.bytes_per_read();
+        let size = |reads, bytes| ReadCount { reads, bytes, leaves: 0 }.bytes_per_read();
         assert_eq!(size(0, 0), 4096);
         assert_eq!(size(10, 40960), 4096);
         assert_eq!(size(10, 40970), 8192);

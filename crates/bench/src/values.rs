@@ -22,7 +22,7 @@ pub fn write(index: u64, nonce: u64, value: &mut [u8]) {
     stream(seed(index, nonce), body);
 }
 
-/// Whether `value` is one that [`write`] makes for record `index`.
+/// Whether `value` is one that [`write()`] makes for record `index`.
 #[must_use]
 pub fn is_right(index: u64, value: &[u8]) -> bool {
     let (seed, body) = match value.split_first_chunk::<NONCE_BYTES>() {

@@ -63,11 +63,11 @@ pub(crate) enum Error {
     Usage(String),
     /// A line of input that cannot be loaded.
     #[error(
-        "{source_name}:{line}: {problem}. Nothing of this line or after it was loaded; the {loaded} records before it were, and are kept"
+        "{source_name}:{line}: {problem}. Nothing of this line or after it was loaded; records loaded before it, and kept: {loaded}"
     )]
     Line { source_name: String, line: u64, problem: String, loaded: u64 },
     /// An error after part of the input was committed.
-    #[error("{error}\n{loaded} records were loaded before that, and are kept")]
+    #[error("{error}\nRecords loaded before that, and kept: {loaded}")]
     Partly { error: Box<Error>, loaded: u64 },
     #[error("{0}")]
     NotFound(String),
@@ -165,10 +165,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_file_holds_decides_between_damage_and_failure() {
+        let path = PathBuf::from("db/superblock");
+        let newer = braid::Error::NewerVersion { path: path.clone(), found: 9, supported: 1 };
+        let foreign = braid::Error::ForeignFile { path: path.clone(), reason: "other magic".into() };
+        let full = braid::Error::DiskFull { path, problem: "4096 bytes".into() };
+        let failed = braid::Error::Failed { cause: "write".into() };
+        let codes = [newer, foreign, full, failed].map(|error| Error::Database(error).exit());
+        assert_eq!(codes, [Exit::Corrupt, Exit::Corrupt, Exit::DiskFull, Exit::Failure]);
+    }
+
+    #[test]
     fn errors_keep_their_code_when_wrapped() {
         let error = Error::Partly { error: Box::new(Error::Database(braid::Error::ReadOnly)), loaded: 3 };
         assert_eq!(error.exit(), Exit::ReadOnly);
-        assert!(error.to_string().contains("3 records"));
+        assert!(error.to_string().ends_with("kept: 3"));
         let pipe = Error::Output(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(pipe.is_silent());
         assert!(!Error::Output(io::Error::from(io::ErrorKind::StorageFull)).is_silent());

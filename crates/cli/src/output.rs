@@ -1,6 +1,6 @@
 //! Standard output: lines for people, or JSON for programs.
 //!
-//! A write whose reader has gone is [`Error::Output`] with a broken pipe, which ends the command quietly.
+//! A write whose reader has gone is [`Error::Output`](crate::exit::Error::Output) with a broken pipe, which ends the command quietly.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -61,6 +61,12 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// Names and values in two columns, both aligned left.
+pub(crate) fn list(rows: &[(&str, String)]) -> Vec<String> {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    rows.iter().map(|(name, value)| format!("{name:<width$}  {value}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +75,6 @@ mod tests {
     fn columns_line_up() {
         let rows = [vec!["a".into(), "1,000".into()], vec!["bcd".into(), "µs".into()]];
         assert_eq!(table(&rows), ["a    1,000", "bcd     µs"]);
+        assert_eq!(list(&[("a", "1".into()), ("bcd", "x".into())]), ["a    1", "bcd  x"]);
     }
 }

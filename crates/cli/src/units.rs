@@ -104,8 +104,10 @@ pub(crate) fn seconds(value: f64) -> String {
         format!("{value:.2} s")
     } else if value >= 0.001 {
         format!("{:.1} ms", value * 1e3)
-    } else {
+    } else if value >= 0.000_001 || value == 0.0 {
         format!("{:.1} µs", value * 1e6)
+    } else {
+        format!("{:.0} ns", value * 1e9)
     }
 }
 
@@ -170,6 +172,7 @@ mod tests {
         assert_eq!(bytes(100), "100 B");
         assert_eq!(seconds(0.0123), "12.3 ms");
         assert_eq!(microseconds(1.26), "1.3 µs");
+        assert_eq!(microseconds(0.031), "31 ns");
         assert_eq!([0.874, 0.0244, 0.0012, 16.8].map(percent), ["87%", "2.4%", "0.12%", "1680%"]);
     }
 }

@@ -256,6 +256,9 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     if let Some(reads) = report.reads_per_operation {
         rows.push(plain("reads per operation", format!("{reads:.3}")));
     }
+    if let Some(leaves) = report.leaf_reads_per_operation {
+        rows.push(plain("  of them leaves", format!("{leaves:.3}")));
+    }
     rows.push(plain("data on disk", bytes(report.database_bytes)));
     rows.push(plain("resident memory, peak", optional(report.peak_resident_bytes)));
     rows.extend(device_rows(report));
@@ -289,6 +292,9 @@ fn notes(report: &Report) -> Vec<String> {
     }
     if report.reads_per_second.is_some() && report.cache_bytes >= report.database_bytes {
         notes.push("the data fits the cache, so this measures memory; give a smaller --cache or a larger --num".into());
+    }
+    if report.device_direct && report.device_backend != report.backend {
+        notes.push(format!("the device's figures are those of backend {}", report.device_backend));
     }
     if !report.device_direct {
         notes.push("this file system has no direct I/O, so the device's figures are those of the page cache".into());

@@ -190,15 +190,16 @@ fn follows(report: &Report) -> Vec<Vec<String>> {
 }
 
 fn costs(report: &Report) -> Vec<Vec<String>> {
-    let title = ["leaf pages", "lookup alone", "lookup in a batch", "put", "all"].map(String::from).to_vec();
+    let title = ["leaf pages", "lookup alone", "lookup in a batch", "put", "all", ""].map(String::from).to_vec();
     let row = |cost: &LeafCost| {
-        let mark = if cost.pages == report.suggested_leaf_pages { " <" } else { "" };
+        let mark = if cost.pages == report.suggested_leaf_pages { "<- least" } else { "" };
         vec![
             cost.pages.to_string(),
             microseconds(cost.search_us),
             microseconds(cost.batched_search_us),
             microseconds(cost.insert_us),
-            format!("{}{mark}", microseconds(cost.microseconds)),
+            microseconds(cost.microseconds),
+            mark.to_owned(),
         ]
     };
     std::iter::once(title).chain(report.leaf_costs.iter().map(row)).collect()

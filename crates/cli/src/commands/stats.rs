@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::exit::{Exit, Result};
 use crate::open::{DatabaseArgs, Mode};
-use crate::output::{Output, table};
+use crate::output::{Output, list, table};
 use crate::units::{bytes, count, percent, seconds};
 
 /// Show what a database holds, and what opening it took
@@ -29,9 +29,9 @@ impl Stats {
         if json {
             output.json(&stats)?;
         } else {
-            for (title, rows) in sections(&stats) {
+            for (title, lines) in sections(&stats) {
                 output.line(title)?;
-                for line in table(&rows) {
+                for line in lines {
                     output.line(format!("  {line}"))?;
                 }
             }
@@ -41,26 +41,26 @@ impl Stats {
     }
 }
 
-type Rows = Vec<Vec<String>>;
+type Rows = Vec<(&'static str, String)>;
 
-fn sections(stats: &Counted) -> Vec<(String, Rows)> {
+fn sections(stats: &Counted) -> Vec<(String, Vec<String>)> {
     let mut sections = vec![
-        (format!("database {}", stats.path), database(stats)),
-        ("data file".into(), space(stats)),
-        ("write-ahead log".into(), log(stats)),
-        ("opening".into(), opening(stats)),
-        ("cache".into(), cache(stats)),
-        ("I/O since opening".into(), streams(stats)),
+        (format!("database {}", stats.path), list(&database(stats))),
+        ("data file".into(), list(&space(stats))),
+        ("write-ahead log".into(), list(&log(stats))),
+        ("opening".into(), list(&opening(stats))),
+        ("cache".into(), list(&cache(stats))),
+        ("I/O since opening".into(), table(&streams(stats))),
     ];
     sections.extend(stats.tables.iter().map(|table| {
         let title = format!("table {} ({})", crate::bytes::escape(table.name.as_bytes()), table.structure);
-        (title, one_table(table, stats.space.page_bytes))
+        (title, list(&one_table(table, stats.space.page_bytes)))
     }));
     sections
 }
 
-fn row(name: &str, value: impl Into<String>) -> Vec<String> {
-    vec![name.to_owned(), value.into()]
+fn row(name: &'static str, value: impl Into<String>) -> (&'static str, String) {
+    (name, value.into())
 }
 
 fn database(stats: &Counted) -> Rows {
@@ -95,7 +95,6 @@ fn opening(stats: &Counted) -> Rows {
     vec![
         row("took", seconds(recovery.seconds)),
         row("replayed", format!("{} records, {}", count(recovery.records), bytes(recovery.bytes))),
-        row("log ended", if recovery.tail.is_empty() { "-" } else { &recovery.tail }),
     ]
 }
 
@@ -112,7 +111,7 @@ fn cache(stats: &Counted) -> Rows {
     ]
 }
 
-fn streams(stats: &Counted) -> Rows {
+fn streams(stats: &Counted) -> Vec<Vec<String>> {
     let title = ["stream", "reads", "bytes read", "writes", "bytes written", "flushes"].map(String::from).to_vec();
     let stream = |stream: &braid::StreamStats| {
         vec![
@@ -135,7 +134,7 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
         row("internal nodes", bytes(table.internal_pages * page)),
         row(
             "leaves",
-            format!("{}, {} of them filled by {}", count(table.leaves), bytes(table.leaf_pages * page), percent(fill)),
+            format!("{} in {}, {} filled", count(table.leaves), bytes(table.leaf_pages * page), percent(fill)),
         ),
         row(
             "waiting to be applied",

@@ -28,6 +28,7 @@ fn a_directory_is_loaded_and_comes_back_byte_for_byte() {
         .says("1 files could not be loaded");
     let report = &answer.json()[0];
     assert_eq!(report["records"], 4);
+    assert_eq!(report["directories"], 8);
     assert_eq!(report["skipped"]["long_paths"], 1);
     assert_eq!(report["skipped"]["symbolic_links"], 2);
     assert_eq!(report["skipped"]["unreadable"], 0);
@@ -112,13 +113,13 @@ fn a_bad_line_is_named_and_what_was_before_it_is_kept() {
         let db = text(&place.path(&format!("{index}")));
         let file = place.file("bad.tsv", format!("{good}{bad}after\tit\n"));
         let answer =
-            braid(&["load", &db, "--tsv", &file]).expect(2).says("bad.tsv:5001: ").says(what).says("5000 records");
+            braid(&["load", &db, "--tsv", &file]).expect(2).says("bad.tsv:5001: ").says(what).says("kept: 5000");
         assert_eq!(answer.text(), "");
         assert_eq!(braid(&["scan", &db, "--keys-only"]).expect(0).text().lines().count(), 5000);
     }
     let db = place.database();
     let file = place.file("bad.jsonl", "{\"key\":\"a\",\"value\":\"b\"}\n{\"key\":\"a\"\n");
-    braid(&["load", &db, "--jsonl", &file]).expect(2).says("bad.jsonl:2: ").says("1 records");
+    braid(&["load", &db, "--jsonl", &file]).expect(2).says("bad.jsonl:2: ").says("kept: 1");
     assert_eq!(braid(&["scan", &db]).expect(0).text(), "a\tb\n");
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Skipped {
     /// Sockets, pipes and devices.
     pub(crate) special_files: u64,
     /// Directories seen, which is no problem.
-    #[serde(rename = "directories_walked")]
+    #[serde(skip)]
     pub(crate) directories: u64,
 }
 

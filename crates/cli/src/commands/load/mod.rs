@@ -93,6 +93,8 @@ struct Report {
     bytes_per_second: f64,
     interrupted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    directories: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     skipped: Option<Skipped>,
 }
 
@@ -125,6 +127,7 @@ impl Load {
             records_per_second: records as f64 / seconds,
             bytes_per_second: bytes as f64 / seconds,
             interrupted: interrupt::came(),
+            directories: skipped.as_ref().map(|skipped| skipped.directories),
             skipped,
         };
         report.print(json)

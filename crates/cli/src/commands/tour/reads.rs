@@ -94,6 +94,7 @@ pub(super) fn show(database: &Database, table: &Table, plan: &Plan, story: &mut 
     for line in columns(&rows(&shown)) {
         story.say(format!("   {line}"))?;
     }
+    story.say("   device alone: the same reads, at the same size and depth, with no database; share: how much of that Braid brings")?;
     if !reader.probe.is_direct() {
         story.say("   (this file system has no direct I/O: both columns come from the page cache)")?;
     }
@@ -101,8 +102,11 @@ pub(super) fn show(database: &Database, table: &Table, plan: &Plan, story: &mut 
 }
 
 fn rows(shown: &[Shown]) -> Vec<Vec<String>> {
-    let mut rows =
-        vec![["", "records/s", "data/s", "device reads/s", "of", "device alone", "share"].map(String::from).to_vec()];
+    let mut rows = vec![
+        ["", "records/s", "data/s", "device reads/s", "size of a read", "device alone", "share"]
+            .map(String::from)
+            .to_vec(),
+    ];
     for kind in shown {
         let alone = if kind.what == Kind::Range.name() {
             format!("{}/s", bytes_f64(kind.device_per_second))
