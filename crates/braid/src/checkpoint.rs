@@ -72,7 +72,6 @@ impl Leaving {
 fn leaving(engine: &Engine) -> Leaving {
     let mut leaving = Leaving { tables: Vec::new(), ids: Vec::new(), extents: Vec::new() };
     for table in engine.catalog.dropped() {
-        abandon_queues(engine, &table);
         if !table.is_unobserved() {
             continue;
         }
@@ -87,19 +86,6 @@ fn leaving(engine: &Engine) -> Leaving {
         }
     }
     leaving
-}
-
-/// Gives the memory back that operations of a dropped table hold.
-fn abandon_queues(engine: &Engine, table: &TableCore) {
-    let state = table.state.load();
-    let frozen: u64 = state.frozen.iter().map(|frozen| frozen.bytes()).sum();
-    let active = table.active_bytes.swap(0, std::sync::atomic::Ordering::Relaxed);
-    if frozen + active == 0 {
-        return;
-    }
-    engine.active_bytes.fetch_sub(active, std::sync::atomic::Ordering::Relaxed);
-    table.replace_state(Arc::default(), Vec::new(), Arc::clone(&state.view));
-    engine.pressure.forget(frozen + active);
 }
 
 fn capture(engine: &Engine, leaving: &[TableId]) -> Image {

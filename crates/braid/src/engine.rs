@@ -118,7 +118,7 @@ impl Engine {
     /// Puts an engine together after recovery.
     pub(crate) fn new(parts: Parts) -> Self {
         let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
-        let pressure = Pressure::new(parts.options.write_buffer_bytes);
+        let pressure = Pressure::new(parts.options.write_buffer_bytes, parts.options.background);
         let engine = Self {
             pressure,
             path: parts.path,
@@ -217,6 +217,7 @@ impl Engine {
     }
 
     fn admit(&self, bytes: u64, reclaims: bool) -> Result<()> {
+        self.work_inline();
         match self.pressure.admit(bytes, reclaims) {
             Ok(()) => Ok(()),
             Err(Refusal::FullDisk(problem)) => {
@@ -291,15 +292,13 @@ impl Engine {
         }
         self.publish();
         self.publisher.wait(Seq(position.seq))?;
-        if self.signal.is_kicked() {
-            self.work_inline();
-        }
+        self.work_inline();
         Ok(())
     }
 
-    /// Without background threads, does what they would do.
+    /// Without background threads, does what they would do if there is something to do.
     pub(crate) fn work_inline(&self) {
-        if !self.options.background {
+        if !self.options.background && self.signal.has_work() {
             keeper::prepare(self);
             let _ = crate::worker::turn(self, Duration::ZERO);
         }

@@ -30,6 +30,7 @@ struct State {
 /// The write buffer's budget.
 pub(crate) struct Pressure {
     budget: u64,
+    paced: bool,
     state: Mutex<State>,
     relieved: Condvar,
 }
@@ -44,11 +45,11 @@ pub(crate) enum Refusal {
 }
 
 impl Pressure {
-    /// Bounds waiting operations to `budget` bytes.
-    pub(crate) fn new(budget: u64) -> Self {
+    /// Bounds waiting operations to `budget` bytes. Writers are `paced` where somebody applies operations meanwhile.
+    pub(crate) fn new(budget: u64, paced: bool) -> Self {
         let state =
             State { used: 0, done: 0, rate_bytes_per_second: None, turn: Instant::now(), open: true, full_disk: None };
-        Self { budget, state: Mutex::new(state), relieved: Condvar::new() }
+        Self { budget, paced, state: Mutex::new(state), relieved: Condvar::new() }
     }
 
     /// The whole budget in bytes.
@@ -140,7 +141,7 @@ impl Pressure {
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
     fn delay(&self, state: &mut State, bytes: u64) -> Duration {
         let fill = state.used.saturating_sub(state.done) as f64 / self.budget as f64;
-        let Some(rate) = state.rate_bytes_per_second.filter(|_| fill > FREE_SHARE) else {
+        let Some(rate) = state.rate_bytes_per_second.filter(|_| self.paced && fill > FREE_SHARE) else {
             return Duration::ZERO;
         };
         let factor = WORST_FACTOR * ((fill - FREE_SHARE) / (1.0 - FREE_SHARE)).min(1.0);
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn delay_grows_with_the_fill_and_shrinks_with_progress() {
-        let pressure = Pressure::new(1000);
+        let pressure = Pressure::new(1000, true);
         pressure.take(100);
         pressure.give_back(100, Duration::from_secs(1));
         let delay = |pressure: &Pressure| {
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_refuses_puts_and_admits_deletes() {
-        let pressure = Pressure::new(1000);
+        let pressure = Pressure::new(1000, true);
         pressure.set_full_disk(Some("no room".into()));
         assert_eq!(pressure.admit(10, false), Err(Refusal::FullDisk("no room".into())));
         assert_eq!(pressure.admit(10, true), Ok(()));

@@ -198,7 +198,7 @@ fn recover(
     pages.release_all_retired();
     if !options.read_only {
         remove_stray_documents(&store, &catalog)?;
-        store.sync_directories()?;
+        sync_directories(&store)?;
     }
     let replayed = Recovery {
         records: replayed.records,
@@ -210,6 +210,18 @@ fn recover(
     let options = Options { segment_bytes: superblock.current().segment_bytes, ..options.clone() };
     let path = path.to_owned();
     Ok(Engine::new(Parts { path, options, store, pages, trees, wal, catalog, superblock, unflushed, lock, replayed }))
+}
+
+/// Makes every directory entry durable: the process that made one may have died before it could.
+fn sync_directories(store: &FileStore) -> Result<()> {
+    store.sync_directories()?;
+    let directory = store.directory();
+    for path in [directory.to_owned(), directory.join("wal"), directory.join("doc")] {
+        if store.psync().exists(&path)? {
+            store.psync().sync_directory(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Unlinks document files of tables that are gone: a crash came between dropping them and unlinking.

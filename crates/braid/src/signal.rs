@@ -27,6 +27,12 @@ struct State {
     failed: bool,
 }
 
+impl State {
+    const fn has_work(&self) -> bool {
+        self.kicked || self.request.stop || self.done != self.request.ticket || self.failed
+    }
+}
+
 /// The worker's mailbox.
 #[derive(Default)]
 pub(crate) struct Signal {
@@ -86,16 +92,15 @@ impl Signal {
         self.wake.notify_one();
     }
 
-    /// Whether something was asked for that no turn has taken up.
-    pub(crate) fn is_kicked(&self) -> bool {
-        self.state.lock().kicked
+    /// Whether a turn would find something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        self.state.lock().has_work()
     }
 
     /// The worker waits for something to do, at most so long.
     pub(crate) fn wait(&self, longest: Duration) -> Request {
         let mut state = self.state.lock();
-        let idle = |state: &State| !state.kicked && !state.request.stop && state.done == state.request.ticket && !state.failed;
-        if idle(&state) {
+        if !state.has_work() {
             self.wake.wait_for(&mut state, longest);
         }
         state.kicked = false;

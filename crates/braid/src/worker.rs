@@ -83,16 +83,13 @@ fn step(engine: &Engine, asked: Asked) -> Result<()> {
     let retained = engine.wal.bytes_retained();
     let write_buffer = engine.pressure.budget();
     let log_limit = (LOG_PER_WRITE_BUFFER * write_buffer).max(LOG_SEGMENTS * engine.options.segment_bytes);
-    let crowded = engine.active_bytes.load(Ordering::Relaxed) >= write_buffer / 2;
     let idle = engine.counters.is_idle_since_last_look();
     let log_full = retained > log_limit;
     let all = asked.drain || asked.stop || log_full || (idle && engine.pressure.used() > 0);
     let through = all.then(|| engine.publisher.visible());
-    while let Some(tables) = choose(engine, through, crowded) {
+    abandon_dropped(engine);
+    while let Some(tables) = choose(engine, through) {
         apply_round(engine, &tables)?;
-        if !all {
-            break;
-        }
     }
     let unsaved = engine.counters.changed_since_checkpoint();
     if asked.checkpoint || log_full || (unsaved && (asked.stop || idle)) || !engine.catalog.dropped().is_empty() && all {
@@ -101,10 +98,25 @@ fn step(engine: &Engine, asked: Asked) -> Result<()> {
     Ok(())
 }
 
+/// Gives the memory back that operations of dropped tables hold.
+fn abandon_dropped(engine: &Engine) {
+    for table in engine.catalog.dropped() {
+        let state = table.state.load();
+        let frozen: u64 = state.frozen.iter().map(|frozen| frozen.bytes()).sum();
+        let active = table.active_bytes.swap(0, Ordering::Relaxed);
+        if frozen + active > 0 {
+            engine.active_bytes.fetch_sub(active, Ordering::Relaxed);
+            table.replace_state(Arc::default(), Vec::new(), Arc::clone(&state.view));
+            engine.pressure.forget(frozen + active);
+        }
+    }
+}
+
 /// The tables whose queues are to be applied now: all with an operation up to `through`, where that is given; otherwise those that
 /// a full disk held up, or those that hold most of what waits.
-fn choose(engine: &Engine, through: Option<Seq>, crowded: bool) -> Option<Vec<Arc<TableCore>>> {
+fn choose(engine: &Engine, through: Option<Seq>) -> Option<Vec<Arc<TableCore>>> {
     let mut tables = engine.catalog.live();
+    let crowded = engine.active_bytes.load(Ordering::Relaxed) >= engine.pressure.budget() / 2;
     let has_frozen = |table: &Arc<TableCore>| !table.state.load().frozen.is_empty();
     if let Some(through) = through {
         tables.retain(|table| table.oldest_unapplied_seq().is_some_and(|seq| seq <= through));
