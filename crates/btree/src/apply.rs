@@ -1,14 +1,14 @@
 //! Batch update (Roh et al., PVLDB 5(4), 2011, section 3.1.3, algorithm 2).
 //!
-//! 1. The batch goes down the tree a level at a time; at each level, the nodes that it touches are read in one psync, so many at
-//!    a time ([`CHUNK`]) that memory stays bounded by chunk × fanout × height.
-//! 2. At the level above leaves, [`window`] changes some hundred leaves at a time: it reads what it needs in one psync, computes, and
-//!    writes in one psync, so that reads and writes do not mingle on the device. Leaves that cannot be appended to are rewritten
-//!    ([`rewrite`]).
+//! 1. The batch goes down the tree a level at a time; at each level, the nodes that it touches are read in one psync, so
+//!    many at a time ([`CHUNK_MIN`]) that memory stays bounded by chunk × fanout × height.
+//! 2. At the level above leaves, [`window`] changes some hundred leaves at a time: it reads what it needs in one psync,
+//!    computes, and writes in one psync, so that reads and writes do not mingle on the device. Leaves that cannot be
+//!    appended to are rewritten ([`rewrite`]).
 //! 3. On the way up, [`nodes`] packs changed lists of children into new nodes: it splits those that are too large and
 //!    joins those that are nearly empty.
-//! 4. [`claims`] keeps book of extents taken and given up. If anything fails, all that were taken go back, and the version that the
-//!    batch began with is as it was: leaves were written beyond their published lengths only.
+//! 4. [`claims`] keeps book of extents taken and given up. If anything fails, all that were taken go back, and the version
+//!    that the batch began with is as it was: leaves were written beyond their published lengths only.
 
 mod claims;
 mod layout;

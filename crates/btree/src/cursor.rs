@@ -3,7 +3,8 @@
 //! 1. A cursor keeps a path of internal nodes and takes leaves off it, a window at a time. The window's leaves are read in one
 //!    psync.
 //! 2. The first window is [`WINDOW_FIRST`] leaves; each next one is twice as long, up to PioMax, so that a short scan
-//!    reads little and a long one keeps the device busy. A long scan reads the next node of the level above leaves with the window.
+//!    reads little and a long one keeps the device busy. A long scan reads the next node of the level above leaves with the
+//!    window.
 //! 3. The entries of a leaf's runs are sorted, and of each key the newest version at or below the cursor's seq is kept.
 //!
 //! A scan looks into the cache, but does not fill it with leaves and does not make those it finds there any hotter.

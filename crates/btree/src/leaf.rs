@@ -1,12 +1,13 @@
 //! Leaves in memory.
 //!
-//! 1. A [`Leaf`] is parsed from the pages that hold its published bytes. Each run's CRC is checked then, once; the runs must end
-//!    exactly where the pointer says, with exactly the CRC that the pointer says.
-//! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer uses any image of its leaf that has a run which ends at the
-//!    pointer's length with the pointer's CRC: that CRC covers all runs before it, so the image begins with the same runs, and
-//!    the ones behind it are younger and not looked at ([`Leaf::visible`]).
-//! 3. [`Leaf::find`] looks in every run for the newest version at or below a seq; of two equal versions the later run's wins.
-//! 4. [`Leaf::sorted`] lists entries of all runs in order, for scans and rewrites.
+//! 1. A [`Leaf`] is parsed from the pages that hold its published bytes. Each run's CRC is checked then, once; the runs must
+//!    end exactly where the pointer says, with exactly the CRC that the pointer says.
+//! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer uses any image of its leaf that has a run which
+//!    ends at the pointer's length with the pointer's CRC: that CRC covers all runs before it, so the image begins with the
+//!    same runs, and the ones behind it are younger and not looked at ([`Leaf::visible`]).
+//! 3. [`Visible::find`] looks in every run for the newest version at or below a seq; of two equal versions the later run's
+//!    wins.
+//! 4. [`Visible::sorted`] lists entries of all runs in order, for scans and rewrites.
 
 use index::{Bounds, Seq, TableId, Update};
 use psync::Buffer;

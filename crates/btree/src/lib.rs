@@ -1,16 +1,16 @@
 //! The PIO B-tree: append-only leaf segments, batch update, multi-path search.
 //!
-//! After Roh, Park, Kim, Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State
-//! Drives" (PVLDB 5(4), 2011). It owns the trees of a database: what is in their pages, and how they are searched, scanned, changed and
-//! checked.
+//! After Roh, Park, Kim, Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid
+//! State Drives" (PVLDB 5(4), 2011). It owns the trees of a database: what is in their pages, and how they are searched,
+//! scanned, changed and checked.
 //!
-//! 1. A **leaf** is an extent of several pages that holds *runs*: sorted entries, appended in one piece. A change appends to the
-//!    leaf's last page and touches nothing else. A full leaf is rewritten to fresh extents: one, if dropping dead versions made room
-//!    (*shrink*), else several (*split*).
-//! 2. An **internal node** is one page, written once and never changed. Its pointers say not only where a child is, but how many bytes
-//!    of a leaf are published and the CRC that they end with.
-//! 3. A **version** is a root. A batch makes a new one: it appends to leaves beyond the published lengths, and writes every node
-//!    on the way to the root anew, to fresh pages. Readers of older versions go on reading; no lock stands between them.
+//! 1. A **leaf** is an extent of several pages that holds *runs*: sorted entries, appended in one piece. A change appends to
+//!    the leaf's last page and touches nothing else. A full leaf is rewritten to fresh extents: one, if dropping dead
+//!    versions made room (*shrink*), else several (*split*).
+//! 2. An **internal node** is one page, written once and never changed. Its pointers say not only where a child is, but how
+//!    many bytes of a leaf are published and the CRC that they end with.
+//! 3. A **version** is a root. A batch makes a new one: it appends to leaves beyond the published lengths, and writes every
+//!    node on the way to the root anew, to fresh pages. Readers of older versions go on reading; no lock stands between them.
 //! 4. Many keys, a range of keys and a batch of changes all go down the tree a level at a time, and the nodes of a level are
 //!    read or written with one psync, at most PioMax requests in flight ([`psync`]).
 //! 5. Pages that a version no longer refers to are free when the last reader of an older version is gone.
@@ -19,8 +19,8 @@
 //! or node checks under any other; the newest version of a key stays until a newer one comes, older ones as long as a
 //! snapshot sees them; all versions of a key are in one leaf, whose extent is longer than usual where they do not fit.
 //!
-//! Left to others: when data is flushed, the log, which version is current after a restart ([`index::Index::replay`]), what is visible, and
-//! documents.
+//! Left to others: when data is flushed, the log, which version is current after a restart ([`index::Index::replay`]), what
+//! is visible, and documents.
 
 mod apply;
 mod counters;

@@ -1,6 +1,7 @@
 //! Multi-path search: many keys at once (Roh et al., PVLDB 5(4), 2011, section 3.1.1, algorithm 1).
 //!
-//! 1. The keys are sorted and taken in groups of [`KEYS_MAX`], which bounds the memory of a search, as PioMax does in the paper.
+//! 1. The keys are sorted and taken in groups of [`KEYS_MAX`], which bounds the memory of a search, as PioMax does in the
+//!    paper.
 //! 2. A group goes down level by level. A level's distinct nodes are read in one psync.
 //! 3. Leaves are read as a stream of at most PioMax requests: those that have arrived are checked and searched while the
 //!    others are on their way.

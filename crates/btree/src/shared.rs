@@ -1,12 +1,12 @@
 //! What all trees of a database share: the file, the cache, incarnations and counters.
 //!
-//! 1. Internal nodes and leaves are cached in parsed form, under their page *and* incarnation, so an extent in a new life never meets
-//!    an image of an old one.
+//! 1. Internal nodes and leaves are cached in parsed form, under their page *and* incarnation, so an extent in a new life
+//!    never meets an image of an old one.
 //! 2. Reads of several nodes go to the device as one psync.
 //! 3. A leaf that has no cached image may have its last page cached, for the next append.
 //!
-//! Invariant: an image of a leaf in the cache may be older or younger than the pointer that asks for it; it is used only where it holds
-//! the runs that the pointer publishes ([`Leaf::visible`], and the same test for last pages).
+//! Invariant: an image of a leaf in the cache may be older or younger than the pointer that asks for it; it is used only
+//! where it holds the runs that the pointer publishes ([`Leaf::visible`], and the same test for last pages).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

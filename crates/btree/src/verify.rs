@@ -1,9 +1,9 @@
 //! Checking everything that a version refers to.
 //!
-//! 1. The tree is walked from the root, past the cache: the children of a node are read in one psync each, leaves at most PioMax at a
-//!    time.
-//! 2. Of a node: identity, CRC, separators that rise and lie within its bounds. Of a leaf: every run's CRC and chain, the order of
-//!    its entries, keys within its bounds, and the counts in its pointer.
+//! 1. The tree is walked from the root, past the cache: the children of a node are read in one psync each, leaves at most
+//!    PioMax at a time.
+//! 2. Of a node: identity, CRC, separators that rise and lie within its bounds. Of a leaf: every run's CRC and chain, the
+//!    order of its entries, keys within its bounds, and the counts in its pointer.
 //! 3. What does not check is a finding; the walk goes on with the rest.
 //!
 //! Documents are reported of every version that is still in a leaf, also of those that no reader will see again: they

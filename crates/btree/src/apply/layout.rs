@@ -1,8 +1,8 @@
 //! How the entries of a rewritten leaf are laid out: cut into leaves, and those into a run per page.
 //!
 //! 1. A leaf is cut between keys, never within the versions of one.
-//! 2. Entries that came from all over make leaves that are half to two thirds full, so that they can grow. A leaf that grew at one end only
-//!    will go on doing so: there, all leaves but the one at that end are filled to [`PACKED`].
+//! 2. Entries that came from all over make leaves that are half to two thirds full, so that they can grow. A leaf that grew
+//!    at one end only will go on doing so: there, all leaves but the one at that end are filled to [`PACKED`].
 //! 3. A key whose versions do not fit in a leaf gets a longer extent of its own, with half as much again to grow.
 
 use index::{Error, Result, Update};

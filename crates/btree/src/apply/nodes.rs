@@ -1,8 +1,8 @@
 //! New internal nodes: how changed lists of children are packed into them, and how they are written.
 //!
-//! 1. [`Apply::repack`] takes the changed children lists of a node's children and gives the node's own new list: lists that are empty vanish,
-//!    those too large for a page are cut, those less than a quarter full are joined with a neighbour if both fill at most
-//!    two thirds of a page.
+//! 1. [`Apply::repack`] takes the changed children lists of a node's children and gives the node's own new list: lists that
+//!    are empty vanish, those too large for a page are cut, those less than a quarter full are joined with a neighbour if
+//!    both fill at most two thirds of a page.
 //! 2. [`Apply::grow`] ends the way up: it puts levels on top until one root is left, or takes off those with a single child.
 //! 3. [`NodeWriter`] hands out pages from contiguous extents that double in size, and writes each extent in one piece.
 

@@ -2,10 +2,10 @@
 //!
 //! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`super::merge`]).
 //! 2. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, under the same parent, if
-//!    both can be expected to fill at most two thirds of a leaf; a neighbour that was to be appended to, or left alone, is then read and
-//!    rewritten too.
-//! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring extents, and those whose
-//!    pages touch are written in one piece.
+//!    both can be expected to fill at most two thirds of a leaf; a neighbour that was to be appended to, or left alone, is
+//!    then read and rewritten too.
+//! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring
+//!    extents, and those whose pages touch are written in one piece.
 
 use std::ops::Range;
 
@@ -295,8 +295,8 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: where its runs will end, less two
-/// entries for each tombstone, unless snapshots may hold on to them.
+/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: where its runs will end,
+/// less two entries for each tombstone, unless snapshots may hold on to them.
 fn expected_length(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool) -> usize {
     let Some(pointer) = parent.pointer(child) else { return 0 };
     let (mut length, mut entries, mut tombstones) =

@@ -1,11 +1,12 @@
 //! A window of leaves, changed together (Roh et al., PVLDB 5(4), 2011, section 3.3: bupdate on the leaf level).
 //!
-//! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended; a leaf that they
-//!    do not fit in, or that would hold a tombstone for every two puts and no snapshot needs them, will be rewritten.
+//! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended; a
+//!    leaf that they do not fit in, or that would hold a tombstone for every two puts and no snapshot needs them, will be
+//!    rewritten.
 //! 2. One psync reads what is not cached: of leaves to be appended to the last page, if the new run begins in it; of the others
 //!    everything.
-//! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write can only
-//!    hurt what is new. What a failed batch left behind them is overwritten with the new runs and zeros.
+//! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write
+//!    can only hurt what is new. What a failed batch left behind them is overwritten with the new runs and zeros.
 //! 4. Leaves to be rewritten are merged, joined and laid out ([`super::rewrite`]); joining may take a second psync of reads.
 //! 5. One psync writes everything, and only then do cached images of the leaves follow.
 
@@ -340,8 +341,8 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// Whether an append has to write the page that the published bytes end in: there is room for a run on it, so a reader will look there
-/// for one.
+/// Whether an append has to write the page that the published bytes end in: there is room for a run on it, so a reader will
+/// look there for one.
 fn shares_last_page(pointer: &Pointer) -> bool {
     let used = pointer.length as usize % PAGE;
     used != 0 && PAGE - used >= RUN_HEADER

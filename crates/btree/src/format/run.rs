@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The CRC covers {incarnation u64, table u32, position of the run in the leaf u32, CRC of the run before it u32 (0 for the
-//! first), length u16} and then the run from its type on. So the CRC of the last run vouches for the whole leaf: the runs, their order
-//! and their places.
+//! first), length u16} and then the run from its type on. So the CRC of the last run vouches for the whole leaf: the runs,
+//! their order and their places.
 //!
 //! A run never crosses a page. What is left of a page after its last run is zero, and so is the length that a reader
 //! finds there; where not even a header fits, it moves on without looking.
