@@ -85,20 +85,28 @@ impl SegmentFiles {
         Ok(file.len()?)
     }
 
+    /// A segment's file, for writing through the page cache.
+    pub(crate) fn open_buffered(&self, segment: SegmentId) -> Result<File> {
+        self.open_as(segment, false)
+    }
+
     /// A sealed segment's file, for reading.
     pub(crate) fn open(&self, segment: SegmentId) -> Result<File> {
         if let Some(file) = self.open.lock().find(segment) {
             return Ok(file);
         }
-        let file =
-            self.store.open_existing(StreamKind::Doc, &self.name(segment), true).map_err(|error| match error {
-                space::Error::Io(cause) if cause.is_not_found() => {
-                    Error::corrupt(&self.path(segment), 0, "segment", "a file", "none")
-                }
-                other => other.into(),
-            })?;
+        let file = self.open_as(segment, true)?;
         self.open.lock().keep(segment, file.clone());
         Ok(file)
+    }
+
+    fn open_as(&self, segment: SegmentId, direct: bool) -> Result<File> {
+        self.store.open_existing(StreamKind::Doc, &self.name(segment), direct).map_err(|error| match error {
+            space::Error::Io(cause) if cause.is_not_found() => {
+                Error::corrupt(&self.path(segment), 0, "segment", "a file", "none")
+            }
+            other => other.into(),
+        })
     }
 
     /// Unlinks a segment; it may be gone already.

@@ -1,5 +1,6 @@
 //! The document log of a table.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,6 +10,7 @@ use space::FileStore;
 use crate::files::SegmentFiles;
 use crate::format::DOCUMENT_BYTES_MAX;
 use crate::read::{self, Wanted};
+use crate::rewrite;
 use crate::segments::{Reservation, Segments, Stats};
 use crate::write;
 use crate::{DocImage, DocPointer, Error, Result, SegmentId};
@@ -137,6 +139,41 @@ impl DocLog {
             outcomes.into_iter().filter_map(Result::err).for_each(&mut *report);
             progress(batch.len() as u64, batch.iter().map(|pointer| pointer.length).sum());
         }
+    }
+
+    /// Writes these documents again, as they are and where they are, and puts their files on the list of the unflushed ones: then
+    /// the next flush makes them durable, also when an earlier one failed, in whatever process, and the system took their pages for clean
+    /// since. For recovery, before it makes durable what refers to them.
+    ///
+    /// # Errors
+    /// When a document is not whole ([`Error::Corrupt`]), the store is read-only, or a file cannot be opened, read or written.
+    pub fn rewrite(&self, pointers: &[DocPointer]) -> Result<()> {
+        let mut pointers = pointers.to_vec();
+        pointers.sort_unstable();
+        pointers.dedup();
+        let mut files: BTreeMap<SegmentId, File> = BTreeMap::new();
+        let mut documents = Vec::with_capacity(pointers.len());
+        for pointer in &pointers {
+            self.segments.lock().check(pointer)?;
+            let file = match files.get(&pointer.segment) {
+                Some(file) => file.clone(),
+                None => self.writable_file(pointer.segment)?,
+            };
+            documents.push(Wanted::new(self.files.table(), *pointer, file.clone(), false));
+            files.insert(pointer.segment, file);
+        }
+        rewrite::rewrite(self.files.store().psync(), documents)?;
+        let mut segments = self.segments.lock();
+        files.into_iter().for_each(|(segment, file)| segments.note_unflushed(segment, file));
+        Ok(())
+    }
+
+    fn writable_file(&self, segment: SegmentId) -> Result<File> {
+        if self.files.store().is_read_only() {
+            return Err(space::Error::ReadOnly { operation: "write", path: self.files.path(segment) }.into());
+        }
+        let file = self.segments.lock().writable_file(segment);
+        file.map_or_else(|| self.files.open_buffered(segment), Ok)
     }
 
     /// Reads each document once and checks it. Without `keep`, payloads are empty.

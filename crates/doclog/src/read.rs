@@ -40,9 +40,9 @@ pub(crate) struct Wanted {
 }
 
 /// A part of a file that is read at once, and the documents that have bytes in it.
-struct Window {
-    file: File,
-    bytes: Range<u64>,
+pub(crate) struct Window {
+    pub(crate) file: File,
+    pub(crate) bytes: Range<u64>,
     documents: Range<usize>,
 }
 
@@ -146,7 +146,7 @@ fn offset_in(offset: u64, start: u64) -> usize {
 
 /// Reads all documents, which are sorted by place and no two of which are the same.
 pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
-    let windows = plan(documents);
+    let windows = plan(documents, BLOCK as u64);
     let total: u64 = windows.iter().map(|window| window.bytes.end - window.bytes.start).sum();
     if total <= BYTES_IN_FLIGHT {
         let requests = windows.iter().zip(0..).map(|(window, tag)| window.request(tag, None)).collect();
@@ -174,12 +174,12 @@ pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
 }
 
 impl Window {
-    fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.bytes.end - self.bytes.start
     }
 
     /// The read of this window, into a buffer that another read has left if it is of the right length.
-    fn request(&self, tag: u64, spare: Option<Buffer>) -> Request {
+    pub(crate) fn request(&self, tag: u64, spare: Option<Buffer>) -> Request {
         let length = offset_in(self.bytes.end, self.bytes.start);
         let buffer = spare.filter(|buffer| buffer.len() == length).unwrap_or_else(|| Buffer::zeroed(length));
         Request::read(&self.file, self.bytes.start, buffer, tag)
@@ -187,7 +187,7 @@ impl Window {
 }
 
 /// Gives a completed window to its documents. Returns the bytes that it had in flight.
-fn deliver(windows: &[Window], documents: &mut [Wanted], completion: &Completion) -> u64 {
+pub(crate) fn deliver(windows: &[Window], documents: &mut [Wanted], completion: &Completion) -> u64 {
     let window = &windows[usize::try_from(completion.tag).expect("tags are window numbers")];
     let buffer = completion.buffer.as_deref().unwrap_or_default();
     let (read, failure) = match &completion.result {
@@ -218,8 +218,9 @@ fn missing(file: &Path, pointer: &DocPointer, end: u64, have: u64) -> Error {
     Error::corrupt(file, pointer.offset, "length of the file", expected, found)
 }
 
-/// Windows that cover all documents. Every byte of a document is in exactly one of the windows that name the document.
-fn plan(documents: &[Wanted]) -> Vec<Window> {
+/// Windows that cover all documents, and up to `gap` bytes between two of them. Every byte of a document is in exactly one of the
+/// windows that name the document.
+pub(crate) fn plan(documents: &[Wanted], gap: u64) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     for (index, document) in documents.iter().enumerate() {
         let block = if document.file.is_direct() { BLOCK as u64 } else { 1 };
@@ -229,7 +230,7 @@ fn plan(documents: &[Wanted]) -> Vec<Window> {
         if let Some(last) = windows.last_mut()
             && last.file == document.file
             && (last.bytes.start..last.bytes.start + WINDOW_BYTES).contains(&place.start)
-            && start <= last.bytes.end + BLOCK as u64
+            && start <= last.bytes.end + gap
         {
             let until = end.min(last.bytes.start + WINDOW_BYTES);
             last.bytes.end = last.bytes.end.max(until);
@@ -253,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::SegmentId;
+    use crate::format::ALIGNMENT;
 
     /// Documents at these gaps and of these lengths, some where others are, as damaged pointers have it.
     fn documents(direct: bool, places: &[(u64, u64, bool)]) -> Vec<Wanted> {
@@ -271,6 +273,7 @@ mod tests {
         #[test]
         fn windows_cover_every_byte_of_a_document_once(
             direct: bool,
+            gap in prop_oneof![Just(ALIGNMENT as u64 - 1), Just(BLOCK as u64)],
             places in prop::collection::vec(
                 (
                     prop_oneof![Just(0_u64), 0_u64..2_000, 0_u64..200_000],
@@ -282,7 +285,7 @@ mod tests {
         ) {
             let documents = documents(direct, &places);
             prop_assert_eq!(documents[0].file.is_direct(), direct);
-            let windows = plan(&documents);
+            let windows = plan(&documents, gap);
             for window in &windows {
                 let length = window.bytes.end - window.bytes.start;
                 prop_assert!((1..=WINDOW_BYTES).contains(&length));

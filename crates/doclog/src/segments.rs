@@ -186,6 +186,16 @@ impl Segments {
         }
     }
 
+    /// A file that the next flush includes.
+    pub(crate) fn note_unflushed(&mut self, segment: SegmentId, file: File) {
+        self.unflushed.entry(segment).or_insert(file);
+    }
+
+    /// The file of a segment that is open for writing, if it is.
+    pub(crate) fn writable_file(&self, segment: SegmentId) -> Option<File> {
+        self.unflushed.get(&segment).cloned().or_else(|| self.active_file(segment))
+    }
+
     pub(crate) fn take_unflushed(&mut self) -> Vec<File> {
         std::mem::take(&mut self.unflushed).into_values().collect()
     }
