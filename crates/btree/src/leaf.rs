@@ -374,6 +374,23 @@ mod tests {
     }
 
     #[test]
+    fn of_a_version_that_was_written_again_the_later_run_counts() {
+        let mut bytes = Buffer::zeroed(PAGE);
+        let (identity, mut pointer) = (Identity { incarnation: 9, table: TABLE }, leaf_of(&[]).1);
+        for value in [b"first", b"later"] {
+            let update = Update { key: b"k", seq: Seq(4), operation: Operation::Put(Payload::Inline(value)) };
+            let plan = Plan::fit([update].into_iter(), PAGE).expect("a run");
+            let at = pointer.length as usize;
+            let out = &mut bytes[at..at + plan.bytes];
+            pointer.chain = plan.encode([update].into_iter(), &identity, pointer.length, pointer.chain, out);
+            pointer.length += u32::try_from(plan.bytes).expect("small");
+        }
+        let leaf = Leaf::parse(bytes, &pointer, TABLE).expect("whole");
+        let found = leaf.visible(&pointer).and_then(|visible| visible.find(b"k", Seq(4)).expect("whole"));
+        assert_eq!(found.map(|update| update.operation), Some(Operation::Put(Payload::Inline(b"later"))));
+    }
+
+    #[test]
     fn bytes_behind_the_published_ones_are_not_looked_at() {
         let (mut bytes, pointer) = sample();
         bytes[pointer.length as usize..].fill(0xa5);

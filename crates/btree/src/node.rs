@@ -188,13 +188,6 @@ impl Edges {
         }
     }
 
-    /// Changes the lower bound of the first child.
-    pub(crate) fn set_first_low(&mut self, low: &[u8]) {
-        let Some(first) = self.ends.first().copied().filter(|first| self.keys[..*first] != *low) else { return };
-        self.keys.splice(..first, low.iter().copied());
-        self.ends.iter_mut().for_each(|end| *end = *end - first + low.len());
-    }
-
     pub(crate) fn set_pointer(&mut self, child: usize, pointer: Pointer) {
         self.pointers[child] = pointer;
     }

@@ -27,6 +27,8 @@ enum Step {
     ReleaseView(Pick),
     /// The last batch once more.
     Again,
+    /// Documents move: the same versions are written again, with other pointers.
+    Relocate(Vec<Pick>),
     Checkpoint,
     Reopen,
     ClearCache,
@@ -66,6 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::HoldView),
         1 => pick().prop_map(Step::ReleaseView),
         1 => Just(Step::Again),
+        2 => prop::collection::vec(pick(), 1..20).prop_map(Step::Relocate),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::Reopen),
         1 => Just(Step::ClearCache),
@@ -177,6 +180,20 @@ impl Run {
                 });
                 let updates = Updates::new(last.cloned().collect());
                 self.apply(updates);
+            }
+            Step::Relocate(picks) => {
+                let all = self.model.range(&Bounds::all(), u64::MAX);
+                let stored: Vec<_> =
+                    all.into_iter().filter(|(_, _, change)| matches!(change, Change::Document(_))).collect();
+                if !stored.is_empty() {
+                    let moved = picks.iter().map(|pick| {
+                        let (key, seq, _) = pick.get(&stored).clone();
+                        self.document += 1;
+                        (key, seq, Change::Document(self.document))
+                    });
+                    let updates = Updates::new(moved.collect());
+                    self.apply(updates);
+                }
             }
             Step::Checkpoint => self.home.checkpoint(),
             Step::Reopen => {

@@ -71,7 +71,6 @@ impl Apply<'_> {
                 Piece::Changed { edges, old } => self.write_nodes(level, &edges, old.as_deref(), &mut out)?,
             }
         }
-        out.set_first_low(low);
         Ok(out)
     }
 

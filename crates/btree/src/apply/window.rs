@@ -357,7 +357,7 @@ fn edges_of(
         lists[task.parent].set_pointer(task.child, append.pointer);
     }
     let mut groups = groups.iter().zip(new).peekable();
-    for (index, parent) in parents.iter().enumerate() {
+    for index in 0..parents.len() {
         if groups.peek().is_none_or(|(group, _)| group.parent != index) {
             continue;
         }
@@ -369,7 +369,6 @@ fn edges_of(
             child = group.children.end;
         }
         lists[index].extend_from(&old, child.min(old.len())..old.len());
-        lists[index].set_first_low(&parent.low);
     }
     lists
 }
