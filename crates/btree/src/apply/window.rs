@@ -357,18 +357,18 @@ fn edges_of(
         lists[task.parent].set_pointer(task.child, append.pointer);
     }
     let mut groups = groups.iter().zip(new).peekable();
-    for index in 0..parents.len() {
+    for (index, list) in lists.iter_mut().enumerate() {
         if groups.peek().is_none_or(|(group, _)| group.parent != index) {
             continue;
         }
-        let old = std::mem::take(&mut lists[index]);
+        let old = std::mem::take(list);
         let mut child = 0;
         while let Some((group, leaves)) = groups.next_if(|(group, _)| group.parent == index) {
-            lists[index].extend_from(&old, child..group.children.start);
-            leaves.iter().for_each(|leaf| lists[index].push(&leaf.low, leaf.pointer));
+            list.extend_from(&old, child..group.children.start);
+            leaves.iter().for_each(|leaf| list.push(&leaf.low, leaf.pointer));
             child = group.children.end;
         }
-        lists[index].extend_from(&old, child.min(old.len())..old.len());
+        list.extend_from(&old, child.min(old.len())..old.len());
     }
     lists
 }
