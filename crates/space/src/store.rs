@@ -4,13 +4,15 @@
 //! were last made durable.
 //!
 //! 1. A file is named relative to the directory, at most one level down (`data`, `wal/7.log`). Its parent is made when needed.
-//! 2. Creating or releasing a file notes its directory; [`FileStore::sync_directories`] makes all noted ones durable.
+//! 2. Creating or releasing a file notes its directory; [`FileStore::sync_directories`] makes all noted ones durable. The names that
+//!    lead to a directory which is there already are made durable when it is opened for writing: they may be as new as its files.
 //! 3. Every file counts its I/O in the counters of its [`StreamKind`].
 //!
 //! Invariant: a name never leads out of the directory. Left to others: locking, file contents and their durability.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -89,6 +91,8 @@ impl FileStore {
                 changed.insert(parent_of(made));
             }
             psync.create_directory(directory)?;
+        } else if !read_only {
+            sync_names_above(&psync, directory)?;
         }
         Ok(Self(Arc::new(Inner {
             psync,
@@ -254,6 +258,23 @@ impl fmt::Debug for FileStore {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "FileStore({})", self.0.directory.display())
     }
+}
+
+/// Makes the names durable that lead to a directory: whoever made it, an earlier life or a user, may not have got that far. A
+/// directory above it that we may not read, or that cannot be synced, is left to whoever made what is in it.
+fn sync_names_above(psync: &Psync, directory: &Path) -> Result<()> {
+    let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
+    for path in directory.ancestors().take_while(named) {
+        let refused = |error: &io::Error| {
+            use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+            matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
+        };
+        match psync.sync_directory(&parent_of(path)) {
+            Err(error) if !error.io().is_some_and(refused) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The directory that a path's entry is in.

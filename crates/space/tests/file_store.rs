@@ -61,6 +61,30 @@ fn synced_entries_survive_a_crash_however_deep_they_are() {
 }
 
 #[test]
+fn a_directory_that_an_earlier_life_made_is_as_safe_as_one_of_this_life() {
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        // Ends before it syncs anything.
+        drop(open(&disk));
+        let store = open(&disk);
+        store.create(StreamKind::Meta, "superblock", false).expect("creates");
+        store.sync_directories().expect("syncs");
+        disk.restart();
+        assert!(open(&disk).exists("superblock").expect("known"), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_directory_above_that_may_not_be_read_is_no_obstacle() {
+    let disk = SimDisk::new(1);
+    drop(open(&disk));
+    disk.fail_operation(psync::sim::Fault::Name, 1, 13);
+    drop(open(&disk));
+    disk.fail_operation(psync::sim::Fault::Name, 1, 5);
+    FileStore::open(disk.psync(), Path::new("/above/db"), false).expect_err("the device failed");
+}
+
+#[test]
 fn a_directory_that_could_not_be_synced_is_synced_by_the_next_call() {
     for seed in 0..50 {
         let disk = SimDisk::new(seed);
