@@ -149,6 +149,10 @@ impl Disk {
         self.faults.push(Planned { kind, left, errno });
     }
 
+    pub(super) fn faults_left(&self) -> usize {
+        self.faults.len()
+    }
+
     pub(super) fn lose_write(&mut self, path: &Path, left: u64) {
         self.lost_writes.push((path.to_owned(), left));
     }

@@ -132,6 +132,11 @@ impl SimDisk {
         self.disk.lock().fail_operation(kind, count, errno);
     }
 
+    /// How many of the failures asked for have not happened yet.
+    pub fn faults_left(&self) -> usize {
+        self.disk.lock().faults_left()
+    }
+
     /// Lets `count` more writes to a file pass; the next one is acknowledged and lost.
     pub fn lose_write(&self, path: impl AsRef<Path>, count: u64) {
         self.disk.lock().lose_write(path.as_ref(), count);
