@@ -159,7 +159,7 @@ impl TreeCursor {
             requests.extend(ahead.map(|node| shared.read(&node, 0, PAGE, 0)));
             let mut buffers = shared.psync().run_all(requests)?.into_iter().flatten();
             for (index, buffer) in missing.iter().zip(buffers.by_ref()) {
-                leaves[*index] = Some(Arc::new(shared.parse_leaf(table, &pointers[*index], buffer)?));
+                leaves[*index] = Some(Arc::new(shared.parse_leaf(table, &pointers[*index], &buffer)?));
             }
             if let Some((node, page)) = ahead.zip(buffers.next()) {
                 shared.parse_node(table, &node, 1, &page)?;

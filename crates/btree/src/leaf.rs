@@ -10,7 +10,6 @@
 //! 4. [`Visible::sorted`] lists entries of all runs in order, for scans and rewrites.
 
 use index::{Bounds, Seq, TableId, Update};
-use psync::Buffer;
 use space::PAGE;
 
 use crate::format::run::{Identity, RUN_HEADER, Run, RunHeader};
@@ -34,7 +33,9 @@ impl Span {
 
 /// The runs of a leaf.
 pub(crate) struct Leaf {
-    bytes: Buffer,
+    /// Its published bytes. Not the buffer that they were read into: aligned memory is for I/O, and a cache of it wastes the rest of
+    /// each last page and what alignment costs.
+    bytes: Box<[u8]>,
     spans: Vec<Span>,
 }
 
@@ -66,8 +67,9 @@ fn malformed(start: usize) -> Damage {
 
 impl Leaf {
     /// Parses the pages that hold the published bytes.
-    pub(crate) fn parse(bytes: Buffer, pointer: &Pointer, table: TableId) -> Result<Self, Damage> {
+    pub(crate) fn parse(pages: &[u8], pointer: &Pointer, table: TableId) -> Result<Self, Damage> {
         let identity = Identity { incarnation: pointer.incarnation, table };
+        let bytes = pages[..pages.len().min(pointer.length as usize)].into();
         let mut leaf = Self { bytes, spans: Vec::new() };
         leaf.walk(0, pointer.length as usize, &identity)?;
         let (end, chain) = leaf.spans.last().map_or((0, 0), |span| (span.end(), span.header.crc));
@@ -112,11 +114,14 @@ impl Leaf {
     /// They were just made from this leaf, so there is nothing to find damaged.
     pub(crate) fn extended(&self, pointer: &Pointer, table: TableId, from: usize, pages: &[u8]) -> Option<Self> {
         let first = pointer.published_bytes().checked_sub(pages.len())?;
-        let mut bytes = Buffer::zeroed(pointer.published_bytes());
-        bytes[..first].copy_from_slice(self.bytes.get(..first)?);
-        bytes[first..].copy_from_slice(pages);
+        let old = &self.bytes[..self.bytes.len().min(first)];
+        let mut bytes = Vec::with_capacity(pointer.length as usize);
+        bytes.extend_from_slice(old);
+        bytes.resize(first, 0);
+        bytes.extend_from_slice(pages);
+        bytes.truncate(pointer.length as usize);
         let spans = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
-        let mut leaf = Self { bytes, spans };
+        let mut leaf = Self { bytes: bytes.into(), spans };
         let identity = Identity { incarnation: pointer.incarnation, table };
         leaf.walk(from, pointer.length as usize, &identity).ok()?;
         leaf.visible(pointer).is_some().then_some(leaf)
@@ -134,7 +139,7 @@ impl Leaf {
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
+        self.bytes.len() + self.spans.capacity() * size_of::<Span>()
     }
 }
 
@@ -303,6 +308,7 @@ pub(crate) fn check_tail(page: &[u8], pointer: &Pointer, table: TableId) -> Resu
 mod tests {
     use index::{Operation, Payload};
     use proptest::prelude::*;
+    use psync::Buffer;
 
     use super::*;
     use crate::format::run::{Plan, sign};
@@ -346,7 +352,7 @@ mod tests {
     fn the_newest_version_at_or_below_a_seq_is_found() {
         let (bytes, pointer) = sample();
         assert!(pointer.length as usize > PAGE);
-        let leaf = Leaf::parse(bytes, &pointer, TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &pointer, TABLE).expect("whole");
         let visible = leaf.visible(&pointer).expect("this leaf");
         let find = |letter: u8, at| visible.find(&[letter; 100], Seq(at)).expect("whole").map(|update| update.seq.0);
         assert_eq!(find(b'a', 99), Some(1));
@@ -364,13 +370,13 @@ mod tests {
         let (_, old) = leaf_of(&[key(1), key(2)]);
         let (bytes, new) = leaf_of(&[key(1), key(2), key(3)]);
         let (other, _) = leaf_of(&[key(1), key(7), key(3)]);
-        let leaf = Leaf::parse(bytes, &new, TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &new, TABLE).expect("whole");
         let newest = |pointer| leaf.visible(pointer).map(|visible| visible.find(b"key", Seq::MAX).expect("whole"));
         assert_eq!(newest(&new).flatten().map(|update| update.seq.0), Some(3));
         assert_eq!(newest(&old).flatten().map(|update| update.seq.0), Some(2));
         assert!(leaf.visible(&Pointer { chain: old.chain ^ 1, ..old }).is_none());
         assert!(leaf.visible(&Pointer { length: old.length + 1, ..old }).is_none());
-        Leaf::parse(other, &new, TABLE).err().expect("another history");
+        Leaf::parse(&other, &new, TABLE).err().expect("another history");
     }
 
     #[test]
@@ -385,7 +391,7 @@ mod tests {
             pointer.chain = plan.encode([update].into_iter(), &identity, pointer.length, pointer.chain, out);
             pointer.length += u32::try_from(plan.bytes).expect("small");
         }
-        let leaf = Leaf::parse(bytes, &pointer, TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &pointer, TABLE).expect("whole");
         let found = leaf.visible(&pointer).and_then(|visible| visible.find(b"k", Seq(4)).expect("whole"));
         assert_eq!(found.map(|update| update.operation), Some(Operation::Put(Payload::Inline(b"later"))));
     }
@@ -394,7 +400,7 @@ mod tests {
     fn bytes_behind_the_published_ones_are_not_looked_at() {
         let (mut bytes, pointer) = sample();
         bytes[pointer.length as usize..].fill(0xa5);
-        Leaf::parse(bytes, &pointer, TABLE).expect("whole");
+        Leaf::parse(&bytes, &pointer, TABLE).expect("whole");
     }
 
     #[test]
@@ -404,7 +410,7 @@ mod tests {
             let mut bad = bytes.clone();
             bad[index] ^= 0x40;
             let padding = bytes[index..PAGE.max(index)].iter().all(|byte| *byte == 0);
-            let parsed = Leaf::parse(bad, &pointer, TABLE);
+            let parsed = Leaf::parse(&bad, &pointer, TABLE);
             assert!(parsed.is_err() || padding, "byte {index}");
             if let Ok(leaf) = parsed {
                 assert!(leaf.visible(&pointer).is_some());
@@ -436,7 +442,7 @@ mod tests {
             }
             let identity = Identity { incarnation: 9, table: TABLE };
             pointer.chain = sign(&mut bytes[..length], &identity, 0, 0);
-            let Ok(leaf) = Leaf::parse(bytes, &pointer, TABLE) else { return Ok(()) };
+            let Ok(leaf) = Leaf::parse(&bytes, &pointer, TABLE) else { return Ok(()) };
             let Some(visible) = leaf.visible(&pointer) else { return Ok(()) };
             let _ = visible.sorted(&Bounds::all());
             let _ = visible.entries(&mut Vec::new());

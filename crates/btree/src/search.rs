@@ -46,7 +46,7 @@ fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut Option<
         None => {
             let read = shared.read(&pointer, 0, pointer.published_bytes(), 0);
             let buffer = shared.psync().run_all(vec![read])?.pop().flatten();
-            let leaf = shared.parse_leaf(version.table, &pointer, buffer.expect("a read hands its buffer back"))?;
+            let leaf = shared.parse_leaf(version.table, &pointer, &buffer.expect("a read hands its buffer back"))?;
             let leaf = Arc::new(leaf);
             shared.keep_leaf(&pointer, Arc::clone(&leaf));
             leaf
@@ -146,7 +146,7 @@ impl Search<'_, '_> {
         let number = usize::try_from(completion.tag).expect("a tag is the number of a task");
         let (pointer, range) = &tasks[number];
         let buffer = completion.buffer.expect("a read hands its buffer back");
-        let leaf = Arc::new(self.version.shared.parse_leaf(self.version.table, pointer, buffer)?);
+        let leaf = Arc::new(self.version.shared.parse_leaf(self.version.table, pointer, &buffer)?);
         self.look_up_all(pointer, &leaf, range)?;
         self.version.shared.keep_leaf(pointer, leaf);
         Ok(())

@@ -46,9 +46,9 @@ enum Image {
     Tail(Arc<Tail>),
 }
 
-/// The last page of a leaf, as published with this length and CRC.
+/// The last page of a leaf, up to the end of what is published with this length and CRC.
 pub(crate) struct Tail {
-    pub(crate) page: Buffer,
+    pub(crate) bytes: Box<[u8]>,
     length: u32,
     chain: u32,
 }
@@ -57,7 +57,7 @@ fn weigh(_: &Key, image: &Image) -> u64 {
     let bytes = match image {
         Image::Node(node) => size_of::<Node>() + node.heap_bytes(),
         Image::Leaf(leaf) => size_of::<Leaf>() + leaf.heap_bytes(),
-        Image::Tail(tail) => size_of::<Tail>() + tail.page.capacity(),
+        Image::Tail(tail) => size_of::<Tail>() + tail.bytes.len(),
     };
     bytes as u64
 }
@@ -195,10 +195,10 @@ impl Shared {
     }
 
     /// Parses a leaf that was read. It is not cached.
-    pub(crate) fn parse_leaf(&self, table: TableId, pointer: &Pointer, bytes: Buffer) -> Result<Leaf> {
+    pub(crate) fn parse_leaf(&self, table: TableId, pointer: &Pointer, pages: &[u8]) -> Result<Leaf> {
         count(&self.counters.leaf_reads, 1);
-        count(&self.counters.leaf_read_bytes, bytes.len());
-        Leaf::parse(bytes, pointer, table).map_err(|damage| self.corrupt(pointer, damage))
+        count(&self.counters.leaf_read_bytes, pages.len());
+        Leaf::parse(pages, pointer, table).map_err(|damage| self.corrupt(pointer, damage))
     }
 
     /// Caches a leaf.
@@ -220,9 +220,10 @@ impl Shared {
     }
 
     /// Caches the last page of a leaf.
-    pub(crate) fn keep_tail(&self, pointer: &Pointer, page: Buffer) {
+    pub(crate) fn keep_tail(&self, pointer: &Pointer, page: &[u8]) {
         let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: true };
-        let tail = Tail { page, length: pointer.length, chain: pointer.chain };
+        let bytes = page[..pointer.length as usize % PAGE].into();
+        let tail = Tail { bytes, length: pointer.length, chain: pointer.chain };
         self.cache.insert(key, Image::Tail(Arc::new(tail)));
     }
 }

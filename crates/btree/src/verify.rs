@@ -123,7 +123,7 @@ impl Walk<'_> {
 
     fn leaf(&mut self, child: &Child, bytes: Buffer) -> std::result::Result<(), Damage> {
         let pointer = &child.pointer;
-        let leaf = Leaf::parse(bytes, pointer, self.version.table)?;
+        let leaf = Leaf::parse(&bytes, pointer, self.version.table)?;
         let end = || Damage::new(0, "runs of a leaf", "what its pointer publishes", "less");
         let visible = leaf.visible(pointer).ok_or_else(end)?;
         visible.check_order()?;

@@ -52,6 +52,11 @@ Examples:
 
 `braid COMMAND --help` has more of them for each command.";
 
+/// Buffers and cached leaves are made by one thread and freed by another: with the C library's allocator the process then holds up to
+/// twice what is in use.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command.run(cli.json) {

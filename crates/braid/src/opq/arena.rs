@@ -1,7 +1,14 @@
 //! Bytes of keys and values, appended in chunks that never move.
+//!
+//! Large chunks are mapped, so that a queue which is applied gives its memory back to the system at once: queues are filled by
+//! one thread and dropped by another, and a general allocator would keep what they leave.
+
+use memmap2::MmapMut;
 
 const FIRST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 1 << 20;
+/// Chunks from this size on are mapped; a database of many idle tables has only smaller ones.
+const MAPPED: usize = 256 << 10;
 
 /// Where bytes begin in the arena.
 #[derive(Clone, Copy)]
@@ -10,10 +17,41 @@ pub(super) struct Place {
     offset: u32,
 }
 
+enum Memory {
+    Boxed(Box<[u8]>),
+    Mapped(MmapMut),
+}
+
+impl Memory {
+    fn new(size: usize) -> Self {
+        let mapped = if size >= MAPPED { MmapMut::map_anon(size).ok() } else { None };
+        mapped.map_or_else(|| Self::Boxed(vec![0; size].into()), Self::Mapped)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Boxed(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Boxed(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
+        }
+    }
+}
+
+struct Chunk {
+    memory: Memory,
+    used: usize,
+}
+
 /// Append-only bytes in chunks: a place stays good for the life of the arena.
 #[derive(Default)]
 pub(super) struct Arena {
-    chunks: Vec<Vec<u8>>,
+    chunks: Vec<Chunk>,
     capacity: usize,
 }
 
@@ -21,26 +59,28 @@ impl Arena {
     /// Appends `first` and then `second`, contiguous.
     pub(super) fn append(&mut self, first: &[u8], second: &[u8]) -> Place {
         let length = first.len() + second.len();
-        if self.chunks.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < length) {
+        if self.chunks.last().is_none_or(|chunk| chunk.memory.bytes().len() - chunk.used < length) {
             let size = (FIRST_CHUNK << self.chunks.len().min(8)).min(LARGEST_CHUNK).max(length);
             self.capacity += size;
-            self.chunks.push(Vec::with_capacity(size));
+            self.chunks.push(Chunk { memory: Memory::new(size), used: 0 });
         }
-        let chunk = self.chunks.len() - 1;
-        let bytes = &mut self.chunks[chunk];
+        let number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[number];
         let place = Place {
-            chunk: u32::try_from(chunk).expect("an arena holds far fewer than 2^32 chunks"),
-            offset: u32::try_from(bytes.len()).expect("a chunk is at most 1 MiB or one operation"),
+            chunk: u32::try_from(number).expect("an arena holds far fewer than 2^32 chunks"),
+            offset: u32::try_from(chunk.used).expect("a chunk is at most 1 MiB or one operation"),
         };
-        bytes.extend_from_slice(first);
-        bytes.extend_from_slice(second);
+        let (key, value) = chunk.memory.bytes_mut()[chunk.used..chunk.used + length].split_at_mut(first.len());
+        key.copy_from_slice(first);
+        value.copy_from_slice(second);
+        chunk.used += length;
         place
     }
 
     /// The `length` bytes from `skip` bytes behind `place`.
     pub(super) fn bytes(&self, place: Place, skip: usize, length: usize) -> &[u8] {
         let start = place.offset as usize + skip;
-        &self.chunks[place.chunk as usize][start..start + length]
+        &self.chunks[place.chunk as usize].memory.bytes()[start..start + length]
     }
 
     /// Memory held.

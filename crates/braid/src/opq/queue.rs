@@ -29,6 +29,44 @@ struct Entry {
     kind: Kind,
 }
 
+/// Entries in chunks of one size, so that growing moves nothing.
+#[derive(Default)]
+struct Entries {
+    chunks: Vec<Vec<Entry>>,
+    len: usize,
+}
+
+impl Entries {
+    const PER_CHUNK: usize = 4096;
+
+    fn push(&mut self, entry: Entry) {
+        match self.chunks.last_mut().filter(|chunk| chunk.len() < Self::PER_CHUNK) {
+            Some(chunk) => chunk.push(entry),
+            None => self.chunks.push(vec![entry]),
+        }
+        self.len += 1;
+    }
+
+    fn get(&self, index: u32) -> &Entry {
+        let index = index as usize;
+        &self.chunks[index / Self::PER_CHUNK][index % Self::PER_CHUNK]
+    }
+
+    const fn len(&self) -> usize {
+        self.len
+    }
+
+    fn first(&self) -> Option<&Entry> {
+        self.chunks.first()?.first()
+    }
+
+    fn bytes(&self) -> usize {
+        self.chunks.last().map_or(0, |last| {
+            ((self.chunks.len() - 1) * Self::PER_CHUNK + last.capacity()) * size_of::<Entry>()
+        })
+    }
+}
+
 /// One key of a range, with its newest version at the reader's seq.
 pub(crate) struct Step {
     /// The key.
@@ -41,7 +79,7 @@ pub(crate) struct Step {
 #[derive(Default)]
 pub(crate) struct Opq {
     arena: Arena,
-    entries: Vec<Entry>,
+    entries: Entries,
     newest: HashTable<u32>,
     hasher: DefaultHashBuilder,
     runs: Vec<Vec<u32>>,
@@ -58,8 +96,8 @@ impl Opq {
         let (arena, entries, hasher) = (&self.arena, &self.entries, &self.hasher);
         let slot = self.newest.entry(
             hash,
-            |&other| key_of(arena, &entries[other as usize]) == update.key,
-            |&other| hasher.hash_one(key_of(arena, &entries[other as usize])),
+            |&other| key_of(arena, entries.get(other)) == update.key,
+            |&other| hasher.hash_one(key_of(arena, entries.get(other))),
         );
         let older = match slot {
             hashbrown::hash_table::Entry::Occupied(mut occupied) => std::mem::replace(occupied.get_mut(), index),
@@ -97,7 +135,7 @@ impl Opq {
     /// Memory it holds, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.capacity()
-            + self.entries.capacity() * size_of::<Entry>()
+            + self.entries.bytes()
             + self.newest.capacity() * 5
             + self.runs.iter().map(|run| run.capacity() * size_of::<u32>()).sum::<usize>()
     }
@@ -115,10 +153,10 @@ impl Opq {
     /// The newest version of `key` at or below `at`.
     pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
         let hash = self.hasher.hash_one(key);
-        let newest = self.newest.find(hash, |&other| key_of(&self.arena, &self.entries[other as usize]) == key)?;
+        let newest = self.newest.find(hash, |&other| key_of(&self.arena, self.entries.get(other)) == key)?;
         let mut index = *newest;
         while index != NO_ENTRY {
-            let entry = &self.entries[index as usize];
+            let entry = self.entries.get(index);
             if entry.seq <= at {
                 return Some(self.found(entry));
             }
@@ -129,17 +167,15 @@ impl Opq {
 
     /// The update that entry `index` holds.
     pub(super) fn update(&self, index: u32) -> Update<'_> {
-        let entry = &self.entries[index as usize];
+        let entry = self.entries.get(index);
         Update { key: key_of(&self.arena, entry), seq: entry.seq, operation: self.operation(entry) }
     }
 
     /// Every operation above `seq` with the log position of its commit, in the order of appending.
     pub(crate) fn updates_above(&self, seq: Seq) -> impl Iterator<Item = (Update<'_>, Lsn)> {
-        let start = self.entries.partition_point(|entry| entry.seq <= seq);
-        (start..self.entries.len()).map(|index| {
-            let update = self.update(u32::try_from(index).expect("bounded by append"));
-            (update, self.entries[index].lsn)
-        })
+        let end = u32::try_from(self.entries.len()).expect("bounded by append");
+        let above = (0..end).skip_while(move |&index| self.entries.get(index).seq <= seq);
+        above.map(|index| (self.update(index), self.entries.get(index).lsn))
     }
 
     /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given.
@@ -265,7 +301,7 @@ impl Opq {
     }
 
     pub(super) fn key(&self, index: u32) -> &[u8] {
-        key_of(&self.arena, &self.entries[index as usize])
+        key_of(&self.arena, self.entries.get(index))
     }
 
     fn value(&self, entry: &Entry) -> &[u8] {

@@ -225,7 +225,7 @@ impl<'a> Apply<'a> {
     fn parse(&self, task: &Task, pointer: &Pointer, buffer: Buffer) -> Result<Loaded> {
         let shared = &self.base.shared;
         if !matches!(task.how, How::Append { .. }) {
-            let leaf = shared.parse_leaf(self.base.table, pointer, buffer)?;
+            let leaf = shared.parse_leaf(self.base.table, pointer, &buffer)?;
             return Ok(Loaded::Leaf(Arc::new(leaf), false));
         }
         count(&shared.counters.tail_reads, 1);
@@ -261,8 +261,8 @@ impl<'a> Apply<'a> {
         if shares {
             let published = length % PAGE;
             let known = match loaded {
-                Loaded::Nothing => &[],
-                Loaded::Tail(tail) => &tail.page[..published],
+                Loaded::Nothing => &[][..],
+                Loaded::Tail(tail) => &tail.bytes,
                 Loaded::Page(page) => &page[..published],
                 Loaded::Leaf(leaf, _) => leaf.visible(old).map_or(&[][..], |leaf| leaf.tail()),
             };
@@ -315,7 +315,7 @@ impl<'a> Apply<'a> {
     /// Caches the last page of a leaf, if the next append will need it.
     fn keep_tail(&self, pointer: &Pointer, page: &[u8]) {
         if shares_last_page(pointer) {
-            self.base.shared.keep_tail(pointer, Buffer::from_slice(page));
+            self.base.shared.keep_tail(pointer, page);
         }
     }
 
@@ -325,7 +325,7 @@ impl<'a> Apply<'a> {
             let Some(pages) = written[leaf.write].as_ref().map(|pages| &pages[leaf.bytes.clone()]) else { continue };
             if !leaf.hot {
                 self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
-            } else if let Ok(image) = Leaf::parse(Buffer::from_slice(pages), &leaf.pointer, self.base.table) {
+            } else if let Ok(image) = Leaf::parse(pages, &leaf.pointer, self.base.table) {
                 self.base.shared.keep_leaf(&leaf.pointer, Arc::new(image));
             }
         }
