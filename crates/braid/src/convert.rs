@@ -6,14 +6,13 @@ use crate::{Error, ErrorKind};
 
 /// Sorts a device or file system error.
 pub(crate) fn io_kind(error: &psync::Error) -> ErrorKind {
-    match error {
-        psync::Error::Locked { .. } => ErrorKind::Locked,
-        psync::Error::Io { source, .. } => match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
-            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-            _ => ErrorKind::Io,
-        },
+    if matches!(error, psync::Error::Locked { .. }) {
+        return ErrorKind::Locked;
+    }
+    match error.io().map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => ErrorKind::DiskFull,
+        Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem) => ErrorKind::ReadOnly,
+        Some(std::io::ErrorKind::NotFound) => ErrorKind::NotFound,
         _ => ErrorKind::Io,
     }
 }

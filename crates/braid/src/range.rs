@@ -48,7 +48,6 @@ impl Range {
 
     /// The same pairs from the other end. To be called before the first pair is taken.
     #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "a range walks one way; which way is chosen before it starts")]
     pub fn rev(mut self) -> Self {
         debug_assert!(self.walk.is_none(), "a range is turned round before it is walked");
         self.direction = match self.direction {

@@ -60,6 +60,7 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> 
     visitor.extents.extend(moment.image);
     for (table, state) in &moment.tables {
         visitor.table = Some(Arc::clone(table));
+        visitor.result.findings.extend(table.documents.damage().iter().map(ToString::to_string));
         state.view.verify(&mut visitor)?;
         visitor.check_documents();
         visitor.result.tables += 1;

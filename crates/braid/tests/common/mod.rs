@@ -223,7 +223,7 @@ impl World {
             _ => self.value_bytes,
         };
         let first: u8 = self.random.random();
-        (0..length).map(|index| first.wrapping_add(index as u8)).collect()
+        (0..=u8::MAX).cycle().take(length).map(|step| first.wrapping_add(step)).collect()
     }
 
     fn commit(&mut self, db: &Database, tables: &[Table; 2]) -> braid::Result<()> {
