@@ -32,6 +32,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     let leaving = leaving(engine);
     let generous = capture(engine, &leaving.ids).encode().len() + leaving.encoded_bytes() + SLACK_BYTES;
     let place = allocate(engine, generous)?;
+    // From here on no error is one of space that could be had later, so none is tried again.
     engine.pages.retire(&leaving.extents)?;
     engine.pages.retire(old.as_slice())?;
     let image = capture(engine, &leaving.ids);

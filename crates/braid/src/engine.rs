@@ -255,9 +255,9 @@ impl Engine {
         Ok(pointers)
     }
 
-    /// Sorts the error of a write: no space can be tried again, everything else ends all writing.
+    /// Sorts the error of a write: no space can be tried again, everything else ends all writing, a failed flush in any case.
     pub(crate) fn write_error(&self, error: Error) -> Error {
-        if !error.is_retryable() {
+        if !error.is_retryable() || is_flush(&error) {
             self.fail(&error);
         }
         error
@@ -414,6 +414,14 @@ pub(crate) fn new_table(
     let documents = doclog::DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?;
     let tree = btree::BTree::create(Arc::clone(trees), record.id, record.leaf_pages);
     Ok(TableCore::new(record.id, record.name.clone(), record.structure, tree, documents, Seq(0)))
+}
+
+/// Whether a flush failed: what it covered is in an unknown state, and another flush would not tell.
+fn is_flush(error: &Error) -> bool {
+    match error {
+        Error::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => operation.starts_with("flush"),
+        _ => false,
+    }
 }
 
 fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<TableCore>> {

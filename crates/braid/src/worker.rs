@@ -21,7 +21,7 @@ use index::{Applied, Batch, Horizon, Index, Seq};
 use psync::Request;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, Result,
     catalog::TableCore,
     checkpoint,
     engine::Engine,
@@ -63,7 +63,8 @@ pub(crate) fn turn(engine: &Engine, longest: Duration) -> ControlFlow<()> {
             engine.signal.finish(asked, Ok(()));
             if asked.stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
-        Err(error) if error.kind() == ErrorKind::DiskFull && !asked.stop => {
+        // Space that could not be had is asked for again. A write or flush that failed is not tried again, whatever the reason.
+        Err(error @ Error::DiskFull { .. }) if !asked.stop => {
             tracing::warn!(%error, "cannot apply operations yet");
             engine.pressure.set_full_disk(Some(error.to_string()));
             engine.signal.finish(asked, Err(error));
