@@ -121,7 +121,8 @@ impl WriteBatch {
         for (position, entry) in self.entries.iter().enumerate() {
             last.insert((entry.table, &self.bytes[entry.key.clone()]), position);
         }
-        let is_last = |(position, entry): &(usize, &Entry)| last[&(entry.table, &self.bytes[entry.key.clone()])] == *position;
+        let is_last =
+            |(position, entry): &(usize, &Entry)| last[&(entry.table, &self.bytes[entry.key.clone()])] == *position;
         self.entries.iter().enumerate().filter(is_last).map(|(_, entry)| self.item(entry)).collect()
     }
 }

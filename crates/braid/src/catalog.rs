@@ -52,12 +52,8 @@ impl TableCore {
         id: TableId, name: String, structure: Structure, tree: BTree, documents: DocLog, applied: Seq,
     ) -> Self {
         let pin = Arc::new(());
-        let state = TableState {
-            active: Arc::default(),
-            frozen: Vec::new(),
-            view: tree.view(),
-            _pin: Arc::clone(&pin),
-        };
+        let state =
+            TableState { active: Arc::default(), frozen: Vec::new(), view: tree.view(), _pin: Arc::clone(&pin) };
         let (state, applied) = (ArcSwap::from_pointee(state), AtomicU64::new(applied.0));
         Self { id, name, structure, tree, documents, state, active_bytes: AtomicU64::new(0), applied, pin }
     }

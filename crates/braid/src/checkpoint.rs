@@ -92,7 +92,8 @@ fn leaving(engine: &Engine) -> Leaving {
 fn capture(engine: &Engine, leaving: &[TableId]) -> Image {
     engine.publisher.between(|visible, frontier| {
         let tables = engine.catalog.live();
-        let dropped: Vec<_> = engine.catalog.dropped().into_iter().filter(|table| !leaving.contains(&table.id)).collect();
+        let dropped: Vec<_> =
+            engine.catalog.dropped().into_iter().filter(|table| !leaving.contains(&table.id)).collect();
         let oldest = tables.iter().filter_map(|table| table.oldest_unapplied()).min().unwrap_or(frontier);
         Image {
             visible,
@@ -143,4 +144,3 @@ fn release_documents(engine: &Engine) -> Result<()> {
     }
     Ok(())
 }
-

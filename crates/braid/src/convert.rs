@@ -25,7 +25,9 @@ impl From<space::Error> for Error {
     fn from(error: space::Error) -> Self {
         match error {
             space::Error::Io(error) => Self::Io(error),
-            space::Error::Corrupt { file, offset, what, expected, found } => corrupt(&file, offset, what, expected, found),
+            space::Error::Corrupt { file, offset, what, expected, found } => {
+                corrupt(&file, offset, what, expected, found)
+            }
             space::Error::State { file, operation, extent, expected, found } => corrupt(
                 &file,
                 extent.page.0 * space::PAGE as u64,
@@ -33,7 +35,9 @@ impl From<space::Error> for Error {
                 expected.to_owned(),
                 found.to_owned(),
             ),
-            space::Error::NewerVersion { file, found, known } => Self::NewerVersion { path: file, found, supported: known },
+            space::Error::NewerVersion { file, found, known } => {
+                Self::NewerVersion { path: file, found, supported: known }
+            }
             space::Error::ReadOnly { .. } => Self::ReadOnly,
             full @ space::Error::Full { .. } => {
                 let path = match &full {

@@ -1,11 +1,6 @@
 //! The database handle.
 
-use std::{
-    path::Path,
-    sync::Arc,
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, thread::JoinHandle, time::Duration};
 
 use psync::Psync;
 

@@ -330,8 +330,9 @@ impl Engine {
 
     fn enter_queues(&self, seq: Seq, payload: &[u8], lsn: wal::Lsn) {
         let catalog = self.catalog.read();
-        let mut operations =
-            format::Operations::new(payload, seq).map(|item| item.expect("this payload was encoded by its commit")).peekable();
+        let mut operations = format::Operations::new(payload, seq)
+            .map(|item| item.expect("this payload was encoded by its commit"))
+            .peekable();
         while let Some((id, update)) = operations.next() {
             let table = catalog.by_id(id);
             let state = table.map(|table| table.state.load());
@@ -419,7 +420,9 @@ pub(crate) fn new_table(
 /// Whether a flush failed: what it covered is in an unknown state, and another flush would not tell.
 fn is_flush(error: &Error) -> bool {
     match error {
-        Error::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => operation.starts_with("flush"),
+        Error::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => {
+            operation.starts_with("flush")
+        }
         _ => false,
     }
 }
@@ -460,4 +463,3 @@ fn abandon(items: &[Item<'_>], documents: &[Option<DocPointer>]) {
         }
     }
 }
-

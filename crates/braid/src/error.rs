@@ -22,7 +22,9 @@ pub enum Error {
         limit: usize,
     },
     /// A value is too long.
-    #[error("a value of {length} bytes does not fit table {table:?}: values are at most {limit} bytes. Nothing was written")]
+    #[error(
+        "a value of {length} bytes does not fit table {table:?}: values are at most {limit} bytes. Nothing was written"
+    )]
     ValueLength {
         /// Table name.
         table: String,
@@ -32,7 +34,9 @@ pub enum Error {
         limit: u64,
     },
     /// A batch does not fit one log record.
-    #[error("a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes count as 28). Nothing was written; split it")]
+    #[error(
+        "a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes count as 28). Nothing was written; split it"
+    )]
     BatchTooLarge {
         /// Bytes of the batch in the log.
         bytes: u64,
@@ -112,7 +116,9 @@ pub enum Error {
         holder: String,
     },
     /// What was read is not what was written.
-    #[error("{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. What does not depend on it stays readable")]
+    #[error(
+        "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. What does not depend on it stays readable"
+    )]
     Corrupt {
         /// The file.
         file: String,
@@ -137,13 +143,17 @@ pub enum Error {
         problem: String,
     },
     /// A write or flush failed earlier: the database only reads until it is opened anew.
-    #[error("the database is read-only since a write failed: {cause}. Reads go on; a commit that was under way then has an unknown outcome. Mend the device and open again")]
+    #[error(
+        "the database is read-only since a write failed: {cause}. Reads go on; a commit that was under way then has an unknown outcome. Mend the device and open again"
+    )]
     Failed {
         /// The first failure.
         cause: String,
     },
     /// The flush of this very commit failed.
-    #[error("the outcome of this commit is unknown, since its flush failed: {cause}. The database is read-only now; open it again to see")]
+    #[error(
+        "the outcome of this commit is unknown, since its flush failed: {cause}. The database is read-only now; open it again to see"
+    )]
     OutcomeUnknown {
         /// The failure.
         cause: String,

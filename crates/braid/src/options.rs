@@ -214,7 +214,10 @@ impl Options {
             return Err(Error::Option { option: "segment_bytes", problem });
         }
         if !(1..=256).contains(&self.leaf_pages) {
-            return Err(Error::Option { option: "leaf_pages", problem: format!("{} is not 1 to 256", self.leaf_pages) });
+            return Err(Error::Option {
+                option: "leaf_pages",
+                problem: format!("{} is not 1 to 256", self.leaf_pages),
+            });
         }
         if let Durability::Lazy(interval) = self.durability
             && interval.is_zero()

@@ -22,8 +22,9 @@ use space::{AllocatorImage, FileStore, PAGE, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict, Wal};
 
 use crate::{
-    Error, Options, Result, checkpoint,
+    Error, Options, Result,
     catalog::{Catalog, TableCore},
+    checkpoint,
     convert::log_error,
     engine::{DOCUMENT_SEGMENT_BYTES, Engine, Parts, UnflushedDocuments, new_table},
     format::{self, CreateTable, FlushEnd, Image, Operations, TableImage, VERSION, kind},
@@ -373,7 +374,8 @@ impl Replay<'_> {
         let malformed = || self.malformed(lsn, "a flush-end that does not decode".into());
         let record = FlushEnd::decode(payload).ok_or_else(malformed)?;
         let table = self.catalog.any_by_id(record.table);
-        let table = table.ok_or_else(|| self.malformed(lsn, format!("a flush-end of unknown table {}", record.table.0)))?;
+        let table =
+            table.ok_or_else(|| self.malformed(lsn, format!("a flush-end of unknown table {}", record.table.0)))?;
         table.tree.replay(&record.redo)?;
         table.set_applied(record.through);
         for document in &record.dropped {
@@ -403,7 +405,8 @@ impl Replay<'_> {
         if seq <= self.image.visible {
             return Ok(());
         }
-        let id = format::decode_drop_table(payload).ok_or_else(|| self.malformed(lsn, "a table's end that does not decode".into()))?;
+        let id = format::decode_drop_table(payload)
+            .ok_or_else(|| self.malformed(lsn, "a table's end that does not decode".into()))?;
         self.catalog.drop_table(id);
         Ok(())
     }

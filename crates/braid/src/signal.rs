@@ -110,7 +110,9 @@ impl Signal {
     /// The worker did what `request` asked for, or could not.
     pub(crate) fn finish(&self, request: Request, outcome: Result<(), Error>) {
         let mut state = self.state.lock();
-        if let Err(error) = outcome && state.done < request.ticket {
+        if let Err(error) = outcome
+            && state.done < request.ticket
+        {
             state.refused = Some((request.ticket, error));
         }
         state.done = state.done.max(request.ticket);

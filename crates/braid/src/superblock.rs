@@ -69,7 +69,8 @@ impl SuperblockFile {
 
     /// Begins a new epoch.
     pub(crate) fn begin_epoch(&mut self) -> Result<u64> {
-        let next = Superblock { epoch: self.current.epoch + 1, generation: self.current.generation + 1, ..self.current };
+        let next =
+            Superblock { epoch: self.current.epoch + 1, generation: self.current.generation + 1, ..self.current };
         self.write(next)?;
         Ok(next.epoch)
     }

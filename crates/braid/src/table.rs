@@ -8,10 +8,7 @@ use std::{
 use index::{Bounds, DocPointer, Found, Stored};
 
 use crate::{
-    Durability, Range, Result, Structure, WriteBatch,
-    catalog::TableCore,
-    database::Handle,
-    engine::Engine,
+    Durability, Range, Result, Structure, WriteBatch, catalog::TableCore, database::Handle, engine::Engine,
     stats::TableStats,
 };
 

@@ -56,7 +56,8 @@ struct Moment {
 
 pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> Result<Verification> {
     let moment = capture(engine);
-    let mut visitor = Visitor { result: Verification::default(), extents: Vec::new(), documents: Vec::new(), table: None, progress };
+    let mut visitor =
+        Visitor { result: Verification::default(), extents: Vec::new(), documents: Vec::new(), table: None, progress };
     visitor.extents.extend(moment.image);
     for (table, state) in &moment.tables {
         visitor.table = Some(Arc::clone(table));

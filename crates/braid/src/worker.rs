@@ -93,7 +93,8 @@ fn step(engine: &Engine, asked: Asked) -> Result<()> {
         apply_round(engine, &tables)?;
     }
     let unsaved = engine.counters.changed_since_checkpoint();
-    if asked.checkpoint || log_full || (unsaved && (asked.stop || idle)) || !engine.catalog.dropped().is_empty() && all {
+    if asked.checkpoint || log_full || (unsaved && (asked.stop || idle)) || !engine.catalog.dropped().is_empty() && all
+    {
         checkpoint::write(engine)?;
     }
     Ok(())
@@ -195,7 +196,9 @@ fn apply_all(engine: &Engine, rounds: &mut [Round<'_>]) -> Result<()> {
     for round in rounds {
         round.frozen.sort(&horizon);
         let count = round.frozen.len().max(1) as u64;
-        let progress = |done: usize| engine.pressure.progress(done_bytes + round.frozen.bytes() * (done as u64).min(count) / count);
+        let progress = |done: usize| {
+            engine.pressure.progress(done_bytes + round.frozen.bytes() * (done as u64).min(count) / count)
+        };
         round.applied = Some(round.table.tree.apply(&*round.frozen, &horizon, &progress)?);
         done_bytes += round.frozen.bytes();
     }

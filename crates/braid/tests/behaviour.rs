@@ -288,7 +288,8 @@ fn a_read_only_database_reads_and_refuses_to_write() {
         std::fs::create_dir_all(to.parent().expect("has one")).expect("made");
         std::fs::copy(&entry, to).expect("copied");
     }
-    let bytes = |path: &std::path::Path| walk(path).iter().map(|file| std::fs::read(file).expect("reads")).collect::<Vec<_>>();
+    let bytes =
+        |path: &std::path::Path| walk(path).iter().map(|file| std::fs::read(file).expect("reads")).collect::<Vec<_>>();
     let before = bytes(copy.path());
     let reader = small().read_only(true).open(copy.path()).expect("opens");
     let table = reader.open_table("t").expect("is there");

@@ -197,5 +197,8 @@ fn a_table_keeps_its_handle_open_and_the_database_with_it() {
     table.put("k", "v").expect("still open");
     assert_eq!(open_error(directory.path()).kind(), ErrorKind::Locked);
     drop(table);
-    assert_eq!(database(directory.path()).open_table("t").expect("there").get("k").expect("reads"), Some(b"v".to_vec()));
+    assert_eq!(
+        database(directory.path()).open_table("t").expect("there").get("k").expect("reads"),
+        Some(b"v".to_vec())
+    );
 }

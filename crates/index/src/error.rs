@@ -16,7 +16,9 @@ pub enum Error {
     #[error(transparent)]
     Document(#[from] doclog::Error),
     /// More versions of one key have to stay than one leaf can ever hold.
-    #[error("a key has {versions} versions that snapshots still see, {bytes} bytes in all, and at most {limit} fit; end some snapshots and try again")]
+    #[error(
+        "a key has {versions} versions that snapshots still see, {bytes} bytes in all, and at most {limit} fit; end some snapshots and try again"
+    )]
     TooManyVersions {
         /// Versions of the key.
         versions: usize,
@@ -26,7 +28,9 @@ pub enum Error {
         limit: usize,
     },
     /// What was read is not what was written.
-    #[error("{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. The rest of the database stays readable; restore this part from a backup")]
+    #[error(
+        "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. The rest of the database stays readable; restore this part from a backup"
+    )]
     Corrupt {
         /// The file.
         file: String,

@@ -14,9 +14,7 @@ mod types;
 
 pub use doclog::DocPointer;
 pub use error::{Error, Result};
-pub use types::{
-    Batch, Bounds, Direction, Found, Horizon, Operation, Pair, Payload, Seq, Stored, TableId, Update,
-};
+pub use types::{Batch, Bounds, Direction, Found, Horizon, Operation, Pair, Payload, Seq, Stored, TableId, Update};
 
 use std::sync::Arc;
 

@@ -63,7 +63,8 @@ impl Frozen {
             let mut replaced = Vec::new();
             for (position, &index) in all.iter().enumerate() {
                 let version = guard.update(index);
-                let newer = all.get(position + 1).map(|&next| guard.update(next)).filter(|next| next.key == version.key);
+                let newer =
+                    all.get(position + 1).map(|&next| guard.update(next)).filter(|next| next.key == version.key);
                 if newer.is_none_or(|newer| newer.seq != version.seq && horizon.sees(version.seq, newer.seq)) {
                     indexes.push(index);
                 } else if let Operation::Put(Payload::Document(document)) = version.operation {
@@ -118,7 +119,8 @@ mod tests {
     fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
         let frozen = Frozen::new(queue(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)]), Seq(5), 0);
         frozen.sort(&Horizon { snapshots: vec![Seq(3)] });
-        let batch: Vec<_> = (0..frozen.len()).map(|index| Batch::get(&frozen, index)).map(|u| (u.key[0], u.seq.0)).collect();
+        let batch: Vec<_> =
+            (0..frozen.len()).map(|index| Batch::get(&frozen, index)).map(|u| (u.key[0], u.seq.0)).collect();
         assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
         assert_eq!(frozen.get(b"b", Seq(2)).map(|found| found.value), Some(Some(Stored::Inline(b"b".to_vec()))));
     }

@@ -61,9 +61,9 @@ impl Entries {
     }
 
     fn bytes(&self) -> usize {
-        self.chunks.last().map_or(0, |last| {
-            ((self.chunks.len() - 1) * Self::PER_CHUNK + last.capacity()) * size_of::<Entry>()
-        })
+        self.chunks
+            .last()
+            .map_or(0, |last| ((self.chunks.len() - 1) * Self::PER_CHUNK + last.capacity()) * size_of::<Entry>())
     }
 }
 
@@ -89,7 +89,8 @@ pub(crate) struct Opq {
 impl Opq {
     /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the first.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
-        let index = u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations");
+        let index =
+            u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations");
         let key_len = u16::try_from(update.key.len()).expect("keys are checked when a commit is admitted");
         let (kind, place, value_len) = self.store(update);
         let hash = self.hasher.hash_one(update.key);
@@ -179,7 +180,9 @@ impl Opq {
     }
 
     /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given.
-    pub(crate) fn steps(&self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Seq) -> Vec<Step> {
+    pub(crate) fn steps(
+        &self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Seq,
+    ) -> Vec<Step> {
         let mut heads: Vec<(&[u32], usize)> = Vec::with_capacity(self.runs.len() + 1);
         let tail = self.tail_within(bounds, direction, after);
         for run in self.runs.iter().chain(std::iter::once(&tail)) {
@@ -208,7 +211,8 @@ impl Opq {
             });
             let Some(best) = best else { break };
             let key = self.key(best);
-            let within = if direction == Direction::Forward { bounds.below_upper(key) } else { bounds.above_lower(key) };
+            let within =
+                if direction == Direction::Forward { bounds.below_upper(key) } else { bounds.above_lower(key) };
             if !within {
                 break;
             }

@@ -293,7 +293,8 @@ impl World {
                 return Err(format!("key {key:?} reads {found:?} instead of {:?}", expected.get(key)));
             }
         }
-        let (lower, upper) = (keys[0].clone().min(keys[keys.len() - 1].clone()), keys[0].clone().max(keys[keys.len() - 1].clone()));
+        let (lower, upper) =
+            (keys[0].clone().min(keys[keys.len() - 1].clone()), keys[0].clone().max(keys[keys.len() - 1].clone()));
         let backward = self.random.random_bool(0.5);
         let limit = self.random.random_range(1..60);
         let range = table.range::<Vec<u8>>((Bound::Included(lower.clone()), Bound::Included(upper.clone())));
