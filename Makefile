@@ -38,7 +38,7 @@ crash: toolchain
 
 ## kill: kill -9 of a process that commits (ROUNDS: how often)
 kill: toolchain
-	BRAID_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p braid-cli --test kill9 -- --nocapture
+	BRAID_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p braid-cli --test cli kill9 -- --nocapture
 
 ## big: 20 million records in random order into a tree with a 64 MiB cache, checked (takes minutes and 10 GB)
 big: toolchain

@@ -74,6 +74,8 @@ pub struct Report {
     pub max_us: f64,
     /// Keys looked up that were not there.
     pub not_found: u64,
+    /// Records that a fill read back afterwards, and found right: every 1000th.
+    pub read_back: u64,
     /// Bytes this process made the device read during the workload.
     pub read_bytes: Option<u64>,
     /// Bytes this process made the device write during the workload.

@@ -23,6 +23,8 @@ use crate::{Config, DepthRate, Error, Limit, Report, Result, TABLE, Workload, ke
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Longest warm-up.
 const WARM_UP_MAX: Duration = Duration::from_secs(1);
+/// A fill reads every so many of its records back.
+const READ_BACK_STEP: u64 = 1000;
 /// The depths that every report has.
 const DEPTHS: [usize; 3] = [1, 32, 128];
 /// Most reads in flight while a limit is measured.
@@ -145,6 +147,10 @@ impl Bench<'_> {
         drop(probe);
         (self.watch.phase)("the database");
         self.counted_slice(None)?;
+        if self.config.workload.fills() && !self.stopped() {
+            (self.watch.phase)("reading a sample back");
+            (self.seen.read_back, self.seen.tally.not_found) = self.job.read_back(READ_BACK_STEP)?;
+        }
         let probe = self.probe()?;
         let after = self.limit(&probe, LIMIT_TIME_MAX)?;
         if let (Some(before), Some(after)) = (before, after) {

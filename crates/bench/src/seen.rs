@@ -62,6 +62,8 @@ impl ReadCount {
 /// Sums over the slices, and one rate per slice.
 pub(crate) struct Seen {
     pub(crate) tally: Tally,
+    /// Records that a fill read back.
+    pub(crate) read_back: u64,
     pub(crate) seconds: f64,
     pub(crate) drain_seconds: f64,
     pub(crate) device: Option<DeviceBytes>,
@@ -95,6 +97,7 @@ impl Seen {
     pub(crate) fn new() -> Self {
         Self {
             tally: Tally::new(),
+            read_back: 0,
             seconds: 0.0,
             drain_seconds: 0.0,
             device: None,
@@ -156,6 +159,7 @@ impl Seen {
             p999_us: microseconds(0.999),
             max_us: self.tally.latency.max() as f64 / 1000.0,
             not_found: self.tally.not_found,
+            read_back: self.read_back,
             read_bytes: self.device.map(|device| device.read),
             written_bytes: written,
             write_amplification: written.filter(|_| config.workload.writes()).and_then(amplification),

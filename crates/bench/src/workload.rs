@@ -19,6 +19,9 @@ use crate::{Config, Error, Result, Workload, values};
 /// Records between two looks at the clock and the stop flag where a call is short.
 const CHECK_EVERY: u64 = 64;
 
+/// Records read back in one call.
+const READ_BACK_BATCH: usize = 128;
+
 /// One workload on one table.
 pub(crate) struct Job<'a> {
     database: &'a Database,
@@ -209,6 +212,22 @@ impl<'a> Job<'a> {
             tally.not_found += wanted.saturating_sub(pairs.len() as u64);
         }
         Ok(())
+    }
+
+    /// Reads every `step`th record back and says how many that were and how many of them were not there; a wrong value is an
+    /// error.
+    pub(crate) fn read_back(&self, step: u64) -> Result<(u64, u64)> {
+        let (mut read, mut tally) = (0, Tally::new());
+        let mut indexes = (0..self.config.num).step_by(usize::try_from(step).unwrap_or(usize::MAX)).peekable();
+        while indexes.peek().is_some() {
+            let portion: Vec<u64> = indexes.by_ref().take(READ_BACK_BATCH).collect();
+            let batch: Vec<_> = portion.iter().map(|index| keys::key(*index, self.config.key_size)).collect();
+            for (index, value) in portion.iter().zip(self.table.get_many(&batch)?) {
+                self.check(*index, value.as_deref(), &mut tally)?;
+            }
+            read += portion.len() as u64;
+        }
+        Ok((read, tally.not_found))
     }
 
     fn check(&self, index: u64, value: Option<&[u8]>, tally: &mut Tally) -> Result<()> {

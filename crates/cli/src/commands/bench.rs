@@ -259,6 +259,9 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     if let Some(leaves) = report.leaf_reads_per_operation {
         rows.push(plain("  of them leaves", format!("{leaves:.3}")));
     }
+    if report.read_back > 0 {
+        rows.push(plain("records read back, and right", count(report.read_back - report.not_found)));
+    }
     rows.push(plain("data on disk", bytes(report.database_bytes)));
     rows.push(plain("resident memory, peak", optional(report.peak_resident_bytes)));
     rows.extend(device_rows(report));
