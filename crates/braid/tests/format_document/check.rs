@@ -1,0 +1,444 @@
+//! Decodes a database from its superblock down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crc32c::{crc32c, crc32c_append};
+
+use crate::document::{Document, Outcome, Values, ensure, number};
+use crate::made::{LEAF_PAGES, Made, SEGMENT_BYTES};
+
+pub(crate) const PAGE: usize = 4096;
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Every layout that is checked.
+pub(crate) fn layouts() -> Vec<&'static str> {
+    vec![
+        "allocator image",
+        "checkpoint image",
+        "commit operation",
+        "create table",
+        "data file header",
+        "document",
+        "document image",
+        "document pointer",
+        "document segment",
+        "drop table",
+        "flush-end",
+        "internal node",
+        "leaf pointer",
+        "log group header",
+        "log record",
+        "log segment header",
+        "node pointer",
+        "redo",
+        "root record",
+        "run",
+        "run entry",
+        "superblock slot",
+        "table entry",
+    ]
+}
+
+/// Decodes everything, and compares it with what was written.
+pub(crate) fn check(document: &Document, made: &Made) -> Outcome<()> {
+    let reader = Reader { document, files: &made.checkpoint };
+    let slot = reader.superblock()?;
+    reader.data_header()?;
+    let image = reader.image(&slot)?;
+    reader.tables(&image, made)?;
+    let later = Reader { document, files: &made.files };
+    later.log(&slot, &image, made)
+}
+
+pub(crate) fn part<'a>(bytes: &'a [u8], range: Range<usize>, what: &str) -> Outcome<&'a [u8]> {
+    bytes.get(range.clone()).ok_or_else(|| format!("{what} at {range:?} is outside of its {} bytes", bytes.len()))
+}
+
+/// CRC of `bytes` without the range.
+fn crc_without(bytes: &[u8], range: Range<usize>) -> u64 {
+    crc32c_append(crc32c(&bytes[..range.start]), &bytes[range.end..]).into()
+}
+
+/// Where pages of `data` are, and how many.
+fn pages(values: &Values, page: &str, pages: &str) -> Outcome<Range<usize>> {
+    let start = values.size(page)?.saturating_mul(PAGE);
+    Ok(start..start.saturating_add(values.size(pages)?.saturating_mul(PAGE)))
+}
+
+pub(crate) struct Reader<'a> {
+    document: &'a Document,
+    pub(crate) files: &'a Files,
+}
+
+/// A pointer to a leaf or node, as far as both have it.
+struct Child {
+    page: usize,
+    incarnation: Vec<u8>,
+    leaf: Option<Values>,
+}
+
+/// What was found under a root.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) entries: Vec<(Vec<u8>, u64, u64, Vec<u8>)>,
+    pub(crate) extents: Vec<Range<usize>>,
+    levels: BTreeSet<u64>,
+}
+
+impl Reader<'_> {
+    pub(crate) fn decode(&self, layout: &str, bytes: &[u8]) -> Outcome<Values> {
+        self.document.decode(layout, bytes, &[])
+    }
+
+    fn file(&self, name: &str) -> Outcome<&[u8]> {
+        self.files.get(name).map(Vec::as_slice).ok_or_else(|| format!("there is no file {name}"))
+    }
+
+    fn superblock(&self) -> Outcome<Values> {
+        let file = self.file("superblock")?;
+        ensure!(file.len() == 2 * PAGE, "the superblock has {} bytes", file.len());
+        let mut slots = Vec::new();
+        for (index, bytes) in file.chunks(PAGE).enumerate() {
+            let slot = self.decode("superblock slot", bytes)?;
+            ensure!(slot.length == PAGE, "a slot has {} bytes", slot.length);
+            slot.expect_magic(b"BRAIDSUP")?;
+            let mut blank = bytes.to_vec();
+            blank[slot.place("crc")?].fill(0);
+            slot.expect(&[
+                ("version", 1),
+                ("crc", crc32c(&blank).into()),
+                ("epoch", 1),
+                ("segment bytes", SEGMENT_BYTES),
+            ])?;
+            ensure!(slot.size("generation")? % 2 == index, "a slot is in the wrong place");
+            slots.push(slot);
+        }
+        let generations = (slots[0].number("generation")?, slots[1].number("generation")?);
+        ensure!(generations.0.abs_diff(generations.1) == 1, "generations {generations:?}");
+        ensure!(slots[0].bytes("database")? == slots[1].bytes("database")?, "two databases");
+        ensure!(slots[0].bytes("database")?.iter().any(|byte| *byte != 0), "no uuid");
+        Ok(slots.swap_remove(usize::from(generations.1 > generations.0)))
+    }
+
+    fn data_header(&self) -> Outcome<()> {
+        let page = part(self.file("data")?, 0..PAGE, "the header page")?;
+        let header = self.decode("data file header", page)?;
+        header.expect_magic(b"BRAIDPAG")?;
+        let crc = crc_without(page, header.place("crc")?);
+        header.expect(&[("version", 1), ("crc", crc), ("page bytes", PAGE as u64)])?;
+        ensure!(header.length == PAGE, "the header page has {} bytes", header.length);
+        Ok(())
+    }
+
+    fn image(&self, slot: &Values) -> Outcome<Values> {
+        let bytes = part(self.file("data")?, pages(slot, "image page", "image pages")?, "the image")?;
+        let length = slot.size("image bytes")?;
+        let whole = part(bytes, 0..length, "the image")?;
+        ensure!(length > bytes.len().saturating_sub(3 * PAGE), "an image of {length} bytes in {} bytes", bytes.len());
+        slot.expect(&[("image crc", crc32c(whole).into())])?;
+        let image = self.decode("checkpoint image", whole)?;
+        image.expect_magic(b"BRAIDIMG")?;
+        ensure!(image.length == length, "the image ends at {} of {length}", image.length);
+        image.expect(&[("next table", 4), ("tables", 2), ("dropped tables", 1)])?;
+        // Three tables, a hundred batches, three puts, one batch more, a drop.
+        image.expect(&[("visible", 108)])?;
+        let [start, durable, below] =
+            [image.number("log start")?, image.number("log durable")?, image.number("flush ends below")?];
+        ensure!(start > 0 && start <= durable && durable < below, "log positions {start}, {durable}, {below}");
+        Ok(image)
+    }
+
+    fn free(&self, image: &Values) -> Outcome<Vec<Range<usize>>> {
+        let bytes = image.bytes("allocator image")?;
+        let allocator = self.decode("allocator image", bytes)?;
+        allocator.expect_magic(b"BRAIDALC")?;
+        let crc = crc_without(bytes, allocator.place("crc")?);
+        allocator.expect(&[("version", 1), ("crc", crc), ("length", bytes.len() as u64)])?;
+        let total = allocator.size("total pages")?;
+        ensure!(total * PAGE <= self.file("data")?.len() && total > 256, "{total} pages");
+        let (mut at, mut end, mut free) = (allocator.length, 0, Vec::new());
+        let mut varint = || {
+            let (mut value, mut shift) = (0, 0);
+            loop {
+                let byte = usize::from(*bytes.get(at).ok_or("the free list is cut")?);
+                at += 1;
+                value |= (byte & 0x7f) << shift;
+                shift += 7;
+                if byte & 0x80 == 0 {
+                    return Ok::<usize, String>(value);
+                }
+                ensure!(shift < 57, "a number of the free list is too long");
+            }
+        };
+        for _ in 0..allocator.size("free extents")? {
+            let start = end + varint()?;
+            ensure!(start > end || end == 0, "neighbours are one extent");
+            end = start + varint()?;
+            ensure!(start > 0 && end > start && end <= total, "pages {start}..{end} are free of {total}");
+            free.push(start..end);
+        }
+        ensure!(at == bytes.len() && !free.is_empty(), "the free list ends at {at} of {}", bytes.len());
+        Ok(free)
+    }
+
+    fn tables(&self, image: &Values, made: &Made) -> Outcome<()> {
+        let free = self.free(image)?;
+        let mut rest = [image.bytes("list of table entry")?, image.bytes(&second_list(image)?)?].concat();
+        for (id, name, applied, count) in
+            [(1, "first", 108, made.first.len()), (2, "second", 0, 0), (3, "gone", 106, 1)]
+        {
+            let table = self.decode("table entry", &rest)?;
+            rest.drain(..table.length);
+            table.expect(&[("id", id), ("structure", 1), ("applied", applied)])?;
+            ensure!(table.bytes("name")? == name.as_bytes(), "{name} is called {:?}", table.bytes("name")?);
+            let root = self.root(table.bytes("root")?, id)?;
+            let found = self.tree(&root, id)?;
+            ensure!(
+                found.extents.iter().all(|used| free.iter().all(|free| apart(used, free))),
+                "{name} uses free pages"
+            );
+            let live = live(&found, applied)?;
+            ensure!(live.len() == count, "{name} has {} keys instead of {count}", live.len());
+            let documents = self.documents(table.bytes("documents")?, name)?;
+            if id == 1 {
+                ensure!(found.levels == BTreeSet::from([1, 2]), "levels {:?}", found.levels);
+                let mut live_bytes = 0;
+                for (key, (kind, stored)) in &live {
+                    let value = match kind {
+                        3 => {
+                            let (value, bytes) = self.document(stored, id)?;
+                            live_bytes += bytes;
+                            value
+                        }
+                        _ => stored.clone(),
+                    };
+                    ensure!(made.first.get(key) == Some(&value), "key {} has another value", key.escape_ascii());
+                }
+                // A document of a deleted key is live until its leaf is rewritten.
+                let [reach, counted] = documents.first().copied().ok_or("no document segment")?;
+                ensure!(
+                    counted >= live_bytes && counted < reach,
+                    "{counted} live bytes of {reach}, found {live_bytes}"
+                );
+            }
+        }
+        ensure!(rest.is_empty(), "{} bytes behind the last table", rest.len());
+        Ok(())
+    }
+
+    /// Reach and live bytes of each segment.
+    fn documents(&self, bytes: &[u8], table: &str) -> Outcome<Vec<[u64; 2]>> {
+        let image = self.decode("document image", bytes)?;
+        image.expect_magic(b"BRAIDDOC")?;
+        let crc = crc_without(bytes, image.place("crc")?);
+        image.expect(&[("version", 1), ("crc", crc), ("length", bytes.len() as u64)])?;
+        let mut at = image.length;
+        let mut segments = Vec::new();
+        for expected in 1..=image.number("segments")? {
+            let segment = self.decode("document segment", part(bytes, at..bytes.len(), "a segment")?)?;
+            at += segment.length;
+            // It is the one that is appended to.
+            segment.expect(&[("number", expected), ("sealed", 0)])?;
+            let reach = segment.number("reach")?;
+            ensure!(reach as usize == self.file("doc/1-1.doc")?.len(), "reach is {reach}");
+            segments.push([reach, segment.number("live bytes")?]);
+        }
+        ensure!(at == bytes.len(), "the document image ends at {at} of {}", bytes.len());
+        let next = image.number("next segment")?;
+        ensure!(segments.len() as u64 + 1 == next, "{table}: next segment {next} after {segments:?}");
+        ensure!(segments.len() == usize::from(table == "first"), "{} segments of {table}", segments.len());
+        Ok(segments)
+    }
+
+    /// The payload of the document that a pointer leads to, and the bytes that it takes in its file.
+    pub(crate) fn document(&self, pointer: &[u8], table: u64) -> Outcome<(Vec<u8>, u64)> {
+        let pointer = self.decode("document pointer", pointer)?;
+        ensure!(pointer.length == 28, "a document pointer has {} bytes", pointer.length);
+        let [segment, offset, length] = ["segment", "offset", "length"].map(|field| pointer.number(field));
+        let (segment, offset, length) = (segment?, offset?, length?);
+        let file = self.file(&format!("doc/{table}-{segment}.doc"))?;
+        let at = usize::try_from(offset).map_err(|error| error.to_string())?;
+        let document = self.decode("document", part(file, at..file.len(), "a document")?)?;
+        document.expect_magic(b"BDOC")?;
+        let identity = [
+            &u32::try_from(table).unwrap_or(0).to_le_bytes()[..],
+            &segment.to_le_bytes(),
+            &offset.to_le_bytes(),
+            &length.to_le_bytes(),
+        ];
+        let payload = document.bytes("payload")?;
+        let crc = crc32c_append(crc32c(&identity.concat()), payload).into();
+        document.expect(&[("version", 1), ("type", 1), ("table", table), ("length", length), ("crc", crc)])?;
+        pointer.expect(&[("crc", crc)])?;
+        Ok((payload.to_vec(), document.length.next_multiple_of(8) as u64))
+    }
+
+    pub(crate) fn root(&self, bytes: &[u8], table: u64) -> Outcome<Values> {
+        let root = self.decode("root record", bytes)?;
+        ensure!(root.length == bytes.len(), "a root record of {} bytes", bytes.len());
+        root.expect_magic(b"BtRt")?;
+        let crc = crc32c(part(bytes, root.place("crc")?.end..bytes.len(), "a root record")?).into();
+        root.expect(&[("version", 1), ("crc", crc), ("table", table), ("leaf pages", LEAF_PAGES.into())])?;
+        Ok(root)
+    }
+
+    pub(crate) fn tree(&self, root: &Values, table: u64) -> Outcome<Found> {
+        let mut found = Found::default();
+        let height = root.number("height")?;
+        if height == 0 {
+            ensure!(root.bytes("root")?.iter().all(|byte| *byte == 0), "an empty tree has a root");
+            return Ok(found);
+        }
+        let pointer = self.decode("leaf pointer", root.bytes("root")?)?;
+        ensure!(pointer.length == root.bytes("root")?.len(), "a leaf pointer has {} bytes", pointer.length);
+        let child = Child {
+            page: pointer.size("page")?,
+            incarnation: pointer.bytes("incarnation")?.to_vec(),
+            leaf: (height == 1).then_some(pointer),
+        };
+        self.subtree(child, height - 1, table, &mut found)?;
+        Ok(found)
+    }
+
+    fn subtree(&self, child: Child, level: u64, table: u64, found: &mut Found) -> Outcome<()> {
+        let epoch = number(child.incarnation.get(5..).unwrap_or_default());
+        ensure!(epoch == 1 && child.incarnation.len() == 8, "incarnation {:?}", child.incarnation);
+        if let Some(pointer) = child.leaf {
+            return self.leaf(&pointer, table, found);
+        }
+        found.levels.insert(level);
+        found.extents.push(child.page..child.page + 1);
+        let start = child.page.saturating_mul(PAGE);
+        let page = part(self.file("data")?, start..start.saturating_add(PAGE), "a node")?;
+        let node = self.decode("internal node", page)?;
+        node.expect_magic(b"BtNd")?;
+        let crc = crc32c(&page[node.place("crc")?.end..]).into();
+        node.expect(&[("crc", crc), ("version", 1), ("level", level), ("page", child.page as u64), ("table", table)])?;
+        ensure!(node.bytes("incarnation")? == child.incarnation, "a node of another incarnation");
+        let mut at = node.length;
+        let mut children = Vec::new();
+        for _ in 0..node.size("children")? {
+            let layout = if level == 1 { "leaf pointer" } else { "node pointer" };
+            let pointer = self.decode(layout, part(page, at..PAGE, "a pointer")?)?;
+            at += pointer.length;
+            children.push(Child {
+                page: pointer.size("page")?,
+                incarnation: pointer.bytes("incarnation")?.to_vec(),
+                leaf: (level == 1).then_some(pointer),
+            });
+        }
+        let separators = separators(page, at, &node)?;
+        ensure!(separators.len() + 1 == children.len(), "{} separators", separators.len());
+        for (index, child) in children.into_iter().enumerate() {
+            let from = found.entries.len();
+            self.subtree(child, level - 1, table, found)?;
+            for (key, ..) in &found.entries[from..] {
+                let within =
+                    (index == 0 || separators[index - 1] <= *key) && separators.get(index).is_none_or(|end| key < end);
+                ensure!(within, "key {} is under the wrong child", key.escape_ascii());
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&self, pointer: &Values, table: u64, found: &mut Found) -> Outcome<()> {
+        let extent = pages(pointer, "page", "pages")?;
+        ensure!(pointer.number("pages")? == u64::from(LEAF_PAGES), "a leaf of {extent:?}");
+        found.extents.push(extent.start / PAGE..extent.end / PAGE);
+        let bytes = part(self.file("data")?, extent, "a leaf")?;
+        let bytes = part(bytes, 0..pointer.size("length")?, "what is published of a leaf")?;
+        let (mut at, mut chain, mut entries, mut tombstones) = (0, 0_u64, 0, 0);
+        while at < bytes.len() {
+            let end = bytes.len().min((at / PAGE + 1) * PAGE);
+            let rest = part(bytes, at..end, "a run")?;
+            if rest.len() < 18 || rest[..2] == [0, 0] {
+                at = end;
+                continue;
+            }
+            let run = self.decode("run", rest)?;
+            let whole = part(rest, 0..run.size("length")?, "a run")?;
+            let seed = [
+                pointer.bytes("incarnation")?,
+                &u32::try_from(table).unwrap_or(0).to_le_bytes(),
+                &u32::try_from(at).unwrap_or(0).to_le_bytes(),
+                &u32::try_from(chain).unwrap_or(0).to_le_bytes(),
+                run.bytes("length")?,
+            ];
+            let covered = part(whole, run.place("type")?.start..whole.len(), "a run")?;
+            chain = crc32c_append(crc32c(&seed.concat()), covered).into();
+            run.expect(&[("crc", chain), ("type", 1)])?;
+            for index in 0..run.size("count")? {
+                let slot = run.length + 2 * index;
+                let from = number(part(whole, slot..slot + 2, "a slot")?) as usize;
+                let (entry, kind) = self.entry(part(whole, from..whole.len(), "an entry")?, &run)?;
+                let seq = number(entry.bytes("seq")?) + run.number("base")?;
+                found.entries.push((entry.bytes("key")?.to_vec(), seq, kind, entry.bytes("value")?.to_vec()));
+                entries += 1;
+                tombstones += u64::from(kind == 2);
+            }
+            at += whole.len();
+        }
+        pointer.expect(&[("chain", chain), ("entries", entries), ("tombstones", tombstones)])
+    }
+
+    fn entry(&self, bytes: &[u8], run: &Values) -> Outcome<(Values, u64)> {
+        let width = run.size("width")?;
+        // The value's length is part of a word, so it is taken from there first.
+        let head = self.document.decode("run entry", bytes, &[("width", width), ("value bytes", 0)])?;
+        let word = head.number("word")?;
+        let value = usize::try_from(word % (1 << 14)).map_err(|error| error.to_string())?;
+        let entry = self.document.decode("run entry", bytes, &[("width", width), ("value bytes", value)])?;
+        let kind = word >> 14;
+        let possible = match kind {
+            1 => value <= 2048,
+            2 => value == 0,
+            3 => value == 28,
+            _ => false,
+        };
+        ensure!(possible && entry.size("key bytes")? > 0, "an entry of kind {kind} with {value} bytes");
+        Ok((entry, kind))
+    }
+}
+
+fn apart(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.end <= other.start || other.end <= one.start
+}
+
+/// The second list of an image has the same link.
+fn second_list(image: &Values) -> Outcome<String> {
+    let name = image.fields().keys().find(|name| name.starts_with("list of table entry "));
+    name.cloned().ok_or_else(|| "the image has one list of tables".to_owned())
+}
+
+fn separators(page: &[u8], at: usize, node: &Values) -> Outcome<Vec<Vec<u8>>> {
+    let (used, prefix) = (node.size("used")?, node.size("prefix bytes")?);
+    let count = node.size("children")?.checked_sub(1).ok_or("a node without children")?;
+    let prefix_at = at + 2 * count;
+    let prefix = part(page, prefix_at..prefix_at + prefix, "a prefix")?;
+    let mut from = prefix_at + prefix.len();
+    let mut separators = Vec::new();
+    for length in part(page, at..prefix_at, "lengths")?.chunks(2) {
+        let length = number(length) as usize;
+        separators.push([prefix, part(page, from..from + length, "a separator")?].concat());
+        from += length;
+    }
+    ensure!(from == used, "a node ends at {from}, not at {used}");
+    ensure!(page[used..].iter().all(|byte| *byte == 0), "bytes behind a node");
+    ensure!(separators.is_sorted(), "separators out of order");
+    Ok(separators)
+}
+
+/// The newest version of each key, where it is no tombstone: kind and value.
+pub(crate) fn live(found: &Found, applied: u64) -> Outcome<BTreeMap<Vec<u8>, (u64, Vec<u8>)>> {
+    let mut newest: BTreeMap<Vec<u8>, (u64, u64, Vec<u8>)> = BTreeMap::new();
+    for (key, seq, kind, value) in &found.entries {
+        ensure!((1..=applied).contains(seq), "seq {seq}");
+        if newest.get(key).is_none_or(|(known, ..)| known <= seq) {
+            newest.insert(key.clone(), (*seq, *kind, value.clone()));
+        }
+    }
+    let newest = newest.into_iter().filter(|(_, (_, kind, _))| *kind != 2);
+    Ok(newest.map(|(key, (_, kind, value))| (key, (kind, value))).collect())
+}

@@ -1,0 +1,100 @@
+//! A database with everything in it that the document has a table for.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use braid::{Durability, Options, Structure, WriteBatch};
+use psync::sim::SimDisk;
+
+/// Bytes of a log segment.
+pub(crate) const SEGMENT_BYTES: u64 = 64 << 10;
+/// Pages of a leaf: each has several, so that a leaf's later pages are met.
+pub(crate) const LEAF_PAGES: u32 = 2;
+
+/// Files and content.
+pub(crate) struct Made {
+    /// As they were at the checkpoint: later applies use pages again that only its roots reach.
+    pub(crate) checkpoint: BTreeMap<String, Vec<u8>>,
+    /// As they were at the end.
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
+    /// What the first table held at the checkpoint.
+    pub(crate) first: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Documents of the second table that a commit after the checkpoint wrote, by key.
+    pub(crate) documents: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+fn value(number: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (number as usize * 31 + at * 7).to_le_bytes()[0]).collect()
+}
+
+/// Makes it.
+pub(crate) fn make() -> Made {
+    let disk = SimDisk::new(1);
+    let options = Options::new()
+        .background(false)
+        .cache_bytes(1 << 20)
+        .write_buffer_bytes(64 << 10)
+        .segment_bytes(SEGMENT_BYTES)
+        .leaf_pages(LEAF_PAGES);
+    let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+    let table = |name: &str| db.table(name, Structure::BTree).expect("the table opens");
+    let (first, second, gone) = (table("first"), table("second"), table("gone"));
+
+    // Three levels, keys that share much and little, tombstones, documents.
+    let mut content = BTreeMap::new();
+    for chunk in 0..100_u32 {
+        let mut batch = WriteBatch::new();
+        for number in (0..3000).filter(|number| number % 100 == chunk) {
+            let key = format!("{:03}/of the first table/{number:05}", number % 7).into_bytes();
+            let value = value(number, if number % 500 == 0 { 3000 } else { 300 });
+            batch.put(&first, &key, &value);
+            content.insert(key, value);
+        }
+        db.write(batch).expect("writes");
+    }
+    // A document that no version refers to any more.
+    for number in 0..2 {
+        first.put("twice", value(number, 3000)).expect("writes");
+    }
+    content.insert(b"twice".to_vec(), value(1, 3000));
+    gone.put("key", "value").expect("writes");
+    db.drain().expect("drains");
+    let mut batch = WriteBatch::new();
+    for key in content.keys().step_by(400).cloned().collect::<Vec<_>>() {
+        batch.delete(&first, &key);
+        content.remove(&key);
+    }
+    db.write(batch).expect("writes");
+
+    // A table that is dropped while somebody reads it stays in the checkpoint.
+    let mut reader = gone.iter();
+    reader.next().expect("a pair").expect("reads");
+    db.drop_table("gone").expect("drops");
+    db.checkpoint().expect("a checkpoint");
+    let checkpoint = files(&disk);
+
+    // What follows is in the log only.
+    let documents: BTreeMap<_, _> =
+        [(&b"long"[..], 5001), (b"longer", 70_000)].map(|(key, bytes)| (key.to_vec(), value(7, bytes))).into();
+    table("late");
+    second.put_with("replaced", value(9, 4000), Durability::Os).expect("writes");
+    let mut batch = WriteBatch::new();
+    batch.put(&second, "short", "inline");
+    batch.delete(&second, "replaced");
+    documents.iter().for_each(|(key, value)| batch.put(&second, key, value));
+    for number in 0..40 {
+        batch.put(&first, format!("many/{number}"), value(number, 500));
+        content.keys().nth(40 * number as usize).into_iter().for_each(|key| batch.put(&first, key, "again"));
+    }
+    db.write(batch).expect("writes");
+    db.drain().expect("drains");
+    db.drop_table("late").expect("drops");
+
+    drop(reader);
+    Made { checkpoint, files: files(&disk), first: content, documents }
+}
+
+fn files(disk: &SimDisk) -> BTreeMap<String, Vec<u8>> {
+    let name = |path: &Path| path.strip_prefix("/db").ok().and_then(Path::to_str).expect("in the directory").to_owned();
+    disk.files().iter().map(|path| (name(path), disk.read_file(path).expect("is there"))).collect()
+}
