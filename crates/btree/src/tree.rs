@@ -16,7 +16,18 @@ use crate::walk;
 /// A version that was applied and not published yet.
 struct Pending {
     version: Arc<Version>,
+    allocated: Vec<Extent>,
     retired: Vec<Extent>,
+}
+
+impl Pending {
+    /// The one that `applied` is about, which must be the last.
+    fn take(state: &mut State, applied: &Applied) -> Self {
+        let pending = state.pending.take().expect("what is published or discarded was applied, once");
+        let same = std::ptr::addr_eq(Arc::as_ptr(&pending.version), Arc::as_ptr(&applied.view));
+        assert!(same, "what is published or discarded is what was applied last");
+        pending
+    }
 }
 
 struct State {
@@ -88,17 +99,16 @@ impl Index for BTree {
         let redo = Redo { root: done.root, allocated: done.allocated, retired: done.retired };
         let bytes = redo.encode(self.table);
         let version = Arc::new(Version::new(&self.shared, self.table, redo.root));
-        let pending = Pending { version: Arc::clone(&version), retired: redo.retired };
-        // One that was never published keeps its pages until the next open: its redo may be in the log for all we know.
+        let pending = Pending { version: Arc::clone(&version), allocated: redo.allocated, retired: redo.retired };
+        // One that was neither published nor discarded keeps its pages until the next open: its redo may be in the log for all
+        // we know.
         self.state.lock().pending = Some(pending);
         Ok(Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents })
     }
 
     fn publish(&self, applied: &Applied) {
         let mut state = self.state.lock();
-        let Pending { version, retired } = state.pending.take().expect("what is published was applied, once");
-        let same = std::ptr::addr_eq(Arc::as_ptr(&version), Arc::as_ptr(&applied.view));
-        assert!(same, "what is published is what was applied last");
+        let Pending { version, retired, .. } = Pending::take(&mut state, applied);
         let older = std::mem::replace(&mut state.current, version);
         match self.shared.pages().retire(&retired) {
             Ok(()) => older.token.succeed(Arc::clone(&state.current.token), retired),
@@ -110,6 +120,15 @@ impl Index for BTree {
         drop(state);
         // The last reader of the old version may be this one: its pages are released outside the lock.
         drop(older);
+    }
+
+    fn discard(&self, applied: &Applied) {
+        let Pending { allocated, .. } = Pending::take(&mut self.state.lock(), applied);
+        // Its nodes in the cache have incarnations that nobody will ask for; leaves that it appended to were written, and are
+        // cached, beyond the length that the current version publishes.
+        if let Err(error) = self.shared.pages().discard(&allocated) {
+            tracing::error!(%error, "pages of a discarded batch stay unused until the database is opened again");
+        }
     }
 
     fn replay(&self, redo: &[u8]) -> Result<()> {

@@ -24,7 +24,7 @@ pub trait Index: Send + Sync {
     fn view(&self) -> Arc<dyn View>;
 
     /// Writes a batch, sorted by key and then by seq, and returns the view that has it. Nothing is flushed and the
-    /// current view stays what it was until [`Index::publish`]. Only one `apply` of an index runs at a time.
+    /// current view stays what it was until [`Index::publish`] or [`Index::discard`]. Only one `apply` of an index runs at a time.
     ///
     /// # Errors
     /// When storage fails or is full. The current view is then unharmed, and the batch can be applied again.
@@ -32,6 +32,11 @@ pub trait Index: Send + Sync {
 
     /// Makes an applied view current; called after its data is flushed and its redo is durable in the log order.
     fn publish(&self, applied: &Applied);
+
+    /// Forgets an applied view whose redo is not in the log and never will be: its pages are free again, its dropped documents were
+    /// not dropped, and the current view stays. Whatever comes after finds things as if it had not been applied. Nobody
+    /// reads the discarded view any more.
+    fn discard(&self, applied: &Applied);
 
     /// Recovery: makes the view that a logged redo describes current.
     ///
