@@ -264,7 +264,8 @@ impl Engine {
     }
 
     fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
-        self.wal.append(kind, &[payload], true, reclaims).map_err(|error| self.write_error(self.log_error(error)))
+        let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
+        self.wal.append(kind, &[payload], true, claim).map_err(|error| self.write_error(self.log_error(error)))
     }
 
     /// A log error as the database tells it.

@@ -220,7 +220,7 @@ fn log_flush_ends(engine: &Engine, rounds: &[Round<'_>]) -> Result<()> {
             FlushEnd { table: round.table.id, through: round.frozen.through(), redo: applied.redo.clone(), dropped };
         let payload = record.encode();
         loop {
-            match engine.wal.append(kind::FLUSH_END, &[&payload], false, true) {
+            match engine.wal.append(kind::FLUSH_END, &[&payload], false, wal::Claim::Upkeep) {
                 Ok(_) => break,
                 Err(wal::Error::Full { .. }) if !engine.signal.is_stopping() => std::thread::sleep(FULL_DISK_PAUSE),
                 Err(error) => return Err(Error::Failed { cause: error.to_string() }),

@@ -21,6 +21,7 @@
 //! Left to others: what records mean, when to checkpoint, the uuid and the epoch of the database, and excluding a second
 //! process.
 
+mod backoff;
 mod error;
 mod failure;
 mod flush;
@@ -42,6 +43,6 @@ pub use error::{Error, Result};
 pub use failure::Failure;
 pub use stats::Stats;
 pub use types::{
-    Alone, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,
+    Alone, Claim, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,
 };
 pub use wal::Wal;

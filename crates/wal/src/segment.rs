@@ -6,29 +6,37 @@
 //!    older segment, or zeros; neither is believed, for number, positions or epoch do not fit.
 //! 3. A spare becomes live when the log grows into the next segment: whoever writes its first group writes its header in the same
 //!    batch, so one flush of one file covers both.
-//! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled; more are unlinked.
+//! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled, and the reserve; more are unlinked.
+//! 5. Spares are made ahead of time by [`Pool::prepare`], and by an append only when it needs one that is not there. Three are
+//!    held ready: one to grow into, two in reserve. They come with the first use of the log, one with each quarter of its
+//!    very first segment: opening a new log makes a single file, and one that stays small keeps it at that.
+//! 6. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]): each attempt on a nearly full disk writes up to a
+//!    whole segment, to unlink it again.
 //!
-//! Invariants: no two live files have the same number; the last spare goes only to callers that may use the reserve, so that
-//! a full disk can still log a delete.
+//! Invariants: no two live files have the same number; a put leaves two spares, a delete one ([`Claim`]), so that a full disk can
+//! still log a delete, and behind all deletes what allows a trim. A put that needs a spare makes the reserve before it
+//! takes one, so the reserve lacks only where the disk was full before the log had ever left its first segment.
 //!
 //! Left to others: contents, and when a segment is needed no more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use psync::{Buffer, File, Request};
 use space::{FileStore, StreamKind};
 
+use crate::backoff::BackOff;
 use crate::format::{BadSegment, Flaw, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
 use crate::stats::{Counters, add};
-use crate::{Error, Options, Result};
+use crate::{Claim, Error, Lsn, Options, Result};
 
 pub(crate) const DIRECTORY: &str = "wal";
 
-/// Spares to hold ready: one to grow into, one in reserve.
-pub(crate) const SPARES: usize = 2;
+/// Spares to hold ready: one to grow into, and the reserve.
+const SPARES: usize = Claim::Put.leaves() + 1;
 
 /// Most spares that are kept, however much was trimmed at once.
 const SPARES_MAX: u64 = 64;
@@ -124,6 +132,7 @@ struct State {
     indices: BTreeSet<u64>,
     /// How many segments a trim recycles: the largest of late, forgotten by an eighth at each trim.
     demand: u64,
+    back_off: BackOff,
 }
 
 /// All segment files of a log that can be written.
@@ -181,10 +190,16 @@ impl Pool {
         (state.live.len() as u64, state.spares.len() as u64)
     }
 
-    /// Makes a spare live as segment `number`. None when one has to be made first ([`Pool::prepare`]).
-    pub(crate) fn take(&self, number: u64, reserve: bool) -> Option<Arc<SegmentFile>> {
+    /// Spare files.
+    pub(crate) fn spares(&self) -> usize {
+        self.state.lock().spares.len()
+    }
+
+    /// Makes a spare live as segment `number`. None when there are no more than the claim leaves to others
+    /// ([`Pool::make_spares`]).
+    pub(crate) fn take(&self, number: u64, claim: Claim) -> Option<Arc<SegmentFile>> {
         let mut state = self.state.lock();
-        if state.spares.len() < spares_needed(reserve) {
+        if state.spares.len() <= claim.leaves() {
             return None;
         }
         let segment = state.spares.pop_front()?;
@@ -193,15 +208,45 @@ impl Pool {
         Some(segment)
     }
 
+    /// Makes the spares that a log with this end should have ready. During a pause after a failure nothing.
+    ///
+    /// # Errors
+    /// As [`Pool::make_spares`].
+    pub(crate) fn prepare(&self, end: Lsn, clock: impl Fn() -> Instant) -> Result<()> {
+        let spares = self.spares_ready(end);
+        {
+            let state = self.state.lock();
+            if state.spares.len() >= spares || !state.back_off.is_over(clock()) {
+                return Ok(());
+            }
+        }
+        let made = self.make_spares(spares);
+        if made.is_err() {
+            self.state.lock().back_off.failed(clock());
+        }
+        made
+    }
+
+    /// Spares to hold ready when the log ends at `end`.
+    fn spares_ready(&self, end: Lsn) -> usize {
+        if self.geometry.number(end) > 0 {
+            return SPARES;
+        }
+        let quarters = 4 * self.geometry.offset(end) as u64 / self.geometry.segment_bytes();
+        usize::try_from(quarters).map_or(SPARES, |quarters| quarters.min(SPARES))
+    }
+
     /// Makes files until there are so many spares.
     ///
     /// # Errors
     /// [`Error::Full`] when the disk is full; nothing is left of the file that did not fit.
-    pub(crate) fn prepare(&self, spares: usize) -> Result<()> {
+    pub(crate) fn make_spares(&self, spares: usize) -> Result<()> {
         let _turn = self.making.lock();
-        while self.state.lock().spares.len() < spares {
+        while self.spares() < spares {
             let segment = self.make()?;
-            self.state.lock().spares.push_back(segment);
+            let mut state = self.state.lock();
+            state.spares.push_back(segment);
+            state.back_off.end();
             add(&self.counters.segments_created, 1);
         }
         Ok(())
@@ -266,8 +311,10 @@ impl Pool {
             add(&self.counters.segments_recycled, count);
             state.demand = count.max(state.demand - state.demand.div_ceil(8));
             state.spares.extend(trimmed.into_values());
-            // One more than are grown into before the next trim: the reserve.
-            let keep = usize::try_from(state.demand.min(SPARES_MAX)).map_or(SPARES, |demand| SPARES.max(demand + 1));
+            state.back_off.end();
+            // What is grown into before the next trim, and the reserve.
+            let demand = usize::try_from(state.demand.min(SPARES_MAX)).expect("a small number");
+            let keep = SPARES.max(demand + Claim::Put.leaves());
             let excess = state.spares.len().saturating_sub(keep);
             state.spares.drain(..excess).collect()
         };
@@ -277,11 +324,6 @@ impl Pool {
         }
         Ok(())
     }
-}
-
-/// Spares that must be there for the next segment to be taken.
-pub(crate) fn spares_needed(reserve: bool) -> usize {
-    if reserve { 1 } else { SPARES }
 }
 
 /// Makes the entries of all files of the log durable. The store's notes alone are not enough: they miss what an earlier life
@@ -307,4 +349,68 @@ fn write_zeros(store: &FileStore, file: &File, from: u64, to: u64) -> Result<()>
     }
     store.psync().run_all(vec![Request::flush(file, 0)])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+
+    const SEGMENT_BYTES: u64 = 64 << 10;
+
+    /// A pool without segments.
+    fn pool(disk: &SimDisk) -> Pool {
+        let store = FileStore::open(disk.psync(), Path::new("/db"), false).expect("the store opens");
+        let geometry = Geometry::new(SEGMENT_BYTES).expect("valid");
+        Pool::adopt(store, geometry, Arc::default(), Vec::new(), BTreeMap::new()).expect("it opens")
+    }
+
+    #[test]
+    fn attempts_on_a_full_disk_become_rare_and_a_trim_asks_for_one_at_once() {
+        let disk = SimDisk::new(1);
+        let pool = pool(&disk);
+        let now = Cell::new(Instant::now());
+        let clock = || now.get();
+        let end = Lsn(SEGMENT_BYTES);
+        pool.prepare(end, clock).expect("there is room");
+        assert_eq!(pool.spares(), SPARES);
+        pool.take(1, Claim::Put).expect("a spare");
+        disk.set_capacity(Some(3 * SEGMENT_BYTES));
+
+        // An hour of calls, ten a second: eight while the pauses grow, then one a minute.
+        let operations = disk.operations();
+        let failed = (0..36_000).filter(|_| {
+            now.set(now.get() + Duration::from_millis(100));
+            pool.prepare(end, clock).is_err()
+        });
+        let failed = failed.count() as u64;
+        assert!((60..70).contains(&failed), "{failed} attempts");
+        let per_attempt = (disk.operations() - operations) / failed;
+        assert!((1..10).contains(&per_attempt), "{per_attempt} operations each");
+        let operations = disk.operations();
+        pool.prepare(end, clock).expect("a pause is no error");
+        assert_eq!(disk.operations(), operations);
+
+        pool.trim(1).expect("nothing is trimmed");
+        pool.prepare(end, clock).expect("a pause is no error");
+        assert_eq!(disk.operations(), operations, "a trim of nothing is no reason to try again");
+        pool.trim(2).expect("it trims");
+        for number in 2..4 {
+            pool.take(number, Claim::Upkeep).expect("a spare");
+        }
+        assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "a trim is");
+
+        // Success ends it too: the next failure is the first of a new row.
+        disk.set_capacity(Some(4 * SEGMENT_BYTES));
+        now.set(now.get() + Duration::from_secs(60));
+        assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "one more fits, not two");
+        assert_eq!(pool.spares(), 2);
+        now.set(now.get() + Duration::from_millis(250));
+        assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "and the pause is short again");
+    }
 }

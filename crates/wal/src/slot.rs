@@ -8,7 +8,8 @@
 //! 4. The writer takes all batches at once, which closes the open group, and seals them outside the lock.
 //!
 //! Invariants: batches are contiguous, and the last one always has a group; the order of seqs is the order of positions; when
-//! no segment can be had, nothing has changed.
+//! a record is not let in for want of spare segments, nothing has changed; the segment that the log ends in is filled only by
+//! records whose claim would have let them enter it.
 //!
 //! Left to others: files, writing, and what a record means.
 
@@ -16,8 +17,8 @@ use std::sync::Arc;
 
 use crate::format::{GROUP_HEADER, GroupHeader, GroupType, push_record, record_space};
 use crate::geometry::Geometry;
-use crate::segment::SegmentFile;
-use crate::{Lsn, Position};
+use crate::segment::{Pool, SegmentFile};
+use crate::{Claim, Lsn, Position};
 
 /// A record to append.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,12 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) payload: &'a [&'a [u8]],
     pub(crate) payload_len: u32,
     pub(crate) sequenced: bool,
+}
+
+/// A record was not let in: so many spare segments must be there first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) spares: usize,
 }
 
 /// A group within a batch.
@@ -94,6 +101,8 @@ pub(crate) struct Space {
     geometry: Geometry,
     number: u64,
     segment: Arc<SegmentFile>,
+    /// The least claim that the current segment is open to. A lesser one is let in when there are the spares that it leaves.
+    claim: Claim,
     /// The header of the current segment is not taken for writing yet.
     activate: bool,
     end: Lsn,
@@ -107,7 +116,9 @@ impl Space {
     pub(crate) fn new(geometry: Geometry, segment: Arc<SegmentFile>, activate: bool, end: Lsn, next_seq: u64) -> Self {
         assert_eq!(geometry.normal(end), end, "a group can begin there");
         let number = geometry.number(end);
-        Self { geometry, number, segment, activate, end, next_seq, batches: Vec::new(), pending: 0 }
+        // The spares come with the use of the first segment. In any other the first put looks whether they are there.
+        let claim = if number == 0 { Claim::Put } else { Claim::Upkeep };
+        Self { geometry, number, segment, claim, activate, end, next_seq, batches: Vec::new(), pending: 0 }
     }
 
     /// Position behind the last record.
@@ -132,16 +143,20 @@ impl Space {
         self.grow(GROUP_HEADER);
     }
 
-    /// Takes space for a record, and a seq, and copies it. `next_segment` gives the file of the segment with the number it is
-    /// handed; when it has none, the answer is none and nothing has changed.
-    pub(crate) fn append(
-        &mut self, record: &NewRecord<'_>, next_segment: impl FnOnce(u64) -> Option<Arc<SegmentFile>>,
-    ) -> Option<Position> {
+    /// Takes space for a record, and a seq, and copies it, going on in a segment of the pool if needed. An error says how many
+    /// spares the pool must have first, and nothing has changed.
+    pub(crate) fn append(&mut self, record: &NewRecord<'_>, claim: Claim, pool: &Pool) -> Result<Position, Wanted> {
         let space = record_space(record.payload_len as usize);
         let open = self.batches.last().is_some_and(Batch::group_is_open);
         if space + if open { 0 } else { GROUP_HEADER } > self.rest() {
-            let segment = next_segment(self.number + 1)?;
+            let segment = pool.take(self.number + 1, claim).ok_or(Wanted { spares: claim.leaves() + 1 })?;
             self.enter(segment);
+            self.claim = claim;
+        } else if claim < self.claim {
+            if pool.spares() < claim.leaves() {
+                return Err(Wanted { spares: claim.leaves() });
+            }
+            self.claim = claim;
         }
         let first_seq = self.next_seq;
         let batch = self.batch();
@@ -153,7 +168,7 @@ impl Space {
         self.copy(record, space);
         let seq = if record.sequenced { self.next_seq } else { 0 };
         self.next_seq += u64::from(record.sequenced);
-        Some(Position { seq, lsn, end: self.end })
+        Ok(Position { seq, lsn, end: self.end })
     }
 
     fn copy(&mut self, record: &NewRecord<'_>, space: usize) {

@@ -20,6 +20,36 @@ impl fmt::Display for Lsn {
     }
 }
 
+/// What a record is for, and so how far it may go into the spare segments that are left when a full disk allows no new one.
+///
+/// | spares left | may be entered by |
+/// |---|---|
+/// | 3 or more | all |
+/// | 2 | [`Claim::Delete`], [`Claim::Upkeep`] |
+/// | 1 | [`Claim::Upkeep`] |
+///
+/// The rest of a segment belongs to those who could have entered it, so a put does not fill up what a delete was let into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Claim {
+    /// It makes the database larger: it leaves at least two spare segments behind.
+    Put,
+    /// It makes the database smaller in the end, as deletes do: it leaves at least one spare segment behind.
+    Delete,
+    /// What has to be logged before the log can be trimmed, such as the ends of flushes and of tables: it may take the last.
+    Upkeep,
+}
+
+impl Claim {
+    /// Spare segments that are there for others.
+    pub(crate) const fn leaves(self) -> usize {
+        match self {
+            Self::Put => 2,
+            Self::Delete => 1,
+            Self::Upkeep => 0,
+        }
+    }
+}
+
 /// Where an appended record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {

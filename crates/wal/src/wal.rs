@@ -8,6 +8,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use psync::{Buffer, File, Psync, Request};
@@ -19,12 +20,12 @@ use crate::flush::Flusher;
 use crate::format::SegmentHeader;
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
-use crate::segment::{Pool, SPARES, spares_needed};
+use crate::segment::Pool;
 use crate::settle::settle;
 use crate::slot::{Batch, NewRecord, Space};
 use crate::stats::{Counters, add};
 use crate::write::Writer;
-use crate::{Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
+use crate::{Claim, Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
 
 /// Appended bytes that may wait for a writer; whoever finds more writes them first. Bounds memory when nobody flushes.
 const PENDING_BYTES_MAX: usize = 4 << 20;
@@ -75,22 +76,23 @@ impl Wal {
 
     /// Appends a record of a kind of the caller's (not 0), its payload gathered from parts, and gives it the next seq if it is to
     /// be `sequenced`. It is in memory only until it is written or flushed; calls that come after it in the
-    /// log are written no earlier. With `reserve` it may use the segment that is kept for deletes on a full disk.
+    /// log are written no earlier. On a full disk, `claim` says how far it may go into the segments that are left.
     ///
     /// # Errors
-    /// [`Error::Full`]: nothing was appended, and the log is as good as before. [`Error::RecordTooLarge`], [`Error::ReadOnly`],
+    /// [`Error::Full`]: nothing was appended, and the log is as good as before. Each call tries to make the segment that it
+    /// lacks, however short ago another failed. [`Error::RecordTooLarge`], [`Error::ReadOnly`],
     /// [`Error::Failed`].
     ///
     /// # Panics
     /// When `kind` is 0.
-    pub fn append(&self, kind: u8, payload: &[&[u8]], sequenced: bool, reserve: bool) -> Result<Position> {
+    pub fn append(&self, kind: u8, payload: &[&[u8]], sequenced: bool, claim: Claim) -> Result<Position> {
         assert_ne!(kind, 0, "0 is no kind of a record");
         let log = self.log()?;
         let bytes = payload.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         let max = self.record_bytes_max();
         let payload_len = u32::try_from(bytes).ok().filter(|_| bytes <= max);
         let payload_len = payload_len.ok_or(Error::RecordTooLarge { bytes, max })?;
-        log.append(&NewRecord { kind, payload, payload_len, sequenced }, reserve)
+        log.append(&NewRecord { kind, payload, payload_len, sequenced }, claim)
     }
 
     /// Returns when everything below `end`, or all there is, is written: it survives the process, not the machine.
@@ -145,14 +147,20 @@ impl Wal {
     }
 
     /// Makes segments ahead of time, so that no append has to: for a background thread, after each trim and now and then. Returns
-    /// at once when there are enough.
+    /// at once when there are enough: three spares, the one that the log grows into next and two in reserve for deletes and
+    /// upkeep ([`Claim`]). In its very first segment a log has one for each quarter that is in use, so that a small
+    /// database does not pay for them.
+    ///
+    /// After an attempt that failed, calls do nothing, without an error, for a pause that doubles with each failure, up to a
+    /// minute; [`Wal::trim`] ends the pause when it has recycled segments, and so does an append that could make one.
     ///
     /// # Errors
     /// [`Error::Full`]: the log goes on with what it has. [`Error::Io`], [`Error::Failed`], [`Error::ReadOnly`].
     pub fn prepare(&self) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
-        log.pool.prepare(SPARES)
+        let end = log.space.lock().end();
+        log.pool.prepare(end, Instant::now)
     }
 
     /// Bytes of log from the beginning of the oldest segment kept to the end.
@@ -204,8 +212,9 @@ impl Log {
         let (segment, activate) = match pool.live(number) {
             Some(segment) => (segment, false),
             None => {
-                pool.prepare(spares_needed(true))?;
-                let segment = pool.take(number, true).expect("a spare was just prepared, and nobody else takes one");
+                pool.make_spares(1)?;
+                let segment =
+                    pool.take(number, Claim::Upkeep).expect("a spare was just prepared, and nobody else takes one");
                 (segment, true)
             }
         };
@@ -233,7 +242,7 @@ impl Log {
         Ok(log)
     }
 
-    fn append(&self, record: &NewRecord<'_>, reserve: bool) -> Result<Position> {
+    fn append(&self, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
         // A turn that does not place the record writes what waits, or makes a segment; it comes again only if others filled a
         // whole segment meanwhile.
         loop {
@@ -245,14 +254,16 @@ impl Log {
                 self.write_through(end)?;
                 continue;
             }
-            if let Some(position) = space.append(record, |number| self.pool.take(number, reserve)) {
-                drop(space);
-                add(&self.counters.records, 1);
-                add(&self.counters.record_bytes, u64::from(record.payload_len));
-                return Ok(position);
-            }
+            let placed = space.append(record, claim, &self.pool);
             drop(space);
-            self.pool.prepare(spares_needed(reserve))?;
+            match placed {
+                Ok(position) => {
+                    add(&self.counters.records, 1);
+                    add(&self.counters.record_bytes, u64::from(record.payload_len));
+                    return Ok(position);
+                }
+                Err(wanted) => self.pool.make_spares(wanted.spares)?,
+            }
         }
     }
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use common::{Owned, Random, open, options, store};
+use common::{Owned, Random, append, open, options, store};
 use psync::sim::{Fault, SimDisk};
 use psync::{BackendKind, Psync};
 use space::FileStore;
-use wal::{Error, Lsn, Wal};
+use wal::{Claim, Error, Lsn, Wal};
 
 const THREADS: u64 = 8;
 const EIO: i32 = 5;
@@ -26,7 +26,7 @@ fn committer(wal: &Wal, thread: u64, count: u64) -> (Vec<Owned>, Option<Error>) 
     for number in 0..count {
         let length = random.index(400);
         let payload = [&thread.to_le_bytes()[..], &number.to_le_bytes(), &random.bytes(length)].concat();
-        let committed = wal.append(1, &[&payload], true, false).and_then(|position| {
+        let committed = wal.append(1, &[&payload], true, Claim::Put).and_then(|position| {
             if random.chance(20) {
                 wal.write_through(position.end)?;
             }
@@ -142,7 +142,7 @@ fn fails(seed: u64, fault: Fault) {
         assert!(failure.to_string().contains("Input/output error"), "{failure}");
     }
     let operations = disk.operations();
-    assert!(matches!(wal.append(1, &[b"more"], true, true), Err(Error::Failed(_))));
+    assert!(matches!(wal.append(1, &[b"more"], true, Claim::Upkeep), Err(Error::Failed(_))));
     assert!(matches!(wal.write_through(wal.end()), Err(Error::Failed(_))));
     assert!(matches!(wal.flush_through(Lsn(0)), Err(Error::Failed(_))));
     assert!(matches!(wal.prepare(), Err(Error::Failed(_))));
@@ -191,10 +191,16 @@ fn power_goes_while_many_commit() {
 fn what_a_segment_cannot_have_is_no_failure_of_the_log() {
     let disk = SimDisk::new(1);
     let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+    append(&wal, 1, &[7; 60_000]);
     disk.fail_operation(Fault::Name, 0, EIO);
     assert!(matches!(wal.prepare(), Err(Error::Space(_))));
     assert!(wal.failed().is_none());
+    disk.fail_operation(Fault::Name, 0, EIO);
+    let refused = wal.append(1, &[&[7; 60_000]], true, Claim::Put);
+    assert!(matches!(refused, Err(Error::Space(_))), "an append does not wait until it is tried again");
+    append(&wal, 1, &[7; 60_000]);
     wal.prepare().expect("it works now");
+    assert_eq!(wal.stats().segments_spare, 3);
 }
 
 /// Panics at the flush with this number.

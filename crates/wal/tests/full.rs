@@ -1,16 +1,17 @@
-//! A full disk is an error that goes away; deletes have a reserve.
+//! A full disk is an error that goes away; deletes and upkeep have a reserve.
 
 mod common;
 
-use common::{SEGMENT_BYTES, commit, open, options, store};
+use common::{SEGMENT_BYTES, append, commit, open, options, store};
 use psync::sim::SimDisk;
-use wal::{Error, Lsn};
+use wal::Claim::{Delete, Put, Upkeep};
+use wal::{Claim, Error, Lsn, Wal};
 
 /// Appends until the log says that the disk is full.
-fn fill(wal: &wal::Wal, reserve: bool) -> u64 {
+fn fill(wal: &Wal, claim: Claim) -> u64 {
     let mut count = 0;
     loop {
-        match wal.append(1, &[&[7; 1000]], true, reserve) {
+        match wal.append(1, &[&[7; 1000]], true, claim) {
             Ok(_) => count += 1,
             Err(Error::Full { segment_bytes, .. }) => {
                 assert_eq!(segment_bytes, SEGMENT_BYTES);
@@ -22,45 +23,185 @@ fn fill(wal: &wal::Wal, reserve: bool) -> u64 {
     }
 }
 
+/// Whether there is room for a record.
+#[track_caller]
+fn goes(wal: &Wal, claim: Claim) -> bool {
+    match wal.append(1, &[b"one"], true, claim) {
+        Ok(_) => true,
+        Err(Error::Full { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A log in its second segment, on a disk with room for it, its three spares and `more` segments; and where it begins.
+fn nearly_full(disk: &SimDisk, more: u64) -> (Wal, Lsn) {
+    let (wal, ..) = open(&store(disk), &options(1)).expect("it opens");
+    fill_some(&wal, 70);
+    commit(&wal, 2, b"the checkpoint is behind it");
+    let start = wal.durable();
+    wal.trim(start).expect("it trims");
+    wal.prepare().expect("there is room");
+    let stats = wal.stats();
+    assert_eq!((stats.segments_live, stats.segments_spare), (1, 3), "{stats:?}");
+    disk.set_capacity(Some((4 + more) * SEGMENT_BYTES));
+    (wal, start)
+}
+
+/// Records of [`fill`] that fit into a segment.
+const PER_SEGMENT: u64 = (SEGMENT_BYTES - 4096 - 64) / 1012;
+
 #[test]
 fn a_full_disk_is_retryable_and_keeps_a_reserve() {
     let disk = SimDisk::new(1);
-    let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
-    wal.prepare().expect("there is room");
-    assert_eq!(wal.stats().segments_spare, 2);
-    disk.set_capacity(Some(3 * SEGMENT_BYTES));
+    let (wal, _) = nearly_full(&disk, 1);
     let seq = wal.last_seq();
-    let written = fill(&wal, false);
-    assert!(written > 60, "two segments were there");
+    let written = fill(&wal, Put);
+    assert!(written >= 2 * PER_SEGMENT, "a segment was there, another could be made: {written}");
     assert_eq!(wal.last_seq(), seq + written, "what was refused took no seq");
     assert!(wal.failed().is_none());
     assert!(matches!(wal.prepare(), Err(Error::Full { .. })));
     wal.flush_through(wal.end()).expect("the log is well");
 
-    // The reserve takes some more.
-    assert!(fill(&wal, true) > 30);
+    // Deletes take one more, upkeep the last, and nobody fills up what was kept for another.
+    assert_eq!(wal.stats().segments_spare, 2);
+    assert!(goes(&wal, Delete));
+    assert_eq!(wal.stats().segments_spare, 2, "there is a little room in the segment that puts have filled");
+    assert!((PER_SEGMENT..PER_SEGMENT + 2).contains(&fill(&wal, Delete)));
+    assert_eq!(wal.stats().segments_spare, 1);
+    assert!(!goes(&wal, Put));
+    assert!((PER_SEGMENT..PER_SEGMENT + 2).contains(&fill(&wal, Upkeep)));
     assert_eq!(wal.stats().segments_spare, 0);
+    assert!(!goes(&wal, Put) && !goes(&wal, Delete));
     wal.flush_through(wal.end()).expect("the log is well");
     let files = store(&disk).list("wal").expect("it lists").len();
-    assert_eq!(files, 3, "nothing is left of what did not fit");
+    assert_eq!(files, 5, "nothing is left of what did not fit");
 
-    // A checkpoint frees segments, and the log goes on; the first freed one is the reserve again.
+    // A checkpoint frees segments, and the log goes on, within the same room.
     wal.trim(wal.durable()).expect("it trims");
     let last = commit(&wal, 2, b"last");
+    assert!(fill(&wal, Put) >= PER_SEGMENT);
     disk.set_capacity(None);
     fill_some(&wal, 200);
     wal.flush_through(wal.end()).expect("it is flushed");
+    let count = usize::try_from(wal.last_seq() - last.seq + 1).expect("small");
     drop(wal);
     let from = wal::Options { start: last.lsn, ..options(2) };
     let (wal, replayed, shown) = open(&store(&disk), &from).expect("it opens");
     assert_eq!(shown.first(), Some(&last));
-    assert_eq!(shown.len(), 201);
+    assert_eq!(shown.len(), count);
     assert_eq!(wal.last_seq(), replayed.last_seq);
 }
 
-fn fill_some(wal: &wal::Wal, count: usize) {
+#[test]
+fn nobody_fills_up_what_was_kept_for_another() {
+    let disk = SimDisk::new(1);
+    let (wal, start) = nearly_full(&disk, 0);
+    fill(&wal, Put);
+    fill(&wal, Delete);
+    // The last segment holds a single record.
+    wal.append(1, &[&[7; 1000]], false, Upkeep).expect("the last segment");
+    assert_eq!(wal.stats().segments_spare, 0);
+    assert!(!goes(&wal, Put) && !goes(&wal, Delete) && goes(&wal, Upkeep));
+    wal.flush_through(wal.end()).expect("it is flushed");
+    drop(wal);
+
+    // So it is when it is opened again, and each segment that is trimmed gives back a part of the reserve.
+    let (wal, ..) = open(&store(&disk), &wal::Options { start, ..options(2) }).expect("it opens");
+    assert_eq!(wal.stats().segments_live, 4);
+    assert!(!goes(&wal, Put) && !goes(&wal, Delete) && goes(&wal, Upkeep));
+    for (number, put, delete) in [(2, false, true), (3, true, true), (4, true, true)] {
+        wal.trim(Lsn(number * SEGMENT_BYTES)).expect("it trims");
+        assert_eq!(wal.stats().segments_spare, number - 1);
+        assert_eq!((goes(&wal, Put), goes(&wal, Delete)), (put, delete), "{number}");
+    }
+    assert!(fill(&wal, Put) >= PER_SEGMENT, "with three spares, puts grow into one");
+}
+
+#[test]
+fn room_for_the_reserve_lets_in_who_leaves_it() {
+    let disk = SimDisk::new(1);
+    let (wal, _) = nearly_full(&disk, 0);
+    fill(&wal, Put);
+    fill(&wal, Delete);
+    wal.append(1, &[&[7; 1000]], false, Upkeep).expect("the last segment");
+    // There is space in the segment; what each has to leave is one file more.
+    for (files, put, delete) in [(4, false, false), (5, false, true), (6, true, true)] {
+        disk.set_capacity(Some(files * SEGMENT_BYTES));
+        assert_eq!((goes(&wal, Delete), goes(&wal, Put)), (delete, put), "{files} files");
+    }
+    assert_eq!(wal.stats().segments_spare, 2);
+}
+
+#[test]
+fn spares_come_with_the_use_of_the_first_segment() {
+    let disk = SimDisk::new(1);
+    let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+    for spares in [0, 1, 2, 3] {
+        wal.prepare().expect("it prepares");
+        wal.prepare().expect("it prepares");
+        let stats = wal.stats();
+        assert_eq!((stats.segments_live, stats.segments_spare), (1, spares), "in quarter {spares}");
+        append(&wal, 1, &vec![7; usize::try_from(SEGMENT_BYTES / 4 - 4096).expect("small")]);
+        append(&wal, 1, &[7; 4096 - 200]);
+    }
+}
+
+#[test]
+fn a_put_makes_the_reserve_before_it_leaves_the_first_segment() {
+    let disk = SimDisk::new(1);
+    let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+    disk.set_capacity(Some(3 * SEGMENT_BYTES));
+    fill(&wal, Put);
+    assert_eq!(
+        (wal.stats().segments_live, wal.stats().segments_spare),
+        (1, 2),
+        "what there was room for is the reserve"
+    );
+    assert!(fill(&wal, Delete) >= PER_SEGMENT);
+    assert!(fill(&wal, Upkeep) >= PER_SEGMENT);
+
+    // With no room from the start, all end with the first segment, until there is room.
+    let disk = SimDisk::new(1);
+    let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+    disk.set_capacity(Some(SEGMENT_BYTES));
+    assert!(fill(&wal, Put) >= PER_SEGMENT);
+    append(&wal, 1, &[]);
+    assert_eq!((fill(&wal, Delete), fill(&wal, Upkeep)), (0, 0));
+    disk.set_capacity(None);
+    fill_some(&wal, 1);
+}
+
+#[test]
+fn preparing_on_a_full_disk_pauses() {
+    let disk = SimDisk::new(1);
+    let (wal, _) = nearly_full(&disk, 0);
+    fill(&wal, Put);
+    wal.flush_through(wal.end()).expect("it is flushed");
+    let before = disk.operations();
+    assert!(matches!(wal.prepare(), Err(Error::Full { .. })));
+    let attempt = disk.operations() - before;
+    assert!(attempt > 1, "it tried");
+    // However slow this goes: pauses that double leave no more attempts than this in a quarter of an hour.
+    let refused = (0..10_000).filter(|_| wal.prepare().is_err()).count() as u64;
+    assert!(refused < 25, "{refused} attempts");
+    assert_eq!(disk.operations() - before, (1 + refused) * attempt, "between attempts, nothing is written");
+    // Appends try anyway.
+    assert_eq!(fill(&wal, Put), 0);
+    assert_eq!(disk.operations() - before, (2 + refused) * attempt);
+
+    // A trim ends the pause.
+    wal.trim(Lsn(2 * SEGMENT_BYTES)).expect("it trims");
+    assert_eq!(wal.stats().segments_spare, 3);
+    fill(&wal, Put);
+    wal.flush_through(wal.end()).expect("it is flushed");
+    disk.set_capacity(None);
+    wal.prepare().expect("there is room");
+    assert_eq!(wal.stats().segments_spare, 3);
+}
+
+fn fill_some(wal: &Wal, count: usize) {
     for _ in 0..count {
-        wal.append(1, &[&[7; 1000]], true, false).expect("it is appended");
+        wal.append(1, &[&[7; 1000]], true, Put).expect("it is appended");
     }
 }
 
@@ -91,7 +232,7 @@ fn trimmed_segments_are_used_again_and_excess_goes() {
         wal.flush_through(wal.end()).expect("it is flushed");
         wal.trim(wal.end()).expect("it trims");
     }
-    assert!(wal.stats().segments_spare <= 3, "{:?}", wal.stats());
+    assert!(wal.stats().segments_spare <= 4, "{:?}", wal.stats());
     let files = store(&disk).list("wal").expect("it lists").len() as u64;
     assert_eq!(files, wal.stats().segments_spare + wal.stats().segments_live);
 }

@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Owned, SEGMENT_BYTES, open, options, store};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
-use wal::{Error, Lsn, Options, Wal};
+use space::FileStore;
+use wal::{Claim, Error, Lsn, Options, Wal};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -13,7 +16,7 @@ enum Action {
         length: usize,
         parts: usize,
         sequenced: bool,
-        reserve: bool,
+        claim: Claim,
     },
     /// A record that ends just before, at or behind the end of the segment.
     AppendToEdge {
@@ -32,11 +35,15 @@ enum Action {
     ReadOnly,
 }
 
+fn claim() -> impl Strategy<Value = Claim> {
+    prop_oneof![Just(Claim::Put), Just(Claim::Delete), Just(Claim::Upkeep)]
+}
+
 fn action() -> impl Strategy<Value = Action> {
     let length = prop_oneof![6 => 0usize..200, 2 => 0usize..9000, 1 => 50_000usize..=61_368];
     prop_oneof![
-        12 => (length, 1usize..4, any::<bool>(), any::<bool>())
-            .prop_map(|(length, parts, sequenced, reserve)| Action::Append { length, parts, sequenced, reserve }),
+        12 => (length, 1usize..4, any::<bool>(), claim())
+            .prop_map(|(length, parts, sequenced, claim)| Action::Append { length, parts, sequenced, claim }),
         3 => (-80i64..80).prop_map(|short_by| Action::AppendToEdge { short_by }),
         3 => Just(Action::Write),
         3 => Just(Action::Flush),
@@ -64,13 +71,13 @@ impl Run {
         Self { disk, wal, epoch: 1, start: Lsn(0), next_seq: 1, sent: Vec::new() }
     }
 
-    fn append(&mut self, length: usize, parts: usize, sequenced: bool, reserve: bool) {
+    fn append(&mut self, length: usize, parts: usize, sequenced: bool, claim: Claim) {
         let fill = u8::try_from(self.sent.len() % 255).expect("below 255");
         let payload = vec![fill; length];
         let pieces: Vec<&[u8]> = payload.chunks((length / parts).max(1)).collect();
         let kind = fill + 1;
         let before = self.wal.end();
-        let position = self.wal.append(kind, &pieces, sequenced, reserve).expect("it is appended");
+        let position = self.wal.append(kind, &pieces, sequenced, claim).expect("it is appended");
         assert_eq!(position.seq, if sequenced { self.next_seq } else { 0 });
         assert!(position.lsn >= before && position.end == self.wal.end());
         assert!(position.lsn.0.is_multiple_of(8) && position.end.0.is_multiple_of(8));
@@ -87,11 +94,11 @@ impl Run {
 
     fn act(&mut self, action: &Action) {
         match *action {
-            Action::Append { length, parts, sequenced, reserve } => self.append(length, parts, sequenced, reserve),
+            Action::Append { length, parts, sequenced, claim } => self.append(length, parts, sequenced, claim),
             Action::AppendToEdge { short_by } => {
                 let rest = i64::try_from(SEGMENT_BYTES - self.wal.end().0 % SEGMENT_BYTES).expect("small");
                 let length = (rest - 12 - short_by).clamp(0, 61_368);
-                self.append(usize::try_from(length).expect("not negative"), 1, true, false);
+                self.append(usize::try_from(length).expect("not negative"), 1, true, Claim::Put);
             }
             Action::Write => {
                 self.wal.write_through(self.wal.end()).expect("it is written");
@@ -154,10 +161,11 @@ impl Run {
     fn read_only(&self) {
         let options = Options { start: self.start, read_only: true, ..options(0) };
         let operations = self.disk.operations();
-        let (wal, replayed, shown) = open(&store(&self.disk), &options).expect("it opens");
+        let store = FileStore::open(self.disk.psync(), Path::new("/db"), true).expect("the store opens");
+        let (wal, replayed, shown) = open(&store, &options).expect("it opens");
         assert_eq!(shown, self.expected(self.wal.written()));
         assert_eq!(wal.end(), replayed.end);
-        assert!(matches!(wal.append(1, &[b"x"], true, false), Err(Error::ReadOnly)));
+        assert!(matches!(wal.append(1, &[b"x"], true, Claim::Put), Err(Error::ReadOnly)));
         assert!(matches!(wal.flush_through(wal.end()), Err(Error::ReadOnly)));
         assert_eq!(self.disk.operations(), operations, "a reader writes nothing");
     }
@@ -182,10 +190,10 @@ fn a_record_may_fill_a_segment_and_no_more() {
     let max = usize::try_from(run.wal.record_bytes_max()).expect("small");
     assert_eq!(max, 61_372);
     for _ in 0..3 {
-        run.append(max, 2, true, false);
+        run.append(max, 2, true, Claim::Put);
     }
     let end = run.wal.end();
-    let refused = run.wal.append(1, &[&vec![0; max], b"1"], true, false);
+    let refused = run.wal.append(1, &[&vec![0; max], b"1"], true, Claim::Put);
     assert!(matches!(refused, Err(Error::RecordTooLarge { bytes, max }) if bytes == max + 1));
     assert_eq!(run.wal.end(), end);
     run.wal.flush_through(end).expect("it is flushed");

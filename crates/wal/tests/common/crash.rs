@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use psync::sim::{Fault, SimDisk};
 use psync::{Buffer, File, OpenOptions, Psync, Request};
-use wal::{Companions, Error, Group, Lsn, Options, Replayed, Verdict, Wal};
+use wal::{Claim, Companions, Error, Group, Lsn, Options, Replayed, Verdict, Wal};
 
 use super::{Owned, Random, options, owned};
 
@@ -176,7 +176,9 @@ fn step(random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), E
             }
             let cut = random.index(payload.len() + 1);
             let parts = [&payload[..cut], &payload[cut..]];
-            let position = wal.append(kind, &parts, random.chance(70), random.chance(10))?;
+            let sequenced = random.chance(70);
+            let claim = if random.chance(10) { Claim::Upkeep } else { Claim::Put };
+            let position = wal.append(kind, &parts, sequenced, claim)?;
             let record = Owned { lsn: position.lsn, kind, seq: position.seq, payload };
             model.sent.push((record, position.end));
         }

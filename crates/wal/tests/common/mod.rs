@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use psync::sim::SimDisk;
 use space::FileStore;
-use wal::{Alone, Error, Group, Lsn, Options, Replayed, Verdict, Wal};
+use wal::{Alone, Claim, Error, Group, Lsn, Options, Replayed, Verdict, Wal};
 
 pub(crate) const DATABASE: [u8; 16] = *b"sixteen bytes id";
 pub(crate) const SEGMENT_BYTES: u64 = 64 << 10;
@@ -90,7 +90,7 @@ pub(crate) fn open(store: &FileStore, options: &Options) -> Result<(Wal, Replaye
 
 /// Appends a sequenced record.
 pub(crate) fn append(wal: &Wal, kind: u8, payload: &[u8]) -> Owned {
-    let position = wal.append(kind, &[payload], true, false).expect("it is appended");
+    let position = wal.append(kind, &[payload], true, Claim::Put).expect("it is appended");
     Owned { lsn: position.lsn, kind, seq: position.seq, payload: payload.to_vec() }
 }
 

@@ -1,0 +1,58 @@
+//! Pauses after failures.
+//!
+//! Each failure in a row doubles the pause, from a quarter of a second up to a minute. Whoever removes a likely cause ends the
+//! pause and the row.
+
+use std::time::{Duration, Instant};
+
+const FIRST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// When to try again what failed.
+#[derive(Debug, Default)]
+pub(crate) struct BackOff {
+    /// The last pause, and when it is over; none when the last attempt did not fail.
+    pause: Option<(Duration, Instant)>,
+}
+
+impl BackOff {
+    /// Whether it can be tried.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.pause.is_none_or(|(_, until)| now >= until)
+    }
+
+    /// An attempt has failed.
+    pub(crate) fn failed(&mut self, now: Instant) {
+        let pause = self.pause.map_or(FIRST, |(last, _)| (2 * last).min(LONGEST));
+        self.pause = Some((pause, now + pause));
+    }
+
+    /// An attempt has succeeded, or has better prospects now.
+    pub(crate) fn end(&mut self) {
+        self.pause = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_minute_and_end_early() {
+        let mut back_off = BackOff::default();
+        let mut now = Instant::now();
+        assert!(back_off.is_over(now));
+        for expected in [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000] {
+            back_off.failed(now);
+            let over = now + Duration::from_millis(expected);
+            assert!(!back_off.is_over(over - Duration::from_millis(1)), "{expected}");
+            assert!(back_off.is_over(over), "{expected}");
+            now = over;
+        }
+        back_off.failed(now);
+        back_off.end();
+        assert!(back_off.is_over(now));
+        back_off.failed(now);
+        assert!(back_off.is_over(now + FIRST), "a new row begins");
+    }
+}
