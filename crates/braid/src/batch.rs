@@ -98,11 +98,6 @@ impl WriteBatch {
         &self.tables
     }
 
-    /// Every operation, replaced ones included.
-    pub(crate) fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        self.entries.iter().map(|entry| self.item(entry))
-    }
-
     fn item(&self, entry: &Entry) -> Item<'_> {
         Item {
             table: &self.tables[entry.table].core,

@@ -73,9 +73,14 @@ impl TableCore {
         self.state.store(Arc::new(TableState { active, frozen, view, _pin: Arc::clone(&self.pin) }));
     }
 
+    /// Whether nobody reads in a state older than the current one.
+    pub(crate) fn is_read_as_it_is(&self) -> bool {
+        Arc::strong_count(&self.pin) == 2
+    }
+
     /// Whether nobody reads in any state but the current one, nor in that.
     pub(crate) fn is_unobserved(&self) -> bool {
-        Arc::strong_count(&self.pin) == 2 && Arc::strong_count(&self.state.load_full()) == 2
+        self.is_read_as_it_is() && Arc::strong_count(&self.state.load_full()) == 2
     }
 
     /// Where the log holds the oldest operation that the structure lacks.

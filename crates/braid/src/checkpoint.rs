@@ -21,39 +21,33 @@ use crate::{
     format::{Image, ImagePlace, TableImage},
 };
 
-/// Pages beyond the size of an image that its own allocation may add to the free list it holds.
-const SLACK_BYTES: usize = PAGE;
-
 /// Writes a checkpoint.
 pub(crate) fn write(engine: &Engine) -> Result<()> {
     let mut superblock = engine.superblock.lock();
     let old = superblock.current().image.map(|image| image.extent);
     let log_error = |error| engine.log_error(error);
     let leaving = leaving(engine);
-    let generous = capture(engine, &leaving.ids).encode().len() + leaving.encoded_bytes() + SLACK_BYTES;
-    let place = allocate(engine, generous)?;
+    let freed: Vec<Extent> = leaving.extents.iter().copied().chain(old).collect();
+    let (place, image, bytes) = place(engine, &leaving.ids, &freed)?;
     // From here on no error is one of space that could be had later, so none is tried again.
-    engine.pages.retire(&leaving.extents)?;
-    engine.pages.retire(old.as_slice())?;
-    let image = capture(engine, &leaving.ids);
-    let bytes = image.encode();
-    if bytes.len() > place.pages as usize * PAGE {
-        return Err(Error::Failed { cause: format!("a checkpoint image of {} bytes outgrew its pages", bytes.len()) });
-    }
     engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
     write_image(engine, place, &bytes)?;
     let length = u32::try_from(bytes.len()).expect("it fits its pages");
     superblock.set_image(ImagePlace { extent: place, length, crc: crc32c::crc32c(&bytes) })?;
     engine.counters.checkpointed();
 
-    engine.pages.release(old.as_slice())?;
-    engine.pages.release(&leaving.extents)?;
+    engine.pages.retire(&freed)?;
+    engine.pages.release(&freed)?;
     for table in &leaving.tables {
-        table.documents.destroy()?;
+        // What stays is unlinked by the next opening.
+        if let Err(error) = table.documents.destroy() {
+            tracing::warn!(table = table.name, %error, "documents of a dropped table could not be unlinked");
+        }
         engine.catalog.forget(table.id);
     }
     engine.wal.trim(image.log_start).map_err(log_error)?;
-    release_documents(engine)
+    release_documents(engine);
+    Ok(())
 }
 
 /// Dropped tables that nobody reads any more, with all their pages.
@@ -61,13 +55,6 @@ struct Leaving {
     tables: Vec<Arc<TableCore>>,
     ids: Vec<TableId>,
     extents: Vec<Extent>,
-}
-
-impl Leaving {
-    /// Most bytes that their pages can take in the free list.
-    fn encoded_bytes(&self) -> usize {
-        self.extents.len() * size_of::<Extent>()
-    }
 }
 
 fn leaving(engine: &Engine) -> Leaving {
@@ -89,7 +76,24 @@ fn leaving(engine: &Engine) -> Leaving {
     leaving
 }
 
-fn capture(engine: &Engine, leaving: &[TableId]) -> Image {
+/// The image and pages for it. Allocating them can grow the file, and tables come meanwhile: pages that are too few are given back.
+fn place(engine: &Engine, leaving: &[TableId], freed: &[Extent]) -> Result<(Extent, Image, Vec<u8>)> {
+    let mut needed = capture(engine, leaving, freed).encode().len() + PAGE;
+    loop {
+        let place = allocate(engine, needed)?;
+        let image = capture(engine, leaving, freed);
+        let bytes = image.encode();
+        if bytes.len() <= place.pages as usize * PAGE {
+            return Ok((place, image, bytes));
+        }
+        needed = bytes.len() + PAGE;
+        engine.pages.discard(&[place])?;
+    }
+}
+
+fn capture(engine: &Engine, leaving: &[TableId], freed: &[Extent]) -> Image {
+    // Of what the image says of pages nothing changes meanwhile: the worker alone allocates and retires.
+    let allocator = engine.pages.image().with_free(freed).encode();
     engine.publisher.between(|visible, frontier| {
         let tables = engine.catalog.live();
         let dropped: Vec<_> =
@@ -103,7 +107,7 @@ fn capture(engine: &Engine, leaving: &[TableId]) -> Image {
             next_table: engine.catalog.next_id(),
             tables: tables.iter().map(|table| table_image(table)).collect(),
             dropped: dropped.iter().map(|table| table_image(table)).collect(),
-            allocator: engine.pages.image().encode(),
+            allocator,
         }
     })
 }
@@ -135,12 +139,12 @@ fn write_image(engine: &Engine, place: Extent, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Unlinks document segments that this checkpoint knows to be dead, of tables that nobody reads in an older state.
-fn release_documents(engine: &Engine) -> Result<()> {
-    for table in engine.catalog.live() {
-        if table.is_unobserved() {
-            table.documents.release_dead()?;
+/// Unlinks document segments that this checkpoint knows to be dead, of tables that nobody reads in an older state. What can't be
+/// unlinked now is tried again after the next checkpoint.
+fn release_documents(engine: &Engine) {
+    for table in engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()) {
+        if let Err(error) = table.documents.release_dead() {
+            tracing::warn!(table = table.name, %error, "dead documents could not be unlinked");
         }
     }
-    Ok(())
 }

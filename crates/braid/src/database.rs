@@ -1,6 +1,6 @@
 //! The database handle.
 
-use std::{path::Path, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{path::Path, sync::Arc, thread::JoinHandle};
 
 use psync::Psync;
 
@@ -23,17 +23,21 @@ impl Handle {
     /// Applies what waits, writes a checkpoint and ends the threads. Only the first call does anything.
     fn close(&self) -> Result<()> {
         let Some(threads) = self.threads.lock().take() else { return Ok(()) };
-        self.engine.keeper.stop();
-        self.engine.signal.stop();
-        if !self.engine.options.background && !self.engine.options.read_only {
-            let _ = worker::turn(&self.engine, Duration::ZERO);
+        if self.engine.options.read_only {
+            return Ok(());
         }
+        self.engine.close_doors();
+        let ticket = self.engine.signal.post(true);
+        self.engine.signal.stop();
+        self.engine.work_inline();
+        self.engine.keeper.stop();
         for thread in threads {
             if thread.join().is_err() {
                 self.engine.fail("a background thread panicked");
             }
         }
-        self.engine.health.check()
+        let ended = || self.engine.health.check();
+        self.engine.signal.answer(ticket).or_else(|error| error.map_or_else(ended, Err))
     }
 }
 
@@ -80,12 +84,15 @@ impl Database {
 
     pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
         let engine = Arc::new(recovery::open(psync, path, options)?);
-        let mut threads = Vec::new();
+        let handle = Handle { engine: Arc::clone(&engine), threads: Some(Vec::new()).into() };
         if options.background && !options.read_only {
-            threads.push(spawn("braid-worker", &engine, worker::run)?);
-            threads.push(spawn("braid-log", &engine, keeper::run)?);
+            // A thread that does not start drops the handle, which ends the one that did.
+            for (name, run) in [("braid-worker", worker::run as fn(&Arc<Engine>)), ("braid-log", keeper::run)] {
+                let thread = spawn(name, &engine, run)?;
+                handle.threads.lock().get_or_insert_default().push(thread);
+            }
         }
-        Ok(Self { handle: Arc::new(Handle { engine, threads: Some(threads).into() }) })
+        Ok(Self { handle: Arc::new(handle) })
     }
 
     fn engine(&self) -> &Engine {
@@ -205,15 +212,14 @@ impl Database {
         &self.engine().path
     }
 
-    /// Applies what waits, writes a checkpoint and closes; other handles that are left can only read from then on.
+    /// Lets writes under way end, applies what waits, writes a checkpoint and closes. Handles that are left can only read from then on,
+    /// and keep others from opening the database while they are there.
     /// Dropping the last handle does the same but can't say what went wrong.
     ///
     /// # Errors
     /// When that failed. Nothing acknowledged is lost: the next open recovers it.
     pub fn close(self) -> Result<()> {
-        let result = self.handle.close();
-        self.engine().pressure.close();
-        result
+        self.handle.close()
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -22,13 +22,13 @@ use std::{
 use btree::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 use doclog::{DocImage, DocPointer};
 use index::{Operation, Payload, Seq};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use psync::{File, Lock};
 use space::{FileStore, PagedFile};
 use wal::Wal;
 
 use crate::{
-    Durability, Error, Options, Result, Structure, WriteBatch,
+    Durability, Error, ErrorKind, Options, Result, Structure, WriteBatch,
     batch::{BatchOperation, Item},
     catalog::{Catalog, TableCore},
     format::{self, kind},
@@ -58,7 +58,8 @@ pub(crate) struct UnflushedDocuments {
 }
 
 impl UnflushedDocuments {
-    fn note(&self, table: &Arc<TableCore>) {
+    /// `table` has such writes.
+    pub(crate) fn note(&self, table: &Arc<TableCore>) {
         let mut tables = self.tables.lock();
         if !tables.iter().any(|known| Arc::ptr_eq(known, table)) {
             tables.push(Arc::clone(table));
@@ -96,6 +97,9 @@ pub(crate) struct Engine {
     pub(crate) counters: crate::stats::EngineCounters,
     /// One creation or drop of a table at a time.
     schema: Mutex<()>,
+    /// Held for reading by every write from its admission until it is visible.
+    writing: RwLock<()>,
+    closed: AtomicBool,
     _lock: Option<Lock>,
 }
 
@@ -138,6 +142,8 @@ impl Engine {
             maintenance: Mutex::new(()),
             counters: crate::stats::EngineCounters::new(parts.replayed),
             schema: Mutex::new(()),
+            writing: RwLock::new(()),
+            closed: AtomicBool::new(false),
             _lock: parts.lock,
         };
         for table in engine.catalog.live() {
@@ -152,7 +158,17 @@ impl Engine {
         if self.options.read_only {
             return Err(Error::ReadOnly);
         }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
         self.health.check()
+    }
+
+    /// Lets no more writes in and waits for those under way.
+    pub(crate) fn close_doors(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.pressure.close();
+        drop(self.writing.write());
     }
 
     /// Ends all writing because of `cause`.
@@ -165,12 +181,14 @@ impl Engine {
 
     /// Writes a batch.
     pub(crate) fn commit(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        let _writing = self.writing.read();
         self.check_writable()?;
-        self.check_limits(batch)?;
+        self.check_tables(batch)?;
         let items = batch.last_items();
         if items.is_empty() {
             return Ok(());
         }
+        self.check_limits(&items)?;
         let reclaims = items.iter().all(|item| item.operation == BatchOperation::Delete);
         self.admit(batch.bytes() as u64, reclaims)?;
         let documents = self.write_documents(&items)?;
@@ -181,15 +199,19 @@ impl Engine {
         self.finish(position, Change::Commit(payload), durability)
     }
 
-    fn check_limits(&self, batch: &WriteBatch) -> Result<()> {
+    fn check_tables(&self, batch: &WriteBatch) -> Result<()> {
         for table in batch.tables() {
             if !std::ptr::eq(table.engine(), self) {
                 return Err(Error::ForeignTable { name: table.name().to_owned() });
             }
             self.check_live(&table.core)?;
         }
+        Ok(())
+    }
+
+    fn check_limits(&self, items: &[Item<'_>]) -> Result<()> {
         let mut record_bytes = 0;
-        for item in batch.items() {
+        for item in items {
             let table = || item.table.name.clone();
             if item.key.is_empty() || item.key.len() > KEY_BYTES_MAX {
                 return Err(Error::KeyLength { table: table(), length: item.key.len(), limit: KEY_BYTES_MAX });
@@ -226,7 +248,7 @@ impl Engine {
             }
             Err(Refusal::Closed) => {
                 self.health.check()?;
-                Err(Error::ReadOnly)
+                Err(Error::Closed)
             }
         }
     }
@@ -255,17 +277,24 @@ impl Engine {
         Ok(pointers)
     }
 
-    /// Sorts the error of a write: no space can be tried again, everything else ends all writing, a failed flush in any case.
+    /// Sorts the error of a write: a failed write or flush ends all writing, unless there was only no space for the write.
     pub(crate) fn write_error(&self, error: Error) -> Error {
-        if !error.is_retryable() || is_flush(&error) {
-            self.fail(&error);
+        let no_space = error.kind() == ErrorKind::DiskFull && !is_flush(&error);
+        if error.is_write_failure() && !no_space {
+            self.fail(error.cause());
         }
         error
     }
 
     fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
         let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
-        self.wal.append(kind, &[payload], true, claim).map_err(|error| self.write_error(self.log_error(error)))
+        self.wal.append(kind, &[payload], true, claim).map_err(|error| {
+            if matches!(error, wal::Error::Full { .. }) {
+                // A checkpoint trims the log.
+                self.signal.post(true);
+            }
+            self.write_error(self.log_error(error))
+        })
     }
 
     /// A log error as the database tells it.
@@ -288,11 +317,15 @@ impl Engine {
             Durability::Lazy(interval) => self.lazily(position.end, interval),
         };
         if let Err(error) = safe {
-            self.fail(&error);
-            return Err(Error::OutcomeUnknown { cause: error.to_string() });
+            let cause = self.log_error(error).cause();
+            self.fail(&cause);
+            return Err(Error::OutcomeUnknown { cause });
         }
         self.publish();
-        self.publisher.wait(Seq(position.seq))?;
+        self.publisher.wait(Seq(position.seq)).map_err(|()| {
+            let cause = self.health.cause().unwrap_or("publishing ended").to_owned();
+            Error::OutcomeUnknown { cause }
+        })?;
         self.work_inline();
         Ok(())
     }
@@ -301,7 +334,7 @@ impl Engine {
     pub(crate) fn work_inline(&self) {
         if !self.options.background && self.signal.has_work() {
             keeper::prepare(self);
-            let _ = crate::worker::turn(self, Duration::ZERO);
+            let _ = crate::worker::Worker::default().turn(self, Duration::ZERO);
         }
     }
 
@@ -317,14 +350,21 @@ impl Engine {
     pub(crate) fn publish(&self) {
         let log = || LogState { durable: self.wal.durable(), written: self.wal.written() };
         self.publisher.publish(log, |seq, pending| self.carry_out(seq, pending));
+        if let Some(cause) = self.health.cause() {
+            self.fail(cause);
+        }
     }
 
     fn carry_out(&self, seq: Seq, pending: Pending) {
         match pending.change {
             Change::Commit(payload) => self.enter_queues(seq, &payload, pending.lsn),
-            Change::Create(table) => self.catalog.insert(table),
+            Change::Create(table) => {
+                self.catalog.insert(table);
+                self.counters.changed();
+            }
             Change::Drop(id) => {
                 self.catalog.drop_table(id);
+                self.counters.changed();
             }
         }
     }
@@ -378,8 +418,9 @@ impl Engine {
         if let Some(table) = self.catalog.by_name(name) {
             return check_structure(table, structure);
         }
-        self.check_writable()?;
         let _schema = self.schema.lock();
+        let _writing = self.writing.read();
+        self.check_writable()?;
         if let Some(table) = self.catalog.by_name(name) {
             return check_structure(table, structure);
         }
@@ -398,8 +439,9 @@ impl Engine {
 
     /// Drops a table.
     pub(crate) fn drop_table(&self, name: &str) -> Result<()> {
-        self.check_writable()?;
         let _schema = self.schema.lock();
+        let _writing = self.writing.read();
+        self.check_writable()?;
         let no_such_table = || Error::NoSuchTable { name: name.to_owned() };
         let table = self.catalog.by_name(name).ok_or_else(no_such_table)?;
         let position = self.append(kind::DROP_TABLE, &format::encode_drop_table(table.id), true)?;
@@ -418,14 +460,9 @@ pub(crate) fn new_table(
     Ok(TableCore::new(record.id, record.name.clone(), record.structure, tree, documents, Seq(0)))
 }
 
-/// Whether a flush failed: what it covered is in an unknown state, and another flush would not tell.
 fn is_flush(error: &Error) -> bool {
-    match error {
-        Error::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => {
-            operation.starts_with("flush")
-        }
-        _ => false,
-    }
+    matches!(error, Error::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. })
+        if operation.starts_with("flush"))
 }
 
 fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<TableCore>> {

@@ -8,7 +8,7 @@ use crate::{Structure, convert::io_kind};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Everything that a call can answer besides success. [`Error::kind`] sorts it for programs.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A key is empty or too long for the table's structure.
@@ -134,8 +134,11 @@ pub enum Error {
     /// The database was opened for reading.
     #[error("the database is open read-only; nothing was written")]
     ReadOnly,
+    /// Another handle closed the database.
+    #[error("the database was closed through another handle; nothing was written. Open it again")]
+    Closed,
     /// No space is left; deletes still work, and so does trying again later.
-    #[error("no space is left on the device of {}: {problem}. Nothing of this commit was written; free space or delete keys and try again", path.display())]
+    #[error("no space is left on the device of {}: {problem}. Nothing of this call was written; free space or delete keys and try again", path.display())]
     DiskFull {
         /// The database directory.
         path: PathBuf,
@@ -206,10 +209,35 @@ impl Error {
             Self::NewerVersion { .. } => ErrorKind::NewerVersion,
             Self::Locked { .. } => ErrorKind::Locked,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
-            Self::ReadOnly => ErrorKind::ReadOnly,
+            Self::ReadOnly | Self::Closed => ErrorKind::ReadOnly,
             Self::DiskFull { .. } => ErrorKind::DiskFull,
             Self::Failed { .. } | Self::OutcomeUnknown { .. } => ErrorKind::Failed,
             Self::Io(error) => io_kind(error),
+        }
+    }
+
+    /// What went wrong, without the sentence around it: for a message that says the same around its cause.
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Self::Failed { cause } | Self::OutcomeUnknown { cause } => cause.clone(),
+            Self::DiskFull { problem, .. } => problem.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether a read failed, so that trying again harms nothing.
+    pub(crate) fn is_read_failure(&self) -> bool {
+        matches!(self, Self::Io(psync::Error::Io { operation: "read", .. }))
+    }
+
+    /// Whether a write or a flush failed: what it covered is in an unknown state, and trying again would not tell.
+    pub(crate) fn is_write_failure(&self) -> bool {
+        match self {
+            Self::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => {
+                operation.starts_with("write") || operation.starts_with("flush")
+            }
+            Self::Failed { .. } => true,
+            _ => false,
         }
     }
 

@@ -256,6 +256,8 @@ pub(crate) mod kind {
     pub(crate) const CREATE_TABLE: u8 = 3;
     /// A table ends.
     pub(crate) const DROP_TABLE: u8 = 4;
+    /// A piece of a flush-end that does not fit one record.
+    pub(crate) const FLUSH_END_PART: u8 = 5;
 }
 
 /// Operation codes inside a commit; 0 is never valid, 4 and up are free.
@@ -344,11 +346,39 @@ pub(crate) struct FlushEnd {
     pub(crate) dropped: Vec<DocPointer>,
 }
 
+/// Table and number before each piece of a flush-end.
+const PIECE_HEADER: usize = 8;
+
+/// A piece of a flush-end: the table, its number, and its bytes. Pieces 0, 1, … of a table follow one another; the last of them is
+/// the record of kind `FLUSH_END`, the others are of kind `FLUSH_END_PART`. A piece 0 forgets what was begun and not ended.
+pub(crate) struct FlushEndPiece<'a> {
+    /// Whose structure.
+    pub(crate) table: TableId,
+    /// Its number among the pieces.
+    pub(crate) number: u32,
+    /// Its bytes.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> FlushEndPiece<'a> {
+    /// Decodes a payload.
+    pub(crate) fn decode(payload: &'a [u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        Some(Self { table: TableId(fields.u32()?), number: fields.u32()?, bytes: fields.0 })
+    }
+}
+
 impl FlushEnd {
-    /// The payload of the record.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.table.0.to_le_bytes().to_vec();
-        bytes.extend_from_slice(&self.through.0.to_le_bytes());
+    /// The payloads of its pieces, each of at most `most` bytes.
+    pub(crate) fn encode(&self, most: usize) -> Vec<Vec<u8>> {
+        let piece = |(number, bytes): (usize, &[u8])| {
+            [&self.table.0.to_le_bytes(), &length_of(number).to_le_bytes(), bytes].concat()
+        };
+        self.body().chunks(most - PIECE_HEADER).enumerate().map(piece).collect()
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let mut bytes = self.through.0.to_le_bytes().to_vec();
         put_block(&mut bytes, &self.redo);
         bytes.extend_from_slice(&length_of(self.dropped.len()).to_le_bytes());
         for document in &self.dropped {
@@ -357,10 +387,10 @@ impl FlushEnd {
         bytes
     }
 
-    /// Decodes a payload.
-    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
-        let mut fields = Fields(payload);
-        let (table, through) = (TableId(fields.u32()?), Seq(fields.u64()?));
+    /// Decodes the bytes of all pieces.
+    pub(crate) fn decode(table: TableId, body: &[u8]) -> Option<Self> {
+        let mut fields = Fields(body);
+        let through = Seq(fields.u64()?);
         let redo = fields.block()?.to_vec();
         let count = fields.u32()?;
         let mut dropped = Vec::new();
@@ -486,6 +516,23 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_end_survives_encoding_in_any_number_of_pieces() {
+        let document = DocPointer { segment: doclog::SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let record = FlushEnd { table: TableId(7), through: Seq(99), redo: vec![3; 100], dropped: vec![document; 5] };
+        for most in [9, 20, 100, 10_000] {
+            let payloads = record.encode(most);
+            let mut body = Vec::new();
+            for (payload, number) in payloads.iter().zip(0..) {
+                assert!(payload.len() <= most);
+                let piece = FlushEndPiece::decode(payload).expect("decodes");
+                assert_eq!((piece.table, piece.number), (TableId(7), number));
+                body.extend_from_slice(piece.bytes);
+            }
+            assert_eq!(FlushEnd::decode(TableId(7), &body), Some(record.clone()));
+        }
+    }
+
+    #[test]
     fn commit_operations_survive_encoding() {
         let document = DocPointer { segment: doclog::SegmentId(4), offset: 8, length: 70_000, crc: 5 };
         let operations =
@@ -505,7 +552,7 @@ mod tests {
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Image::decode(&bytes);
-            let _ = FlushEnd::decode(&bytes);
+            let _ = FlushEnd::decode(TableId(1), &bytes);
             let _ = CreateTable::decode(&bytes);
             prop_assert!(Operations::new(&bytes, Seq(1)).count() <= bytes.len());
         }

@@ -29,7 +29,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// The log has to be on stable storage up to `end` within `interval`.
     pub(crate) fn flush_within(&self, end: Lsn, interval: Duration) {
-        let deadline = Instant::now() + interval;
+        // An interval beyond the end of time is never due.
+        let Some(deadline) = Instant::now().checked_add(interval) else { return };
         let mut state = self.state.lock();
         let earliest = state.due.is_none_or(|(due, _)| deadline < due);
         state.due = Some(state.due.map_or((deadline, end), |(due, lsn)| (due.min(deadline), lsn.max(end))));
@@ -66,13 +67,14 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         if engine.health.check().is_err() {
             return;
         }
-        if let Some(end) = due
-            && let Err(error) = engine.wal.flush_through(end)
-        {
-            engine.fail(&error);
+        let Some(end) = due else {
+            prepare(engine);
+            continue;
+        };
+        if let Err(error) = engine.wal.flush_through(end) {
+            engine.fail(engine.log_error(error).cause());
             return;
         }
-        prepare(engine);
     }
 }
 

@@ -58,6 +58,7 @@ mod pressure;
 mod publish;
 mod range;
 mod recovery;
+mod round;
 mod signal;
 mod stats;
 mod superblock;

@@ -14,7 +14,7 @@ pub enum Durability {
     Sync,
     /// Handed to the operating system when it returns: survives a killed process, not a power cut.
     Os,
-    /// In memory when it returns, on stable storage at most this much later.
+    /// In memory when it returns; the flush that makes it durable begins at most this much later.
     Lazy(Duration),
 }
 

@@ -14,6 +14,8 @@ use parking_lot::{Condvar, Mutex};
 
 /// A delay below this is left to add up with later ones: sleeping less costs more than it brings.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
+/// No commit is delayed by more for its own bytes.
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 const FREE_SHARE: f64 = 0.5;
 const WORST_FACTOR: f64 = 2.0;
 const RATE_MEMORY: f64 = 0.3;
@@ -77,11 +79,22 @@ impl Pressure {
         let mut state = self.state.lock();
         state.used -= bytes;
         state.done = 0;
+        if bytes == 0 {
+            return;
+        }
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
         let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
         let known = state.rate_bytes_per_second.unwrap_or(rate);
         state.rate_bytes_per_second = Some(known + RATE_MEMORY * (rate - known));
         state.full_disk = None;
+        self.relieved.notify_all();
+    }
+
+    /// Queues of so many bytes became queues of other bytes.
+    pub(crate) fn exchange(&self, before: u64, after: u64) {
+        let mut state = self.state.lock();
+        state.used = state.used - before + after;
+        state.done = 0;
         self.relieved.notify_all();
     }
 
@@ -146,7 +159,8 @@ impl Pressure {
         };
         let factor = WORST_FACTOR * ((fill - FREE_SHARE) / (1.0 - FREE_SHARE)).min(1.0);
         let now = Instant::now();
-        state.turn = state.turn.max(now) + Duration::from_secs_f64(bytes as f64 / rate * factor);
+        let delay = Duration::try_from_secs_f64(bytes as f64 / rate * factor).unwrap_or(LONGEST_DELAY);
+        state.turn = state.turn.max(now) + delay.min(LONGEST_DELAY);
         state.turn - now
     }
 }
@@ -159,7 +173,7 @@ mod tests {
     fn delay_grows_with_the_fill_and_shrinks_with_progress() {
         let pressure = Pressure::new(1000, true);
         pressure.take(100);
-        pressure.give_back(100, Duration::from_secs(1));
+        pressure.give_back(100, Duration::from_millis(100));
         let delay = |pressure: &Pressure| {
             let mut state = pressure.state.lock();
             state.turn = Instant::now();
@@ -169,7 +183,7 @@ mod tests {
         assert_eq!(delay(&pressure), Duration::ZERO);
         pressure.take(350);
         let middle = delay(&pressure);
-        assert!(middle > Duration::from_millis(900), "{middle:?}");
+        assert!(middle > Duration::from_millis(90), "{middle:?}");
         pressure.take(200);
         assert!(delay(&pressure) > middle);
         pressure.progress(500);

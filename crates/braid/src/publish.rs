@@ -10,15 +10,17 @@
 
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use index::{Seq, TableId};
 use parking_lot::{Condvar, Mutex};
 use wal::Lsn;
 
-use crate::{Error, Result, catalog::TableCore};
-use std::sync::Arc;
+use crate::catalog::TableCore;
 
 /// What must be true of a record's log position before its change is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,14 +130,14 @@ impl Publisher {
     ///
     /// # Errors
     /// When publishing ended with a failure before.
-    pub(crate) fn wait(&self, seq: Seq) -> Result<()> {
+    pub(crate) fn wait(&self, seq: Seq) -> Result<(), ()> {
         if self.visible() >= seq {
             return Ok(());
         }
         let mut queue = self.queue.lock();
         while self.visible() < seq {
             if queue.failed {
-                return Err(Error::OutcomeUnknown { cause: "an earlier commit of the same group failed".into() });
+                return Err(());
             }
             self.moved.wait(&mut queue);
         }

@@ -66,7 +66,6 @@ impl Range {
 
     fn fill(&mut self) -> Result<()> {
         if self.walk.is_none() {
-            self.table.engine().check_live(&self.table.core)?;
             self.walk = Some(Walk::begin(&self.table, &self.bounds, self.direction)?);
         }
         let walk = self.walk.as_mut().expect("set above");
@@ -162,7 +161,9 @@ struct Walk {
 
 impl Walk {
     fn begin(table: &Table, bounds: &Bounds, direction: Direction) -> Result<Self> {
+        // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
         let state = table.core.state.load_full();
+        table.engine().check_live(&table.core)?;
         let at = table.engine().publisher.visible();
         let mut queues = vec![QueueWalk::new(Arc::clone(&state.active))];
         queues.extend(state.frozen.iter().map(|frozen| QueueWalk::new(Arc::clone(frozen.opq()))));

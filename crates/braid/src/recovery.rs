@@ -12,7 +12,13 @@
 //! A directory whose superblock has no image was never completely created: nothing in it was acknowledged, and it
 //! is created anew.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc, time::Instant};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
 
 use doclog::{DocImage, DocLog, DocPointer};
 use index::{Index, Operation, Payload, Seq};
@@ -27,7 +33,7 @@ use crate::{
     checkpoint,
     convert::log_error,
     engine::{DOCUMENT_SEGMENT_BYTES, Engine, Parts, UnflushedDocuments, new_table},
-    format::{self, CreateTable, FlushEnd, Image, Operations, TableImage, VERSION, kind},
+    format::{self, CreateTable, FlushEnd, FlushEndPiece, Image, Operations, TableImage, VERSION, kind},
     opq::Opq,
     stats::Recovery,
     superblock::{self, SuperblockFile},
@@ -49,7 +55,7 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
         if names.is_empty() && existed && (options.read_only || !options.create) {
             return Err(Error::NoDatabase { path: path.to_owned() });
         }
-        check_ours(path, &names)?;
+        check_ours(&psync, path, &names)?;
     }
     let store = FileStore::open(psync, path, options.read_only)?;
     let lock = lock(&store, path, options.read_only)?;
@@ -64,8 +70,14 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
 }
 
 /// A directory without a superblock is taken only when nothing in it belongs to somebody else.
-fn check_ours(path: &Path, names: &[String]) -> Result<()> {
-    let foreign = names.iter().find(|name| !OURS.contains(&name.as_str()));
+fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
+    let mut foreign = names.iter().find(|name| !OURS.contains(&name.as_str())).cloned();
+    for directory in ["wal", "doc"] {
+        if psync.exists(&path.join(directory))? {
+            let inside = psync.list(&path.join(directory))?.into_iter().next();
+            foreign = foreign.or(inside.map(|name| format!("{directory}/{name}")));
+        }
+    }
     foreign.map_or(Ok(()), |name| {
         let reason = format!("it holds {name:?} and no superblock");
         Err(Error::ForeignFile { path: path.to_owned(), reason })
@@ -144,6 +156,8 @@ fn create(
     let engine = Engine::new(parts);
     engine.store.sync_directories()?;
     checkpoint::write(&engine)?;
+    // Both slots have an image from here on: a slot that rots is never mistaken for a creation that was cut off.
+    checkpoint::write(&engine)?;
     Ok(engine)
 }
 
@@ -193,7 +207,9 @@ fn recover(
         log_options(&superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1, options.read_only);
     let unflushed = Arc::new(UnflushedDocuments::default());
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
-    let replay = Replay { path, store: &store, trees: &trees, catalog: &catalog, image: &image };
+    let pieces = RefCell::default();
+    let replay =
+        Replay { path, store: &store, trees: &trees, catalog: &catalog, image: &image, unflushed: &unflushed, pieces };
     let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
     pages.release_all_retired();
@@ -310,17 +326,21 @@ struct Replay<'a> {
     trees: &'a Arc<btree::Shared>,
     catalog: &'a Catalog,
     image: &'a Image,
+    unflushed: &'a UnflushedDocuments,
+    /// Pieces of flush-ends that are not whole yet: how many, and their bytes.
+    pieces: RefCell<BTreeMap<index::TableId, (u32, Vec<u8>)>>,
 }
 
 impl Replay<'_> {
     fn group(&self, group: &Group<'_>) -> std::result::Result<Verdict, ReplayError> {
-        if !group.durable && !self.documents_are_whole(group).map_err(Wrapped)? {
+        if !group.durable && !self.take_documents(group).map_err(Wrapped)? {
             return Ok(Verdict::Tail);
         }
         for record in group.records() {
             let (seq, payload) = (Seq(record.seq), record.payload);
             let done = match record.kind {
                 kind::COMMIT => self.commit(seq, record.lsn, payload),
+                kind::FLUSH_END_PART => self.flush_end_piece(record.lsn, payload).map(drop),
                 kind::FLUSH_END => self.flush_end(record.lsn, payload),
                 kind::CREATE_TABLE => self.create_table(seq, record.lsn, payload),
                 kind::DROP_TABLE => self.drop_table(seq, record.lsn, payload),
@@ -331,22 +351,30 @@ impl Replay<'_> {
         Ok(Verdict::Accept)
     }
 
-    fn documents_are_whole(&self, group: &Group<'_>) -> Result<bool> {
+    /// Whether every document that the group names is whole. They are written again then: the log makes the group durable once
+    /// replay is done, and a flush that failed in an earlier life may have left pages that look clean and are not stored.
+    fn take_documents(&self, group: &Group<'_>) -> Result<bool> {
+        let mut by_table: BTreeMap<index::TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
-            let mut by_table: Vec<(index::TableId, Vec<DocPointer>)> = Vec::new();
             for (table, update) in Operations::new(record.payload, Seq(record.seq)).flatten() {
                 if let Operation::Put(Payload::Document(document)) = update.operation {
-                    match by_table.iter_mut().find(|(known, _)| *known == table) {
-                        Some((_, documents)) => documents.push(document),
-                        None => by_table.push((table, vec![document])),
-                    }
+                    by_table.entry(table).or_default().push(document);
                 }
             }
-            for (table, documents) in by_table {
-                let Some(table) = self.catalog.any_by_id(table) else { continue };
-                if !table.documents.check_many(&documents)?.into_iter().all(|whole| whole) {
-                    return Ok(false);
-                }
+        }
+        let named: Vec<_> = by_table
+            .into_iter()
+            .filter_map(|(table, documents)| Some((self.catalog.any_by_id(table)?, documents)))
+            .collect();
+        for (table, documents) in &named {
+            if !table.documents.check_many(documents)?.into_iter().all(|whole| whole) {
+                return Ok(false);
+            }
+        }
+        if !self.store.is_read_only() {
+            for (table, documents) in &named {
+                table.documents.rewrite(documents)?;
+                self.unflushed.note(table);
             }
         }
         Ok(true)
@@ -371,8 +399,10 @@ impl Replay<'_> {
         if lsn < self.image.flush_ends_below {
             return Ok(());
         }
+        let id = self.flush_end_piece(lsn, payload)?;
+        let body = self.pieces.borrow_mut().remove(&id).map(|(_, body)| body).unwrap_or_default();
         let malformed = || self.malformed(lsn, "a flush-end that does not decode".into());
-        let record = FlushEnd::decode(payload).ok_or_else(malformed)?;
+        let record = FlushEnd::decode(id, &body).ok_or_else(malformed)?;
         let table = self.catalog.any_by_id(record.table);
         let table =
             table.ok_or_else(|| self.malformed(lsn, format!("a flush-end of unknown table {}", record.table.0)))?;
@@ -389,6 +419,25 @@ impl Replay<'_> {
         }
         table.replace_state(Arc::new(rest.into()), Vec::new(), table.tree.view());
         Ok(())
+    }
+
+    /// Takes a piece of a flush-end; returns whose it is.
+    fn flush_end_piece(&self, lsn: Lsn, payload: &[u8]) -> Result<index::TableId> {
+        let malformed = || self.malformed(lsn, "a piece of a flush-end that does not decode".into());
+        let piece = FlushEndPiece::decode(payload).ok_or_else(malformed)?;
+        let mut pieces = self.pieces.borrow_mut();
+        let (next, body) = pieces.entry(piece.table).or_default();
+        if piece.number == 0 {
+            (*next, *body) = (0, Vec::new());
+        }
+        // A piece whose first ones lie before the part of the log that is replayed belongs to the image already.
+        if piece.number == *next {
+            *next += 1;
+            body.extend_from_slice(piece.bytes);
+        } else if lsn >= self.image.flush_ends_below {
+            return Err(self.malformed(lsn, format!("piece {} of a flush-end where {next} is due", piece.number)));
+        }
+        Ok(piece.table)
     }
 
     fn create_table(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {

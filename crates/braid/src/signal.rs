@@ -1,6 +1,6 @@
 //! What callers ask of the background worker, and how they learn that it is done.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -23,7 +23,8 @@ struct State {
     kicked: bool,
     request: Request,
     done: u64,
-    refused: Option<(u64, Error)>,
+    /// The newest tickets that could not be done, and why.
+    refused: Option<(RangeInclusive<u64>, Error)>,
     failed: bool,
 }
 
@@ -67,10 +68,10 @@ impl Signal {
         while state.done < ticket && !state.failed {
             self.done.wait(&mut state);
         }
-        match state.refused.take_if(|(refused, _)| *refused >= ticket) {
-            Some((_, error)) => Err(Some(error)),
-            None if state.done >= ticket => Ok(()),
-            None => Err(None),
+        match &state.refused {
+            Some((tickets, error)) if tickets.contains(&ticket) => Err(Some(error.clone())),
+            _ if state.done >= ticket => Ok(()),
+            _ => Err(None),
         }
     }
 
@@ -78,11 +79,6 @@ impl Signal {
     pub(crate) fn stop(&self) {
         self.state.lock().request.stop = true;
         self.wake.notify_one();
-    }
-
-    /// Whether the worker is asked to end.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.state.lock().request.stop
     }
 
     /// The worker ended, or will find nothing that it may do.
@@ -113,7 +109,7 @@ impl Signal {
         if let Err(error) = outcome
             && state.done < request.ticket
         {
-            state.refused = Some((request.ticket, error));
+            state.refused = Some((state.done + 1..=request.ticket, error));
         }
         state.done = state.done.max(request.ticket);
         if state.request.ticket == request.ticket {

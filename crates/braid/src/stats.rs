@@ -2,9 +2,10 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use space::StreamKind;
 
@@ -38,6 +39,7 @@ pub(crate) struct EngineCounters {
     changes: AtomicU64,
     checkpointed_changes: AtomicU64,
     seen_commits: AtomicU64,
+    last_checkpoint: Mutex<Instant>,
     recovery: Recovery,
 }
 
@@ -55,6 +57,7 @@ impl EngineCounters {
             changes: AtomicU64::new(recovery.records),
             checkpointed_changes: AtomicU64::new(0),
             seen_commits: AtomicU64::new(0),
+            last_checkpoint: Mutex::new(Instant::now()),
             recovery,
         }
     }
@@ -83,7 +86,13 @@ impl EngineCounters {
 
     pub(crate) fn checkpointed(&self) {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        *self.last_checkpoint.lock() = Instant::now();
         self.checkpointed_changes.store(self.changes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Time since the newest checkpoint, or since opening.
+    pub(crate) fn checkpoint_age(&self) -> Duration {
+        self.last_checkpoint.lock().elapsed()
     }
 
     /// Whether anything happened that the newest checkpoint does not have.

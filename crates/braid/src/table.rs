@@ -117,13 +117,18 @@ impl Table {
     /// # Errors
     /// When storage fails.
     pub fn stats(&self) -> Result<TableStats> {
-        TableStats::of(&self.core)
+        let pinned = self.core.state.load_full();
+        self.engine().check_live(&self.core)?;
+        let stats = TableStats::of(&self.core);
+        drop(pinned);
+        stats
     }
 
     fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.engine().check_live(&self.core)?;
         self.engine().counters.looked_up(keys.len());
+        // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
         let state = self.core.state.load_full();
+        self.engine().check_live(&self.core)?;
         let at = self.engine().publisher.visible();
         let mut found: Vec<Option<Found>> = vec![None; keys.len()];
         {

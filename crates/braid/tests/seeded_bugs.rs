@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use seeded::Bug;
 
 /// Every bug has to show within so many seeds.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 3000;
 
 #[test]
 fn every_known_bug_turns_the_crash_test_red() {

@@ -48,6 +48,21 @@ pub struct AllocatorImage {
 }
 
 impl AllocatorImage {
+    /// The image as it will be when these pages, which are in use, are given back.
+    #[must_use]
+    pub fn with_free(mut self, extents: &[Extent]) -> Self {
+        self.free.extend_from_slice(extents);
+        self.free.sort_unstable_by_key(|extent| extent.page);
+        self.free.dedup_by(|next, extent| {
+            let neighbours = extent.end() == next.page;
+            if neighbours {
+                extent.pages += next.pages;
+            }
+            neighbours
+        });
+        self
+    }
+
     /// The image as bytes that know their own length and checksum.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

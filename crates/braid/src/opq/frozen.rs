@@ -1,9 +1,13 @@
 //! A queue that takes no more operations, sorted: the batch a structure applies.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use index::{Batch, DocPointer, Found, Horizon, Operation, Payload, Seq, Update};
-use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
+use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use wal::Lsn;
 
 use super::queue::Opq;
@@ -14,7 +18,12 @@ pub(crate) struct Frozen {
     through: Seq,
     bytes: u64,
     order: OnceLock<Order>,
+    /// Ranges of the sorted operations that are not applied yet; the first is next.
+    left: Mutex<VecDeque<Range<usize>>>,
 }
+
+/// A slice of so few operations is not split any more: it touches few leaves.
+const SMALLEST_SLICE: usize = 32;
 
 struct Order {
     guard: ArcRwLockReadGuard<RawRwLock, Opq>,
@@ -26,7 +35,7 @@ impl Frozen {
     /// Freezes `opq`, which holds `bytes`; nobody appends to it any more. All commits up to `through` are in it or in
     /// older queues.
     pub(crate) const fn new(opq: Arc<RwLock<Opq>>, through: Seq, bytes: u64) -> Self {
-        Self { opq, through, bytes, order: OnceLock::new() }
+        Self { opq, through, bytes, order: OnceLock::new(), left: Mutex::new(VecDeque::new()) }
     }
 
     /// The newest version of a key at or below `at`.
@@ -71,8 +80,54 @@ impl Frozen {
                     replaced.push(document);
                 }
             }
+            self.left.lock().push_back(0..indexes.len());
             Order { guard, indexes, replaced }
         });
+    }
+
+    /// How many operations there are after the sort.
+    pub(crate) fn len(&self) -> usize {
+        self.order().indexes.len()
+    }
+
+    /// All commits up to this one are in it or in older queues.
+    pub(crate) const fn through(&self) -> Seq {
+        self.through
+    }
+
+    /// What is to be applied next; only once the queue is sorted, and while anything is left.
+    pub(crate) fn next_slice(&self) -> Slice<'_> {
+        let range = self.left.lock().front().cloned().expect("asked only while something is left");
+        Slice { frozen: self, range }
+    }
+
+    /// The first slice is applied.
+    pub(crate) fn slice_applied(&self) {
+        self.left.lock().pop_front();
+    }
+
+    /// What was applied is not in the structure after all.
+    pub(crate) fn take_back(&self, range: Range<usize>) {
+        self.left.lock().push_front(range);
+    }
+
+    /// There was no space for the first slice: it is halved, or put last where it is small already. Returns whether it was halved.
+    pub(crate) fn slice_refused(&self) -> bool {
+        let mut left = self.left.lock();
+        let range = left.pop_front().expect("refused only while something is left");
+        if range.len() <= SMALLEST_SLICE {
+            left.push_back(range);
+            return false;
+        }
+        let middle = range.start + range.len() / 2;
+        left.push_front(middle..range.end);
+        left.push_front(range.start..middle);
+        true
+    }
+
+    /// How many slices are left; none: all of it is applied.
+    pub(crate) fn slices_left(&self) -> usize {
+        self.left.lock().len()
     }
 
     fn order(&self) -> &Order {
@@ -85,18 +140,31 @@ impl Frozen {
     }
 }
 
-impl Batch for Frozen {
+/// Part of a frozen queue: what a structure applies at once.
+pub(crate) struct Slice<'a> {
+    frozen: &'a Frozen,
+    range: Range<usize>,
+}
+
+impl Slice<'_> {
+    /// Which of the sorted operations.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+}
+
+impl Batch for Slice<'_> {
     fn len(&self) -> usize {
-        self.order().indexes.len()
+        self.range.len()
     }
 
     fn get(&self, index: usize) -> Update<'_> {
-        let order = self.order();
-        order.guard.update(order.indexes[index])
+        let order = self.frozen.order();
+        order.guard.update(order.indexes[self.range.start + index])
     }
 
     fn through(&self) -> Seq {
-        self.through
+        self.frozen.through
     }
 }
 
@@ -119,10 +187,28 @@ mod tests {
     fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
         let frozen = Frozen::new(queue(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)]), Seq(5), 0);
         frozen.sort(&Horizon { snapshots: vec![Seq(3)] });
-        let batch: Vec<_> =
-            (0..frozen.len()).map(|index| Batch::get(&frozen, index)).map(|u| (u.key[0], u.seq.0)).collect();
+        let slice = frozen.next_slice();
+        let batch: Vec<_> = (0..slice.len()).map(|index| slice.get(index)).map(|u| (u.key[0], u.seq.0)).collect();
         assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
         assert_eq!(frozen.get(b"b", Seq(2)).map(|found| found.value), Some(Some(Stored::Inline(b"b".to_vec()))));
+    }
+
+    #[test]
+    fn refused_slices_are_halved_and_then_put_last() {
+        let keys: Vec<[u8; 2]> = (0..100u16).map(u16::to_be_bytes).collect();
+        let updates: Vec<_> = keys.iter().zip(1..).map(|(key, seq)| (&key[..], seq)).collect();
+        let frozen = Frozen::new(queue(&updates), Seq(100), 0);
+        frozen.sort(&Horizon::default());
+        assert_eq!(frozen.next_slice().range(), 0..100);
+        assert!(frozen.slice_refused() && frozen.slice_refused());
+        assert_eq!(frozen.next_slice().range(), 0..25);
+        assert!(!frozen.slice_refused());
+        assert_eq!(frozen.next_slice().range(), 25..50);
+        frozen.slice_applied();
+        frozen.slice_applied();
+        assert_eq!(frozen.next_slice().range(), 0..25);
+        frozen.slice_applied();
+        assert_eq!(frozen.slices_left(), 0);
     }
 
     #[test]

@@ -47,6 +47,8 @@ struct World {
     options: Options,
     /// States behind commits, oldest first: the first one is durable, the last one is what a reader sees.
     states: Vec<State>,
+    /// The newest commit that the operating system has: a killed process does not take it back.
+    written: u64,
     damaged: bool,
     keys: u32,
     value_bytes: usize,
@@ -66,6 +68,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         disk: SimDisk::new(seed),
         options,
         states: vec![State::default()],
+        written: 0,
         damaged: false,
         keys: *[20, 200, 3000].choose(&mut random).expect("not empty"),
         value_bytes: *[0, 20, 100, 700].choose(&mut random).expect("not empty"),
@@ -87,8 +90,8 @@ impl World {
             let scale = *[10, 100, 1000].choose(&mut self.random).expect("not empty");
             self.disk.crash_after(self.random.random_range(0..scale));
         }
-        match self.open()? {
-            None => {}
+        let open = match self.open()? {
+            None => None,
             Some(db) => {
                 let mut step = self.check_recovered(&db)?;
                 let commits = self.random.random_range(1..120);
@@ -105,12 +108,21 @@ impl World {
                     } else if !self.disk.is_crashed() {
                         return Err(format!("close failed: {closed:?}"));
                     }
+                    None
+                } else {
+                    Some(db)
                 }
             }
+        };
+        if !last && !self.disk.is_crashed() && self.random.random_bool(0.4) {
+            self.disk.kill();
+        } else {
+            self.disk.restart();
+            self.written = 0;
         }
-        self.disk.restart();
+        // Its storage is gone by now, so closing gets nothing more done.
+        drop(open);
         if last {
-            self.disk.set_capacity(None);
             self.damage_and_check()?;
         }
         Ok(())
@@ -148,11 +160,15 @@ impl World {
         if left != right {
             return Err(format!("a commit is there in part: the tables are behind commits {left} and {right}"));
         }
+        if left < self.written {
+            return Err(format!("a killed process took back commit {}: the database is behind {left}", self.written));
+        }
         let Some(found) = self.states.iter().position(|state| state.number == left) else {
             let known: Vec<u64> = self.states.iter().map(|state| state.number).collect();
             return Err(format!("the database is behind commit {left}, which is not one of {known:?}"));
         };
         self.states = vec![self.states[found].clone()];
+        self.written = left;
         self.compare_all(&tables)?;
         if self.random.random_bool(0.3) {
             self.verify(db)?;
@@ -265,6 +281,9 @@ impl World {
         db.write_with(batch, durability)?;
         if durability == Durability::Sync {
             self.states.drain(..self.states.len() - 1);
+        }
+        if !matches!(durability, Durability::Lazy(_)) {
+            self.written = self.states.last().map_or(0, |state| state.number);
         }
         Ok(())
     }

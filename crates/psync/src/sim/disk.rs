@@ -162,17 +162,21 @@ impl Disk {
     }
 
     pub(super) fn restart(&mut self) {
+        self.kill();
+        self.lose_names();
+        for node in self.durable.files.values() {
+            node.lock().crash(&mut self.random);
+        }
+        self.volatile = self.durable.clone();
+    }
+
+    pub(super) fn kill(&mut self) {
         self.life += 1;
         self.crashed = false;
         self.crash_after = None;
         self.faults.clear();
         self.lost_writes.clear();
         self.locks.clear();
-        self.lose_names();
-        for node in self.durable.files.values() {
-            node.lock().crash(&mut self.random);
-        }
-        self.volatile = self.durable.clone();
     }
 
     fn lose_names(&mut self) {

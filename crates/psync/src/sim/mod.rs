@@ -121,6 +121,12 @@ impl SimDisk {
         self.disk.lock().restart();
     }
 
+    /// Ends the process and not the machine: handles of this life are dead and locks released, and every completed write and
+    /// name change is still there, flushed or not.
+    pub fn kill(&self) {
+        self.disk.lock().kill();
+    }
+
     /// Writes, flushes and name changes so far, over all lives, with those that failed.
     pub fn operations(&self) -> u64 {
         self.disk.lock().operations()
