@@ -53,6 +53,13 @@ pub(crate) struct Place {
     index: u16,
 }
 
+impl Place {
+    /// Its run: a smaller number came to the leaf earlier.
+    pub(crate) const fn run(&self) -> u32 {
+        self.run
+    }
+}
+
 /// An entry of a leaf, as [`Visible::sorted`] lists it.
 pub(crate) struct Sorted<'a> {
     head: u64,

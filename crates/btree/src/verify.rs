@@ -7,17 +7,20 @@
 //! 3. What does not check is a finding; the walk goes on with the rest.
 //!
 //! Documents are reported of every version that is still in a leaf, also of those that no reader will see again: they
-//! are live until a rewrite reports them dropped. A version that was written again with the same document reports it once.
+//! are live until a rewrite reports them dropped. A version that was written again with the same document reports it once;
+//! one that came after a newer one of its key was reported dropped before it came again ([`crate::apply`]), and is not
+//! reported.
 
 use std::collections::HashSet;
 
+use doclog::DocPointer;
 use index::{Bounds, Error, Operation, Payload, Result, Visit};
 use psync::Buffer;
 use space::PAGE;
 
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, Pointer};
-use crate::leaf::{Leaf, Sorted};
+use crate::leaf::{Leaf, Sorted, Visible};
 use crate::node::{Edges, Node};
 use crate::version::Version;
 
@@ -129,22 +132,16 @@ impl Walk<'_> {
         visible.check_order()?;
         let entries = visible.sorted(&Bounds::all())?;
         let (mut tombstones, mut keys) = (0, 0);
-        let mut documents = HashSet::new();
-        for (index, Sorted { key, seq, place, .. }) in entries.iter().enumerate() {
-            let entry = visible.at(*place)?;
-            tombstones += u32::from(entry.operation == Operation::Delete);
-            let newest = entries.get(index + 1).is_none_or(|next| next.key != *key);
-            keys += u64::from(newest && entry.operation != Operation::Delete);
-            if let Operation::Put(Payload::Document(document)) = entry.operation
-                && documents.insert((*key, *seq, document.segment.0, document.offset))
-            {
-                self.visit.document(&document);
-            }
+        for versions in entries.chunk_by(|one, other| one.key == other.key) {
+            let key = versions[0].key;
             if !child.holds(key) {
                 let bounds =
                     format!("{} to {}", text(&child.low), child.high.as_deref().map_or_else(|| "the end".into(), text));
                 return Err(Damage::new(0, "key of a leaf", bounds, text(key)));
             }
+            let newest = visible.at(versions[versions.len() - 1].place)?;
+            keys += u64::from(newest.operation != Operation::Delete);
+            tombstones += self.versions(&visible, versions)?;
         }
         self.visit.keys(keys);
         let counted = (entries.len() as u64, tombstones);
@@ -158,6 +155,28 @@ impl Walk<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// Reports the documents of all versions of a key; gives how many are tombstones.
+    fn versions(&mut self, visible: &Visible<'_>, versions: &[Sorted<'_>]) -> std::result::Result<u32, Damage> {
+        let (mut tombstones, mut newer_came) = (0, u32::MAX);
+        for same in versions.chunk_by(|one, other| one.seq == other.seq).rev() {
+            let came = same[0].place.run();
+            let stale = came > newer_came;
+            newer_came = newer_came.min(came);
+            let mut documents: Vec<DocPointer> = Vec::new();
+            for sorted in same {
+                match visible.at(sorted.place)?.operation {
+                    Operation::Delete => tombstones += 1,
+                    Operation::Put(Payload::Document(document)) if !stale && !documents.contains(&document) => {
+                        self.visit.document(&document);
+                        documents.push(document);
+                    }
+                    Operation::Put(_) => {}
+                }
+            }
+        }
+        Ok(tombstones)
     }
 }
 

@@ -1,25 +1,56 @@
 //! Which versions of a key stay when a leaf is rewritten.
 //!
-//! 1. Entries are sorted by key, seq and age of their run. Of several with the same key and seq, the last stays: they are
-//!    one version, written again.
-//! 2. The newest version of a key stays, and each older one that a snapshot sees ([`Horizon::sees`]).
-//! 3. A tombstone below which nothing stays has nothing to hide, whoever looks, and goes.
-//! 4. The documents of what goes are reported, each once; a version written again with the same document keeps it.
+//! 1. Entries are sorted by key, seq and the order in which they came. Of several with the same key and seq, the last stays:
+//!    they are one version, written again.
+//! 2. A version that came after a newer one of its key is **stale**. A leaf gets the versions of a key in rising order, so this
+//!    one was there before, and went: a batch is being applied again after a crash. It goes without a word, for its document
+//!    was reported then.
+//! 3. The newest version of a key stays, and each older one that a snapshot sees ([`Horizon::sees`]).
+//! 4. A tombstone below which nothing stays has nothing to hide, whoever looks, and goes, unless its commit may be applied
+//!    again: then it stays, so that what it hid is stale when it comes again.
+//! 5. The documents of what goes are reported, each once; a version written again with the same document keeps it.
+//!
+//! So each document is reported once, however often parts of a batch are applied: rule 2 needs the newest version of each
+//! key that may come again to be there, and rules 3 and 4 keep it.
 
 use doclog::DocPointer;
-use index::{Horizon, Operation, Payload, Update};
+use index::{Horizon, Operation, Payload, Seq, Update};
 
 use crate::node::head;
 
-fn document(update: &Update<'_>) -> Option<DocPointer> {
+/// What has to stay.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) horizon: &'a Horizon,
+    /// Later commits may be applied again.
+    pub(super) through: Seq,
+}
+
+/// An entry, and its place in the order in which they came.
+type Arrived<'a> = (usize, Update<'a>);
+
+/// The document that an update refers to.
+pub(super) fn document(update: &Update<'_>) -> Option<DocPointer> {
     match update.operation {
         Operation::Put(Payload::Document(document)) => Some(document),
         _ => None,
     }
 }
 
-/// Sorts entries, which are in the order of their runs, by key and seq; equal ones stay in that order.
-pub(super) fn sort<'a>(entries: &[Update<'a>]) -> Vec<Update<'a>> {
+/// Sorts entries, which are in the order in which they came, and gives those that stay; documents of the others are added to
+/// `dropped`.
+pub(super) fn merge<'a>(entries: &[Update<'a>], rules: Rules<'_>, dropped: &mut Vec<DocPointer>) -> Vec<Update<'a>> {
+    let sorted = sort(entries);
+    let mut out = Vec::with_capacity(sorted.len());
+    for versions in sorted.chunk_by(|(_, one), (_, other)| one.key == other.key) {
+        let start = out.len();
+        stay(versions, rules, &mut out, dropped);
+        out[start..].reverse();
+    }
+    out
+}
+
+fn sort<'a>(entries: &[Update<'a>]) -> Vec<Arrived<'a>> {
     let mut order: Vec<_> = entries.iter().enumerate().map(|(index, entry)| (head(entry.key), index)).collect();
     order.sort_by(|one, other| {
         one.0.cmp(&other.0).then_with(|| {
@@ -27,76 +58,46 @@ pub(super) fn sort<'a>(entries: &[Update<'a>]) -> Vec<Update<'a>> {
             (one.key, one.seq).cmp(&(other.key, other.seq))
         })
     });
-    order.into_iter().map(|(_, index)| entries[index]).collect()
+    order.into_iter().map(|(_, index)| (index, entries[index])).collect()
 }
 
-/// Removes what need not stay from sorted entries; documents of what goes are added to `dropped`.
-pub(super) fn prune(entries: &mut Vec<Update<'_>>, horizon: &Horizon, dropped: &mut Vec<DocPointer>) {
-    let mut kept = 0;
-    let mut start = 0;
-    while start < entries.len() {
-        let key = entries[start].key;
-        let mut end = start + 1;
-        while end < entries.len() && entries[end].key == key {
-            end += 1;
+/// Adds those versions of a key that stay to `out`, the newest first.
+fn stay<'a>(versions: &[Arrived<'a>], rules: Rules<'_>, out: &mut Vec<Update<'a>>, dropped: &mut Vec<DocPointer>) {
+    let start = out.len();
+    let (mut newer, mut newer_came) = (None, usize::MAX);
+    for same in versions.chunk_by(|(_, one), (_, other)| one.seq == other.seq).rev() {
+        let came = same[0].0;
+        if came > newer_came {
+            continue;
         }
-        let versions = &mut entries[start..end];
-        let distinct = collapse(versions, dropped);
-        let (first, count) = seen(&mut versions[..distinct], horizon, dropped);
-        entries.copy_within(start + first..start + first + count, kept);
-        kept += count;
-        start = end;
-    }
-    entries.truncate(kept);
-}
-
-/// Moves the last of each group of equal seqs to the front; gives how many there are.
-fn collapse(versions: &mut [Update<'_>], dropped: &mut Vec<DocPointer>) -> usize {
-    let mut distinct = 0;
-    let mut start = 0;
-    while start < versions.len() {
-        let mut end = start + 1;
-        while end < versions.len() && versions[end].seq == versions[start].seq {
-            end += 1;
-        }
-        let last = versions[end - 1];
-        let stays = document(&last);
-        for index in start..end - 1 {
-            let gone = document(&versions[index]);
-            let again = versions[start..index].iter().any(|older| document(older) == gone);
-            dropped.extend(gone.filter(|_| gone != stays && !again));
-        }
-        versions[distinct] = last;
-        distinct += 1;
-        start = end;
-    }
-    distinct
-}
-
-/// Moves the versions that stay to the back of `versions`, which rise by seq; gives where they begin and how many they are.
-fn seen(versions: &mut [Update<'_>], horizon: &Horizon, dropped: &mut Vec<DocPointer>) -> (usize, usize) {
-    let mut first = versions.len();
-    let mut newer = None;
-    for index in (0..versions.len()).rev() {
-        let version = versions[index];
-        if newer.is_none_or(|newer| horizon.sees(version.seq, newer)) {
-            first -= 1;
-            versions[first] = version;
+        newer_came = came;
+        let version = last(same, dropped);
+        if newer.is_none_or(|newer| rules.horizon.sees(version.seq, newer)) {
+            out.push(version);
         } else {
             dropped.extend(document(&version));
         }
         newer = Some(version.seq);
     }
-    while first < versions.len() && versions[first].operation == Operation::Delete {
-        first += 1;
+    let hides_nothing = |oldest: &mut Update<'_>| oldest.operation == Operation::Delete && oldest.seq <= rules.through;
+    while out.len() > start && out.pop_if(hides_nothing).is_some() {}
+}
+
+/// The last of equal versions.
+fn last<'a>(same: &[Arrived<'a>], dropped: &mut Vec<DocPointer>) -> Update<'a> {
+    let (_, last) = same[same.len() - 1];
+    let stays = document(&last);
+    for (index, (_, version)) in same.iter().enumerate() {
+        let gone = document(version);
+        let again = same[..index].iter().any(|(_, older)| document(older) == gone);
+        dropped.extend(gone.filter(|_| gone != stays && !again));
     }
-    (first, versions.len() - first)
+    last
 }
 
 #[cfg(test)]
 mod tests {
     use doclog::SegmentId;
-    use index::Seq;
 
     use super::*;
 
@@ -115,9 +116,13 @@ mod tests {
     const PUT: Operation<'static> = Operation::Put(Payload::Inline(b""));
 
     fn pruned<'a>(entries: &[Update<'a>], snapshots: &[u64]) -> (Vec<Update<'a>>, Vec<u64>) {
+        merged(entries, snapshots, u64::MAX)
+    }
+
+    fn merged<'a>(entries: &[Update<'a>], snapshots: &[u64], through: u64) -> (Vec<Update<'a>>, Vec<u64>) {
         let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect() };
-        let (mut entries, mut dropped) = (sort(entries), Vec::new());
-        prune(&mut entries, &horizon, &mut dropped);
+        let mut dropped = Vec::new();
+        let entries = merge(entries, Rules { horizon: &horizon, through: Seq(through) }, &mut dropped);
         (entries, dropped.iter().map(|document| document.offset).collect())
     }
 
@@ -148,5 +153,28 @@ mod tests {
         assert_eq!(pruned(&moved, &[]), (vec![moved[2]], vec![1]));
         let back = [at(b"a", 1, doc(1)), at(b"a", 1, doc(2)), at(b"a", 1, doc(1))];
         assert_eq!(pruned(&back, &[]), (vec![back[2]], vec![2]));
+    }
+
+    #[test]
+    fn what_comes_after_something_newer_went_before() {
+        let (old, new) = (at(b"a", 3, doc(3)), at(b"a", 5, doc(5)));
+        assert_eq!(pruned(&[new, old, new], &[]), (vec![new], vec![]));
+        assert_eq!(pruned(&[new, old], &[4]), (vec![new], vec![]));
+        // One that is there and comes again is not stale.
+        assert_eq!(pruned(&[old, new, old, new], &[4]), (vec![old, new], vec![]));
+        assert_eq!(pruned(&[old, new, old, new], &[]), (vec![new], vec![3]));
+        // Of another key.
+        let other = at(b"b", 1, doc(1));
+        assert_eq!(pruned(&[new, other], &[]), (vec![new, other], vec![]));
+    }
+
+    #[test]
+    fn a_tombstone_stays_while_what_it_hid_may_come_again() {
+        let (old, gone) = (at(b"a", 3, doc(3)), at(b"a", 5, Operation::Delete));
+        assert_eq!(merged(&[old, gone], &[], 4), (vec![gone], vec![3]));
+        assert_eq!(merged(&[gone, old, gone], &[], 4), (vec![gone], vec![]));
+        assert_eq!(merged(&[gone, old, gone], &[], 5), (vec![], vec![]));
+        let older = at(b"a", 2, Operation::Delete);
+        assert_eq!(merged(&[older, gone], &[2], 4).0, vec![gone]);
     }
 }

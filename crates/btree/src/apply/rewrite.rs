@@ -14,6 +14,7 @@ use psync::{Buffer, Request};
 use space::{Extent, PAGE};
 
 use super::layout::{self, Cut, Growth};
+use super::merge::Rules;
 use super::window::{How, Loaded, Parent, Task};
 use super::{Apply, merge};
 use crate::counters::count;
@@ -103,10 +104,15 @@ impl<'a> Apply<'a> {
             growth = self.growth(task, |key, above| visible.is_beyond(key, above).map_err(corrupt))?;
         }
         entries.extend(self.updates(task.updates.clone()));
-        let mut entries = merge::sort(&entries);
-        merge::prune(&mut entries, self.horizon, &mut self.dropped_documents);
+        let rules = self.rules();
+        let entries = merge::merge(&entries, rules, &mut self.dropped_documents);
         let length = layout::length(&entries);
         Ok(Merged { entries, length, growth, hot })
+    }
+
+    /// What has to stay in a leaf.
+    pub(super) fn rules(&self) -> Rules<'a> {
+        Rules { horizon: self.horizon, through: self.batch.through() }
     }
 
     fn growth(&self, task: &Task, is_beyond: impl Fn(&[u8], bool) -> Result<bool>) -> Result<Growth> {

@@ -38,13 +38,20 @@ pub fn document(id: u64) -> DocPointer {
 #[derive(Clone, Debug, Default)]
 pub struct Updates {
     updates: Vec<(Vec<u8>, u64, Change)>,
+    /// Where it is not the greatest seq.
+    through: Option<u64>,
 }
 
 impl Updates {
     /// Of equal keys and seqs the last stays.
     pub fn new(updates: Vec<(Vec<u8>, u64, Change)>) -> Self {
         let sorted: BTreeMap<_, _> = updates.into_iter().map(|(key, seq, change)| ((key, seq), change)).collect();
-        Self { updates: sorted.into_iter().map(|((key, seq), change)| (key, seq, change)).collect() }
+        Self { updates: sorted.into_iter().map(|((key, seq), change)| (key, seq, change)).collect(), through: None }
+    }
+
+    /// A part of a batch.
+    pub fn part(updates: &[(Vec<u8>, u64, Change)], through: u64) -> Self {
+        Self { through: Some(through), ..Self::new(updates.to_vec()) }
     }
 
     pub fn puts(keys: impl IntoIterator<Item = Vec<u8>>, seq: u64, value: &[u8]) -> Self {
@@ -72,7 +79,8 @@ impl Batch for Updates {
     }
 
     fn through(&self) -> Seq {
-        Seq(self.updates.iter().map(|(_, seq, _)| *seq).max().unwrap_or(0))
+        let newest = || self.updates.iter().map(|(_, seq, _)| *seq).max().unwrap_or(0);
+        Seq(self.through.unwrap_or_else(newest))
     }
 }
 
@@ -216,16 +224,36 @@ impl Home {
         let applied = self.tree.apply(updates, &horizon, &|_| {})?;
         self.psync.run_all(vec![Request::flush(self.pages.file(), 0)])?;
         self.redos.push(applied.redo.clone());
+        self.retain(updates);
+        self.drop_documents(&applied);
+        self.tree.publish(&applied);
+        Ok(applied)
+    }
+
+    /// Applies a batch whose documents were retained before.
+    pub fn apply_retained(&mut self, updates: &Updates, snapshots: &[u64]) -> Applied {
+        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect() };
+        let applied = self.tree.apply(updates, &horizon, &|_| {}).expect("a disk that works");
+        self.flush();
+        self.redos.push(applied.redo.clone());
+        self.drop_documents(&applied);
+        self.tree.publish(&applied);
+        applied
+    }
+
+    /// The documents of a batch were written.
+    pub fn retain(&mut self, updates: &Updates) {
         for (_, _, change) in updates.iter() {
             if let Change::Document(id) = change {
                 self.documents.insert(*id);
             }
         }
+    }
+
+    fn drop_documents(&mut self, applied: &Applied) {
         for dropped in &applied.dropped_documents {
             assert!(self.documents.remove(&dropped.offset), "document {} dropped twice", dropped.offset);
         }
-        self.tree.publish(&applied);
-        Ok(applied)
     }
 
     pub fn checkpoint(&mut self) {
