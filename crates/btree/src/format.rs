@@ -14,13 +14,16 @@
 //! ```text
 //! leaf pointer (30 bytes)                        node pointer (14 bytes)
 //!   0  page         u48                            0  page         u48
-//!   6  pages        u16  of the leaf's extent      6  incarnation  u64
+//!   6  pages        u15  of the leaf's extent      6  incarnation  u64
+//!      documents    u1   whether it has any
 //!   8  incarnation  u64
 //!  16  length       u32  bytes published
 //!  20  chain        u32  CRC of the last run
 //!  24  entries      u24  in runs, dead ones too
 //!  27  tombstones   u24  of these
 //! ```
+//!
+//! `pages` and `documents` share a u16, whose most significant bit is `documents`.
 //!
 //! An **incarnation** is (open-epoch mod 2^24) << 40 | counter: it is given once to each node and leaf, so that what an extent held in an
 //! earlier life never checks. Should epoch or counter ever wrap, an old page would have to carry the very same number
@@ -52,14 +55,17 @@ pub(crate) const NODE_POINTER: usize = 14;
 /// Bits of the counter in an incarnation.
 pub(crate) const INCARNATION_COUNTER_BITS: u32 = 40;
 
+/// The bit beside a leaf's pages that says that one of its entries is a document.
+const DOCUMENTS: u16 = 1 << 15;
+
 /// Pages that 48 bits can name.
 const PAGE_LIMIT: u64 = 1 << 48;
 
 const _: () = assert!(LEAF_PAGES_MAX as usize * PAGE / run::ENTRY_BYTES_MIN < 1 << 24);
-const _: () = assert!(LEAF_PAGES_MAX as usize <= u16::MAX as usize);
+const _: () = assert!(LEAF_PAGES_MAX < DOCUMENTS as u32);
 const _: () = assert!(run::RUN_HEADER + run::ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX <= PAGE);
 
-/// Where a child is, and what makes it the right one. The last four are zero for an internal node.
+/// Where a child is, and what makes it the right one. The last five are zero for an internal node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// First page.
@@ -76,12 +82,14 @@ pub(crate) struct Pointer {
     pub(crate) entries: u32,
     /// Entries that are tombstones.
     pub(crate) tombstones: u32,
+    /// Whether an entry is a document.
+    pub(crate) documents: bool,
 }
 
 impl Pointer {
     /// A pointer to an internal node.
     pub(crate) const fn to_node(page: u64, incarnation: u64) -> Self {
-        Self { page, pages: 1, incarnation, length: 0, chain: 0, entries: 0, tombstones: 0 }
+        Self { page, pages: 1, incarnation, length: 0, chain: 0, entries: 0, tombstones: 0, documents: false }
     }
 
     /// Byte offset in the file.
@@ -105,7 +113,8 @@ impl Pointer {
 
     pub(crate) fn encode_leaf(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.page.to_le_bytes()[..6]);
-        out.extend_from_slice(&self.pages.to_le_bytes()[..2]);
+        let pages = u16::try_from(self.pages).expect("a leaf has at most LEAF_PAGES_MAX pages");
+        out.extend_from_slice(&(pages | if self.documents { DOCUMENTS } else { 0 }).to_le_bytes());
         out.extend_from_slice(&self.incarnation.to_le_bytes());
         out.extend_from_slice(&self.length.to_le_bytes());
         out.extend_from_slice(&self.chain.to_le_bytes());
@@ -120,14 +129,16 @@ impl Pointer {
 
     /// None where it is not one that we would write.
     pub(crate) fn decode_leaf(bytes: &[u8]) -> Option<Self> {
+        let pages = u16_at(bytes, 6)?;
         let pointer = Self {
             page: u48(bytes, 0)?,
-            pages: u32::from(u16_at(bytes, 6)?),
+            pages: u32::from(pages & !DOCUMENTS),
             incarnation: u64_at(bytes, 8)?,
             length: u32_at(bytes, 16)?,
             chain: u32_at(bytes, 20)?,
             entries: u24(bytes, 24)?,
             tombstones: u24(bytes, 27)?,
+            documents: pages & DOCUMENTS != 0,
         };
         let possible = pointer.pages >= 1
             && pointer.pages <= LEAF_PAGES_MAX
@@ -207,12 +218,18 @@ pub(crate) mod tests {
             chain: 0x3132_3334,
             entries: 0x0041_4243,
             tombstones: 0x0051,
+            documents: false,
         };
         let mut leaf = Vec::new();
         pointer.encode_leaf(&mut leaf);
         assert_eq!(leaf.len(), LEAF_POINTER);
         assert_eq!(hex(&leaf), "060504030201080018171615141312110170000034333231434241510000");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(pointer));
+        let with_documents = Pointer { documents: true, ..pointer };
+        let mut leaf = Vec::new();
+        with_documents.encode_leaf(&mut leaf);
+        assert_eq!(hex(&leaf), "060504030201088018171615141312110170000034333231434241510000");
+        assert_eq!(Pointer::decode_leaf(&leaf), Some(with_documents));
         let mut node = Vec::new();
         pointer.encode_node(&mut node);
         assert_eq!(node.len(), NODE_POINTER);
@@ -222,7 +239,16 @@ pub(crate) mod tests {
 
     #[test]
     fn impossible_leaf_pointers_are_refused() {
-        let good = Pointer { page: 7, pages: 2, incarnation: 1, length: 8192, chain: 0, entries: 3, tombstones: 3 };
+        let good = Pointer {
+            page: 7,
+            pages: 2,
+            incarnation: 1,
+            length: 8192,
+            chain: 0,
+            entries: 3,
+            tombstones: 3,
+            documents: true,
+        };
         let decode = |pointer: Pointer| {
             let mut bytes = Vec::new();
             pointer.encode_leaf(&mut bytes);
@@ -233,6 +259,7 @@ pub(crate) mod tests {
         assert_eq!(decode(Pointer { length: 8193, ..good }), None);
         assert_eq!(decode(Pointer { length: 0, ..good }), None);
         assert_eq!(decode(Pointer { entries: 2, ..good }), None);
+        assert_eq!(decode(Pointer { tombstones: 4, ..good }), None);
         assert_eq!(decode(Pointer { pages: LEAF_PAGES_MAX + 1, ..good }), None);
         assert_eq!(Pointer::decode_leaf(&[0; LEAF_POINTER - 1]), None);
     }

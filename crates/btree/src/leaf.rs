@@ -185,6 +185,24 @@ impl<'a> Visible<'a> {
         best.map(|(_, span, index)| self.run(span).entry(index).ok_or_else(|| malformed(span.start))).transpose()
     }
 
+    /// Every version of `key`, in the order in which they came, appended to `out`.
+    pub(crate) fn versions(&self, key: &[u8], out: &mut Vec<Update<'a>>) -> Result<(), Damage> {
+        let number = head(key);
+        for span in self.spans.iter().filter(|span| span.heads.0 <= number && number <= span.heads.1) {
+            let run = self.run(span);
+            let mut index = first_that(&run, |found| found >= key).ok_or_else(|| malformed(span.start))?;
+            while index < run.count() {
+                let entry = run.entry(index).ok_or_else(|| malformed(span.start))?;
+                if entry.key != key {
+                    break;
+                }
+                out.push(entry);
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// Every entry within `bounds`, by key, then seq, then run.
     pub(crate) fn sorted(&self, bounds: &Bounds) -> Result<Vec<Sorted<'a>>, Damage> {
         let mut entries = Vec::new();
@@ -325,7 +343,7 @@ mod tests {
     /// A leaf of two pages with these runs, and its pointer.
     fn leaf_of(runs: &[Vec<(Vec<u8>, u64)>]) -> (Buffer, Pointer) {
         let mut bytes = Buffer::zeroed(2 * PAGE);
-        let mut pointer = Pointer { page: 5, pages: 2, incarnation: 9, length: 0, chain: 0, entries: 0, tombstones: 0 };
+        let mut pointer = Pointer { pages: 2, ..Pointer::to_node(5, 9) };
         let identity = Identity { incarnation: 9, table: TABLE };
         for run in runs {
             let updates = || {

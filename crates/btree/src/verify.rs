@@ -32,6 +32,14 @@ pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
     if version.root.height == 1 { walk.leaves(&[child]) } else { walk.nodes(&[child], version.root.height - 1) }
 }
 
+/// What a pointer says of the entries of its leaf.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    entries: u64,
+    tombstones: u32,
+    documents: bool,
+}
+
 /// A child and the bounds that its parents give it.
 struct Child {
     pointer: Pointer,
@@ -131,7 +139,7 @@ impl Walk<'_> {
         let visible = leaf.visible(pointer).ok_or_else(end)?;
         visible.check_order()?;
         let entries = visible.sorted(&Bounds::all())?;
-        let (mut tombstones, mut keys) = (0, 0);
+        let (mut counts, mut keys) = (Counts { entries: entries.len() as u64, ..Counts::default() }, 0);
         for versions in entries.chunk_by(|one, other| one.key == other.key) {
             let key = versions[0].key;
             if !child.holds(key) {
@@ -141,25 +149,25 @@ impl Walk<'_> {
             }
             let newest = visible.at(versions[versions.len() - 1].place)?;
             keys += u64::from(newest.operation != Operation::Delete);
-            tombstones += self.versions(&visible, versions)?;
+            self.versions(&visible, versions, &mut counts)?;
         }
         self.visit.keys(keys);
-        let counted = (entries.len() as u64, tombstones);
-        let stated = (u64::from(pointer.entries), pointer.tombstones);
-        if counted != stated {
-            return Err(Damage::new(
-                0,
-                "entries and tombstones of a leaf",
-                format!("{stated:?}"),
-                format!("{counted:?}"),
-            ));
+        let stated = Counts {
+            entries: u64::from(pointer.entries),
+            tombstones: pointer.tombstones,
+            documents: pointer.documents,
+        };
+        if counts != stated {
+            return Err(Damage::new(0, "entries of a leaf", format!("{stated:?}"), format!("{counts:?}")));
         }
         Ok(())
     }
 
-    /// Reports the documents of all versions of a key; gives how many are tombstones.
-    fn versions(&mut self, visible: &Visible<'_>, versions: &[Sorted<'_>]) -> std::result::Result<u32, Damage> {
-        let (mut tombstones, mut newer_came) = (0, u32::MAX);
+    /// Reports the documents of all versions of a key, and counts.
+    fn versions(
+        &mut self, visible: &Visible<'_>, versions: &[Sorted<'_>], counts: &mut Counts,
+    ) -> std::result::Result<(), Damage> {
+        let mut newer_came = u32::MAX;
         for same in versions.chunk_by(|one, other| one.seq == other.seq).rev() {
             let came = same[0].place.run();
             let stale = came > newer_came;
@@ -167,16 +175,19 @@ impl Walk<'_> {
             let mut documents: Vec<DocPointer> = Vec::new();
             for sorted in same {
                 match visible.at(sorted.place)?.operation {
-                    Operation::Delete => tombstones += 1,
-                    Operation::Put(Payload::Document(document)) if !stale && !documents.contains(&document) => {
-                        self.visit.document(&document);
-                        documents.push(document);
+                    Operation::Delete => counts.tombstones += 1,
+                    Operation::Put(Payload::Document(document)) => {
+                        counts.documents = true;
+                        if !stale && !documents.contains(&document) {
+                            self.visit.document(&document);
+                            documents.push(document);
+                        }
                     }
-                    Operation::Put(_) => {}
+                    Operation::Put(Payload::Inline(_)) => {}
                 }
             }
         }
-        Ok(tombstones)
+        Ok(())
     }
 }
 

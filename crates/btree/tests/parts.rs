@@ -275,4 +275,11 @@ fn what_was_dropped_and_comes_again_is_not_reported_again() {
     // From now on the tombstone hides nothing that could come.
     let again = Updates::new(vec![(a(), 6, Change::Delete)]);
     assert_eq!(documents_of(&mut home, &again), NONE);
+    let moved = Updates::part(&[(b"b".to_vec(), 4, Change::Document(40))], 6);
+    home.retain(&moved);
+    assert_eq!(documents_of(&mut home, &moved), [4]);
+    assert_eq!(documents_of(&mut home, &moved), NONE);
+    assert_eq!(home.verify().documents, [40]);
+    let entries = home.tree.view().stats().expect("whole").entries;
+    assert!(entries <= 3, "{entries} entries");
 }

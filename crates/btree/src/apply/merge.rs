@@ -29,8 +29,12 @@ pub(super) struct Rules<'a> {
 /// An entry, and its place in the order in which they came.
 type Arrived<'a> = (usize, Update<'a>);
 
-/// The document that an update refers to.
-pub(super) fn document(update: &Update<'_>) -> Option<DocPointer> {
+/// Whether an update refers to a document.
+pub(super) fn is_document(update: &Update<'_>) -> bool {
+    document(update).is_some()
+}
+
+fn document(update: &Update<'_>) -> Option<DocPointer> {
     match update.operation {
         Operation::Put(Payload::Document(document)) => Some(document),
         _ => None,

@@ -302,7 +302,8 @@ mod tests {
                 long
             }).collect();
             for key in &keys {
-                edges.push(key, Pointer { page: 1, pages: 1, incarnation: 1, length: 9, chain: 1, entries: 1, tombstones: 0 });
+                let leaf = Pointer { length: 9, chain: 1, entries: 1, ..Pointer::to_node(1, 1) };
+                edges.push(key, leaf);
             }
             prop_assume!(node_bytes(level, &edges) > PAGE);
             let mut next = 0;

@@ -15,6 +15,7 @@ use space::{Extent, PAGE};
 
 use super::layout::{self, Cut, Growth};
 use super::merge::Rules;
+use super::merge::is_document;
 use super::window::{How, Loaded, Parent, Task};
 use super::{Apply, merge};
 use crate::counters::count;
@@ -297,6 +298,7 @@ impl<'a> Apply<'a> {
             chain,
             entries: number(entries.len()),
             tombstones: number(tombstones),
+            documents: entries.iter().any(is_document),
         }
     }
 }

@@ -4,7 +4,8 @@
 //!    leaf that they do not fit in, or that would hold a tombstone for every two puts and no snapshot needs them, will be
 //!    rewritten.
 //! 2. One psync reads what is not cached: of leaves to be appended to the last page, if the new run begins in it; of the others
-//!    everything.
+//!    everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf is rewritten, because a
+//!    document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
 //! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write
 //!    can only hurt what is new. What a failed batch left behind them is overwritten with the new runs and zeros.
 //! 4. Leaves to be rewritten are merged, joined and laid out ([`super::rewrite`]); joining may take a second psync of reads.
@@ -18,6 +19,7 @@ use psync::{Buffer, Request};
 use seeded::Bug;
 use space::PAGE;
 
+use super::merge::{is_document, merge};
 use super::rewrite::{Group, NewLeaf};
 use super::{Apply, split};
 use crate::counters::count;
@@ -84,6 +86,13 @@ pub(super) struct Task {
     pub(super) how: How,
 }
 
+impl Task {
+    /// Whether all of the leaf has to be read, not only its last page.
+    fn reads_all(&self, pointer: &Pointer) -> bool {
+        pointer.documents || !matches!(self.how, How::Append { .. })
+    }
+}
+
 /// What is done with a leaf.
 pub(super) enum How {
     /// Runs are appended at these positions.
@@ -119,6 +128,7 @@ impl<'a> Apply<'a> {
     pub(super) fn window(&mut self, parents: Vec<Parent>) -> Result<Vec<Edges>> {
         let mut tasks = self.plan(&parents);
         let loaded = self.load(&tasks)?;
+        self.rewrite_for_documents(&mut tasks, &loaded)?;
         let merged = self.merge_all(&tasks, &loaded)?;
         let (groups, second) = self.group(&parents, &mut tasks, &merged);
         let second_loaded = self.load(&second)?;
@@ -155,6 +165,9 @@ impl<'a> Apply<'a> {
     fn how(&self, pointer: Option<&Pointer>, updates: Range<usize>) -> How {
         let Some(pointer) = pointer else { return How::Rewrite };
         let Some(runs) = self.fit(pointer, updates.clone()) else { return How::Rewrite };
+        if self.hides_document(updates.clone()) {
+            return How::Rewrite;
+        }
         let is_delete = |index: &usize| self.batch.get(*index).operation == Operation::Delete;
         let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
         let tombstones = u32::try_from(updates.filter(is_delete).count()).expect("at most all of them");
@@ -185,6 +198,50 @@ impl<'a> Apply<'a> {
         Some(runs)
     }
 
+    /// Whether one of some updates refers to a document, and a newer one of them makes it dead.
+    fn hides_document(&self, updates: Range<usize>) -> bool {
+        let next = |index: usize| (index + 1 < updates.end).then(|| self.batch.get(index + 1));
+        updates.clone().any(|index| {
+            let update = self.batch.get(index);
+            is_document(&update)
+                && next(index).is_some_and(|newer| newer.key == update.key && !self.horizon.sees(update.seq, newer.seq))
+        })
+    }
+
+    /// Rewrites leaves, that could be appended to, in which an update makes a document dead.
+    fn rewrite_for_documents(&self, tasks: &mut [Task], loaded: &[Loaded]) -> Result<()> {
+        for (task, loaded) in tasks.iter_mut().zip(loaded) {
+            if let (How::Append { .. }, Some(pointer), Loaded::Leaf(leaf, _)) = (&task.how, &task.pointer, loaded)
+                && pointer.documents
+                && self.drops_document(pointer, leaf, task.updates.clone())?
+            {
+                task.how = How::Rewrite;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a document would go if the keys of `updates` were merged with what the leaf has of them.
+    fn drops_document(&self, pointer: &Pointer, leaf: &Leaf, updates: Range<usize>) -> Result<bool> {
+        let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
+        let (mut versions, mut dropped, mut start) = (Vec::new(), Vec::new(), updates.start);
+        while start < updates.end {
+            let key = self.batch.get(start).key;
+            let count = self.updates(start..updates.end).take_while(|update| update.key == key).count();
+            versions.clear();
+            visible.versions(key, &mut versions).map_err(|damage| self.base.shared.corrupt(pointer, damage))?;
+            if versions.iter().any(is_document) {
+                versions.extend(self.updates(start..start + count));
+                merge(&versions, self.rules(), &mut dropped);
+            }
+            if !dropped.is_empty() {
+                return Ok(true);
+            }
+            start += count;
+        }
+        Ok(false)
+    }
+
     pub(super) fn updates(&self, range: Range<usize>) -> impl Iterator<Item = Update<'a>> + use<'a> {
         let batch = self.batch;
         range.map(move |index| batch.get(index))
@@ -196,20 +253,20 @@ impl<'a> Apply<'a> {
         let mut loaded = Vec::with_capacity(tasks.len());
         let (mut requests, mut readers) = (Vec::new(), Vec::new());
         for (index, task) in tasks.iter().enumerate() {
-            let append = matches!(task.how, How::Append { .. });
-            let needed = task.pointer.filter(|pointer| !append || shares_last_page(pointer));
+            let needed = task.pointer.filter(|pointer| task.reads_all(pointer) || shares_last_page(pointer));
             let Some(pointer) = needed else {
                 loaded.push(Loaded::Nothing);
                 continue;
             };
             let cached = shared.cached_leaf(&pointer, true).map(|leaf| Loaded::Leaf(leaf, true));
+            let all = task.reads_all(&pointer);
             let cached = cached.or_else(|| {
-                let tail = append.then(|| shared.cached_tail(&pointer)).flatten();
+                let tail = (!all).then(|| shared.cached_tail(&pointer)).flatten();
                 tail.map(Loaded::Tail)
             });
             if cached.is_none() {
                 let length = pointer.length as usize;
-                let (first, bytes) = if append { (length / PAGE, PAGE) } else { (0, pointer.published_bytes()) };
+                let (first, bytes) = if all { (0, pointer.published_bytes()) } else { (length / PAGE, PAGE) };
                 requests.push(shared.read(&pointer, first, bytes, 0));
                 readers.push((index, pointer));
             }
@@ -224,7 +281,7 @@ impl<'a> Apply<'a> {
 
     fn parse(&self, task: &Task, pointer: &Pointer, buffer: Buffer) -> Result<Loaded> {
         let shared = &self.base.shared;
-        if !matches!(task.how, How::Append { .. }) {
+        if task.reads_all(pointer) {
             let leaf = shared.parse_leaf(self.base.table, pointer, &buffer)?;
             return Ok(Loaded::Leaf(Arc::new(leaf), false));
         }
@@ -283,6 +340,7 @@ impl<'a> Apply<'a> {
             chain,
             entries: old.entries + entries,
             tombstones: old.tombstones + tombstones,
+            documents: old.documents || self.updates(task.updates.clone()).any(|update| is_document(&update)),
             ..*old
         };
         let offset = old.offset() + (first * PAGE) as u64;
@@ -319,11 +377,11 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Caches new leaves as their predecessors were.
+    /// Caches new leaves as their predecessors were; those with documents, of which the next update needs everything, whole.
     fn cache_new(&self, new: &[Vec<NewLeaf>], written: &[Option<Buffer>]) {
         for leaf in new.iter().flatten() {
             let Some(pages) = written[leaf.write].as_ref().map(|pages| &pages[leaf.bytes.clone()]) else { continue };
-            if !leaf.hot {
+            if !leaf.hot && !leaf.pointer.documents {
                 self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
             } else if let Ok(image) = Leaf::parse(pages, &leaf.pointer, self.base.table) {
                 self.base.shared.keep_leaf(&leaf.pointer, Arc::new(image));

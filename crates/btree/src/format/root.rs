@@ -199,7 +199,16 @@ mod tests {
     }
 
     fn sample() -> Redo {
-        let pointer = Pointer { page: 5, pages: 2, incarnation: 9, length: 100, chain: 3, entries: 2, tombstones: 1 };
+        let pointer = Pointer {
+            page: 5,
+            pages: 2,
+            incarnation: 9,
+            length: 100,
+            chain: 3,
+            entries: 2,
+            tombstones: 1,
+            documents: true,
+        };
         Redo {
             root: Root { height: 1, pointer: Some(pointer), leaf_pages: 2 },
             allocated: vec![extent(5, 2), extent(70_000, 65_535)],
@@ -218,7 +227,7 @@ mod tests {
                 "42745274",
                 "ROOTCRC!",
                 "010100000600000002000000000000000000",
-                "050000000000020009000000000000006400000003000000020000010000",
+                "050000000000028009000000000000006400000003000000020000010000",
                 "0500000000000200",
                 "701101000000ffff",
                 "0100000000000100",
