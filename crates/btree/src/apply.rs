@@ -29,6 +29,7 @@ use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
 use crate::node::{Edges, Node};
 use crate::version::Version;
 use claims::Claims;
+use merge::Rules;
 use nodes::NodeWriter;
 use window::Parent;
 
@@ -39,7 +40,8 @@ const CHUNK_MIN: usize = 256;
 pub(crate) struct Apply<'a> {
     base: &'a Version,
     batch: &'a dyn Batch,
-    horizon: &'a Horizon,
+    /// What has to stay in a leaf.
+    rules: Rules<'a>,
     progress: &'a dyn Fn(usize),
     claims: Claims<'a>,
     nodes: NodeWriter,
@@ -89,7 +91,7 @@ impl<'a> Apply<'a> {
         Self {
             base,
             batch,
-            horizon,
+            rules: Rules { horizon, through: batch.through() },
             progress,
             claims: Claims::new(base.shared.pages(), class_of(batch)),
             nodes: NodeWriter::default(),

@@ -14,7 +14,6 @@ use psync::{Buffer, Request};
 use space::{Extent, PAGE};
 
 use super::layout::{self, Cut, Growth};
-use super::merge::Rules;
 use super::merge::is_document;
 use super::window::{How, Loaded, Parent, Task};
 use super::{Apply, merge};
@@ -105,15 +104,9 @@ impl<'a> Apply<'a> {
             growth = self.growth(task, |key, above| visible.is_beyond(key, above).map_err(corrupt))?;
         }
         entries.extend(self.updates(task.updates.clone()));
-        let rules = self.rules();
-        let entries = merge::merge(&entries, rules, &mut self.dropped_documents);
+        let entries = merge::merge(&entries, self.rules, &mut self.dropped_documents);
         let length = layout::length(&entries);
         Ok(Merged { entries, length, growth, hot })
-    }
-
-    /// What has to stay in a leaf.
-    pub(super) fn rules(&self) -> Rules<'a> {
-        Rules { horizon: self.horizon, through: self.batch.through() }
     }
 
     fn growth(&self, task: &Task, is_beyond: impl Fn(&[u8], bool) -> Result<bool>) -> Result<Growth> {
@@ -167,7 +160,7 @@ impl<'a> Apply<'a> {
             let task = tasks.next_if(|task| task.child == child);
             let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| Candidate {
                 children: child..child + 1,
-                bytes: expected_length(parent, child, task, !self.horizon.snapshots.is_empty()),
+                bytes: expected_length(parent, child, task, !self.rules.horizon.snapshots.is_empty()),
                 rewritten: false,
             });
             let Some(last) = out.last_mut() else {

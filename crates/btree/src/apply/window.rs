@@ -172,7 +172,7 @@ impl<'a> Apply<'a> {
         let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
         let tombstones = u32::try_from(updates.filter(is_delete).count()).expect("at most all of them");
         // Where snapshots are held, tombstones may have to stay, and rewriting would be in vain each time.
-        let shrinks = tombstones > 0 && self.horizon.snapshots.is_empty();
+        let shrinks = tombstones > 0 && self.rules.horizon.snapshots.is_empty();
         if shrinks && 3 * (pointer.tombstones + tombstones) >= pointer.entries + count {
             return How::Rewrite;
         }
@@ -204,7 +204,8 @@ impl<'a> Apply<'a> {
         updates.clone().any(|index| {
             let update = self.batch.get(index);
             is_document(&update)
-                && next(index).is_some_and(|newer| newer.key == update.key && !self.horizon.sees(update.seq, newer.seq))
+                && next(index)
+                    .is_some_and(|newer| newer.key == update.key && !self.rules.horizon.sees(update.seq, newer.seq))
         })
     }
 
@@ -232,7 +233,7 @@ impl<'a> Apply<'a> {
             visible.versions(key, &mut versions).map_err(|damage| self.base.shared.corrupt(pointer, damage))?;
             if versions.iter().any(is_document) {
                 versions.extend(self.updates(start..start + count));
-                merge(&versions, self.rules(), &mut dropped);
+                merge(&versions, self.rules, &mut dropped);
             }
             if !dropped.is_empty() {
                 return Ok(true);
