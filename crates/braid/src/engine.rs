@@ -100,6 +100,8 @@ pub(crate) struct Engine {
     /// Held for reading by every write from its admission until it is visible.
     writing: RwLock<()>,
     closed: AtomicBool,
+    /// The log has its segments for deletes and upkeep.
+    log_reserved: AtomicBool,
     _lock: Option<Lock>,
 }
 
@@ -144,6 +146,7 @@ impl Engine {
             schema: Mutex::new(()),
             writing: RwLock::new(()),
             closed: AtomicBool::new(false),
+            log_reserved: AtomicBool::new(false),
             _lock: parts.lock,
         };
         for table in engine.catalog.live() {
@@ -257,6 +260,11 @@ impl Engine {
     fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
         let is_document = |item: &Item<'_>| item.value.len() > INLINE_BYTES_MAX;
+        if !self.log_reserved.load(Ordering::Relaxed) && items.iter().any(is_document) {
+            // Documents can fill the disk while the log is still small.
+            self.wal.reserve().map_err(|error| self.log_error(error))?;
+            self.log_reserved.store(true, Ordering::Relaxed);
+        }
         let mut done = 0;
         while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {
             let table = items[first].table;
@@ -288,13 +296,18 @@ impl Engine {
 
     fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
         let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
-        self.wal.append(kind, &[payload], true, claim).map_err(|error| {
-            if matches!(error, wal::Error::Full { .. }) {
-                // A checkpoint trims the log.
-                self.signal.post(true);
+        let append = || self.wal.append(kind, &[payload], true, claim);
+        let position = append().or_else(|error| {
+            if !matches!(error, wal::Error::Full { .. }) {
+                return Err(error);
             }
-            self.write_error(self.log_error(error))
-        })
+            // A checkpoint trims the log: what it makes room for need not be refused.
+            let ticket = self.signal.post(true);
+            self.work_inline();
+            self.signal.answer(ticket).map_err(|_| error)?;
+            append()
+        });
+        position.map_err(|error| self.write_error(self.log_error(error)))
     }
 
     /// A log error as the database tells it.

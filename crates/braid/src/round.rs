@@ -117,7 +117,7 @@ fn apply(engine: &Engine, table: &TableCore, frozen: &Frozen, done_bytes: u64) -
     let horizon = Horizon::default();
     let mut refused = 0;
     loop {
-        let slice = frozen.next_slice();
+        let slice = frozen.next_slice(table.applied());
         let range = slice.range();
         let start = range.start;
         let progress = |done: usize| {
@@ -175,12 +175,13 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
 }
 
 fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
-    let mut dropped = part.applied.dropped_documents.clone();
-    if part.last {
-        dropped.extend_from_slice(part.frozen.replaced_documents());
-    }
     let through = if part.last { part.frozen.through() } else { part.table.applied() };
-    let record = FlushEnd { table: part.table.id, through, redo: part.applied.redo.clone(), dropped };
+    let record = FlushEnd {
+        table: part.table.id,
+        through,
+        redo: part.applied.redo.clone(),
+        dropped: part.applied.dropped_documents.clone(),
+    };
     let most = usize::try_from(engine.wal.record_bytes_max()).unwrap_or(usize::MAX);
     let payloads = record.encode(most);
     let count = payloads.len();
@@ -195,8 +196,7 @@ fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
 fn publish(engine: &Engine, part: &Part<'_>) -> Result<()> {
     let (table, applied) = (part.table, &part.applied);
     table.tree.publish(applied);
-    let replaced = if part.last { part.frozen.replaced_documents() } else { &[] };
-    for document in applied.dropped_documents.iter().chain(replaced) {
+    for document in &applied.dropped_documents {
         table.documents.drop_document(document)?;
     }
     let state = table.state.load();

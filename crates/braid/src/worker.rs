@@ -103,8 +103,12 @@ fn step(engine: &Engine, asked: Asked) -> Result<()> {
         apply_heaviest(engine)
     };
     let unsaved = engine.counters.changed_since_checkpoint();
-    // What went in before the disk was full may let the log be trimmed.
-    let trim = matches!(outcome, Err(Error::DiskFull { .. }));
+    // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
+    let trim = match &outcome {
+        Ok(()) => false,
+        Err(Error::DiskFull { .. }) => true,
+        Err(_) => return outcome,
+    };
     if save || (unsaved && (asked.stop || idle || trim)) {
         checkpoint::write(engine)?;
     }

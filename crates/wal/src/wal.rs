@@ -163,6 +163,17 @@ impl Wal {
         log.pool.prepare(end, Instant::now)
     }
 
+    /// Makes the segments in reserve for deletes and upkeep, if they are not there yet: for a caller that is about to fill the disk with
+    /// something else than the log.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Io`], [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn reserve(&self) -> Result<()> {
+        let log = self.log()?;
+        log.failure.check()?;
+        log.pool.make_spares(Claim::Put.leaves())
+    }
+
     /// Bytes of log from the beginning of the oldest segment kept to the end.
     #[must_use]
     pub fn bytes_retained(&self) -> u64 {

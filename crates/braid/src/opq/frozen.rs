@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use index::{Batch, DocPointer, Found, Horizon, Operation, Payload, Seq, Update};
+use index::{Batch, Found, Horizon, Operation, Payload, Seq, Update};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use wal::Lsn;
 
@@ -28,7 +28,6 @@ const SMALLEST_SLICE: usize = 32;
 struct Order {
     guard: ArcRwLockReadGuard<RawRwLock, Opq>,
     indexes: Vec<u32>,
-    replaced: Vec<DocPointer>,
 }
 
 impl Frozen {
@@ -53,9 +52,12 @@ impl Frozen {
         self.bytes
     }
 
-    /// Where the log holds the first of its operations.
+    /// Where the log holds the first of its operations that is not applied and still counts.
     pub(crate) fn first_lsn(&self) -> Option<Lsn> {
-        self.opq.read().first_lsn()
+        let Some(order) = self.order.get() else { return self.opq.read().first_lsn() };
+        let left = self.left.lock();
+        let indexes = left.iter().flat_map(|range| &order.indexes[range.clone()]);
+        indexes.map(|&index| order.guard.lsn(index)).min()
     }
 
     /// The seq of the first of its operations.
@@ -63,25 +65,27 @@ impl Frozen {
         self.opq.read().first_seq()
     }
 
-    /// Sorts it and keeps of each key the newest version and those that `horizon` sees.
+    /// Sorts it and keeps of each key the newest version, those that `horizon` sees, and those with documents: which documents
+    /// die is the structure's to tell, once for each.
     pub(crate) fn sort(&self, horizon: &Horizon) {
         self.order.get_or_init(|| {
             let guard = RwLock::read_arc(&self.opq);
             let all = guard.sorted_indexes();
             let mut indexes = Vec::with_capacity(all.len());
-            let mut replaced = Vec::new();
             for (position, &index) in all.iter().enumerate() {
                 let version = guard.update(index);
                 let newer =
                     all.get(position + 1).map(|&next| guard.update(next)).filter(|next| next.key == version.key);
-                if newer.is_none_or(|newer| newer.seq != version.seq && horizon.sees(version.seq, newer.seq)) {
+                let stays = newer.is_none_or(|newer| {
+                    let has_document = matches!(version.operation, Operation::Put(Payload::Document(_)));
+                    has_document || (newer.seq != version.seq && horizon.sees(version.seq, newer.seq))
+                });
+                if stays {
                     indexes.push(index);
-                } else if let Operation::Put(Payload::Document(document)) = version.operation {
-                    replaced.push(document);
                 }
             }
             self.left.lock().push_back(0..indexes.len());
-            Order { guard, indexes, replaced }
+            Order { guard, indexes }
         });
     }
 
@@ -95,10 +99,13 @@ impl Frozen {
         self.through
     }
 
-    /// What is to be applied next; only once the queue is sorted, and while anything is left.
-    pub(crate) fn next_slice(&self) -> Slice<'_> {
-        let range = self.left.lock().front().cloned().expect("asked only while something is left");
-        Slice { frozen: self, range }
+    /// What is to be applied next; only once the queue is sorted, and while anything is left. While it is not the last, the table has
+    /// everything up to `applied` as before.
+    pub(crate) fn next_slice(&self, applied: Seq) -> Slice<'_> {
+        let left = self.left.lock();
+        let range = left.front().cloned().expect("asked only while something is left");
+        let through = if left.len() == 1 { self.through } else { applied };
+        Slice { frozen: self, range, through }
     }
 
     /// The first slice is applied.
@@ -111,18 +118,26 @@ impl Frozen {
         self.left.lock().push_front(range);
     }
 
-    /// There was no space for the first slice: it is halved, or put last where it is small already. Returns whether it was halved.
+    /// There was no space for the first slice: it is halved between two keys, or put last where it is small already. Returns
+    /// whether it was halved.
     pub(crate) fn slice_refused(&self) -> bool {
         let mut left = self.left.lock();
         let range = left.pop_front().expect("refused only while something is left");
-        if range.len() <= SMALLEST_SLICE {
-            left.push_back(range);
-            return false;
-        }
+        let order = self.order();
+        let key = |position: usize| order.guard.key(order.indexes[position]);
         let middle = range.start + range.len() / 2;
-        left.push_front(middle..range.end);
-        left.push_front(range.start..middle);
-        true
+        let cut = (middle.max(range.start + 1)..range.end).find(|&position| key(position) != key(position - 1));
+        match cut.filter(|_| range.len() > SMALLEST_SLICE) {
+            Some(cut) => {
+                left.push_front(cut..range.end);
+                left.push_front(range.start..cut);
+                true
+            }
+            None => {
+                left.push_back(range);
+                false
+            }
+        }
     }
 
     /// How many slices are left; none: all of it is applied.
@@ -133,17 +148,13 @@ impl Frozen {
     fn order(&self) -> &Order {
         self.order.get().expect("a frozen queue is sorted before it is applied")
     }
-
-    /// Documents of versions that the sort left out.
-    pub(crate) fn replaced_documents(&self) -> &[DocPointer] {
-        &self.order().replaced
-    }
 }
 
 /// Part of a frozen queue: what a structure applies at once.
 pub(crate) struct Slice<'a> {
     frozen: &'a Frozen,
     range: Range<usize>,
+    through: Seq,
 }
 
 impl Slice<'_> {
@@ -164,7 +175,7 @@ impl Batch for Slice<'_> {
     }
 
     fn through(&self) -> Seq {
-        self.frozen.through
+        self.through
     }
 }
 
@@ -187,7 +198,7 @@ mod tests {
     fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
         let frozen = Frozen::new(queue(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)]), Seq(5), 0);
         frozen.sort(&Horizon { snapshots: vec![Seq(3)] });
-        let slice = frozen.next_slice();
+        let slice = frozen.next_slice(Seq(0));
         let batch: Vec<_> = (0..slice.len()).map(|index| slice.get(index)).map(|u| (u.key[0], u.seq.0)).collect();
         assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
         assert_eq!(frozen.get(b"b", Seq(2)).map(|found| found.value), Some(Some(Stored::Inline(b"b".to_vec()))));
@@ -199,14 +210,14 @@ mod tests {
         let updates: Vec<_> = keys.iter().zip(1..).map(|(key, seq)| (&key[..], seq)).collect();
         let frozen = Frozen::new(queue(&updates), Seq(100), 0);
         frozen.sort(&Horizon::default());
-        assert_eq!(frozen.next_slice().range(), 0..100);
+        assert_eq!(frozen.next_slice(Seq(0)).range(), 0..100);
         assert!(frozen.slice_refused() && frozen.slice_refused());
-        assert_eq!(frozen.next_slice().range(), 0..25);
+        assert_eq!(frozen.next_slice(Seq(0)).range(), 0..25);
         assert!(!frozen.slice_refused());
-        assert_eq!(frozen.next_slice().range(), 25..50);
+        assert_eq!(frozen.next_slice(Seq(0)).range(), 25..50);
         frozen.slice_applied();
         frozen.slice_applied();
-        assert_eq!(frozen.next_slice().range(), 0..25);
+        assert_eq!(frozen.next_slice(Seq(0)).range(), 0..25);
         frozen.slice_applied();
         assert_eq!(frozen.slices_left(), 0);
     }

@@ -292,6 +292,11 @@ impl Opq {
         merged
     }
 
+    /// Where the log holds the commit of entry `index`.
+    pub(super) fn lsn(&self, index: u32) -> Lsn {
+        self.entries.get(index).lsn
+    }
+
     /// All entries by key and then by age, the newest of a key last.
     pub(super) fn sorted_indexes(&self) -> Vec<u32> {
         let end = u32::try_from(self.entries.len()).expect("bounded by append");

@@ -16,16 +16,9 @@ impl<'a> Claims<'a> {
         Self { pages, class, allocated: Vec::new(), retired: Vec::new() }
     }
 
-    /// Takes `count` extents of `pages` pages, in page order. When the disk is full, the reserve is used from then on: what was
-    /// committed has to be applied before anything can be given back.
+    /// Takes `count` extents of `pages` pages, in page order.
     pub(super) fn allocate(&mut self, count: usize, pages: u32) -> Result<Vec<Extent>> {
-        let extents = match self.pages.allocate_many(count, pages, self.class) {
-            Err(error) if error.is_disk_full() && self.class == Class::Normal => {
-                self.class = Class::Reclaim;
-                self.pages.allocate_many(count, pages, self.class)?
-            }
-            other => other?,
-        };
+        let extents = self.pages.allocate_many(count, pages, self.class)?;
         self.allocated.extend_from_slice(&extents);
         Ok(extents)
     }

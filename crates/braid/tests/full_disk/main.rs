@@ -1,0 +1,7 @@
+//! A full disk refuses commits and does nothing else: what is there stays, deletes go on, and with room again so do puts.
+
+mod faults;
+mod model;
+mod mounted;
+mod simulated;
+mod slices;

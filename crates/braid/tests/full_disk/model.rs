@@ -1,0 +1,149 @@
+//! Two tables and what they must hold.
+
+use std::collections::BTreeMap;
+
+use braid::{Database, Durability, Error, ErrorKind, Structure, Table, WriteBatch};
+
+pub(crate) const TABLES: [&str; 2] = ["left", "right"];
+/// Written to both tables by every batch that puts: the number of the batch.
+const COUNTER: &[u8] = &[0xff; 12];
+
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A put, or a delete: table, key, value.
+pub(crate) type Change = (usize, Vec<u8>, Option<Vec<u8>>);
+
+/// What the tables must hold.
+#[derive(Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) tables: [Content; 2],
+    number: u64,
+}
+
+/// Opens the tables, creating them where they are missing.
+pub(crate) fn tables(db: &Database) -> braid::Result<[Table; 2]> {
+    let [left, right] = TABLES.map(|name| db.table(name, Structure::BTree));
+    Ok([left?, right?])
+}
+
+/// Key number `number`: rising numbers are spread over the key space.
+pub(crate) fn key(number: u64) -> Vec<u8> {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()
+}
+
+/// Bytes that say whose they are.
+pub(crate) fn value(number: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|at| (number * 31 + at * 7 + at / 251).to_le_bytes()[0]).collect()
+}
+
+/// Puts of so many bytes under the keys numbered so, in both tables.
+pub(crate) fn puts(numbers: std::ops::Range<u64>, bytes: usize) -> Vec<Change> {
+    let put = |number| (usize::from(number % 3 == 0), key(number), Some(value(number, bytes)));
+    numbers.map(put).collect()
+}
+
+impl Model {
+    pub(crate) fn keys(&self) -> Vec<(usize, Vec<u8>)> {
+        let of = |which: usize| self.tables[which].keys().map(move |key| (which, key.clone()));
+        of(0).chain(of(1)).filter(|(_, key)| key != COUNTER).collect()
+    }
+
+    /// What the tables hold after these changes.
+    pub(crate) fn with(&self, changes: &[Change]) -> Self {
+        let mut next = self.clone();
+        next.apply(changes);
+        next
+    }
+
+    fn apply(&mut self, changes: &[Change]) {
+        if puts_something(changes) {
+            self.number += 1;
+            for table in &mut self.tables {
+                table.insert(COUNTER.to_vec(), self.number.to_le_bytes().to_vec());
+            }
+        }
+        for (which, key, value) in changes {
+            match value {
+                Some(value) => self.tables[*which].insert(key.clone(), value.clone()),
+                None => self.tables[*which].remove(key),
+            };
+        }
+    }
+
+    /// Writes the changes as one batch, and takes them over if that succeeds.
+    pub(crate) fn write(&mut self, db: &Database, changes: &[Change], durability: Durability) -> braid::Result<()> {
+        let tables = tables(db)?;
+        let mut batch = WriteBatch::new();
+        if puts_something(changes) {
+            tables.iter().for_each(|table| batch.put(table, COUNTER, (self.number + 1).to_le_bytes()));
+        }
+        for (which, key, value) in changes {
+            match value {
+                Some(value) => batch.put(&tables[*which], key, value),
+                None => batch.delete(&tables[*which], key),
+            }
+        }
+        db.write_with(batch, durability)?;
+        self.apply(changes);
+        Ok(())
+    }
+
+    /// Compares everything, by scan and by key, has the database verify itself, and sees that no document is taken for dead that a key
+    /// leads to.
+    pub(crate) fn check(&self, db: &Database) {
+        let tables = tables(db).expect("the tables open");
+        if let Some(problem) = self.difference(&tables).expect("scans") {
+            panic!("{problem}");
+        }
+        for (table, expected) in tables.iter().zip(&self.tables) {
+            let keys: Vec<_> = expected.keys().step_by(7).collect();
+            let found = table.get_many(&keys).expect("reads");
+            assert!(keys.iter().zip(&found).all(|(key, found)| expected.get(*key) == found.as_ref()));
+            let documents = expected.values().filter(|value| value.len() > 2048);
+            let least: usize = documents.map(|value| (value.len() + 24).next_multiple_of(8)).sum();
+            let live = table.stats().expect("stats").document_live_bytes;
+            assert!(live >= least as u64, "{live} bytes of documents are live in {}, not {least}", table.name());
+        }
+        let verification = db.verify(&mut |_| {}).expect("verifies");
+        assert!(verification.findings.is_empty(), "{:#?}", verification.findings);
+    }
+
+    /// What the tables hold that they should not, or lack.
+    pub(crate) fn difference(&self, tables: &[Table; 2]) -> braid::Result<Option<String>> {
+        for (table, expected) in tables.iter().zip(&self.tables) {
+            let found: Content = table.iter().collect::<Result<_, _>>()?;
+            let keys = || expected.keys().chain(found.keys());
+            if let Some(key) = keys().find(|key| expected.get(*key) != found.get(*key)) {
+                let [wanted, there] = [expected.get(key), found.get(key)].map(|value| value.map(Vec::len));
+                let counters = (self.number, found.get(COUNTER).cloned());
+                return Ok(Some(format!(
+                    "table {}: key {key:02x?} has {there:?} bytes instead of {wanted:?}; batches {counters:?}",
+                    table.name()
+                )));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn puts_something(changes: &[Change]) -> bool {
+    changes.iter().any(|(_, _, value)| value.is_some())
+}
+
+/// Whether the disk was full; any other error is a bug.
+#[track_caller]
+pub(crate) fn is_full(outcome: braid::Result<()>) -> bool {
+    match outcome {
+        Ok(()) => false,
+        Err(error) => {
+            assert_full(&error);
+            true
+        }
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_full(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+    assert!(error.is_retryable());
+}
