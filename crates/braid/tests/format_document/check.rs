@@ -242,7 +242,7 @@ impl Reader<'_> {
             // It is the one that is appended to.
             segment.expect(&[("number", expected), ("sealed", 0)])?;
             let reach = segment.number("reach")?;
-            ensure!(reach as usize == self.file("doc/1-1.doc")?.len(), "reach is {reach}");
+            ensure!(reach == self.file("doc/1-1.doc")?.len() as u64, "reach is {reach}");
             segments.push([reach, segment.number("live bytes")?]);
         }
         ensure!(at == bytes.len(), "the document image ends at {at} of {}", bytes.len());
@@ -344,8 +344,9 @@ impl Reader<'_> {
     }
 
     fn leaf(&self, pointer: &Values, table: u64, found: &mut Found) -> Outcome<()> {
-        let extent = pages(pointer, "page", "pages")?;
-        ensure!(pointer.number("pages")? == u64::from(LEAF_PAGES), "a leaf of {extent:?}");
+        let start = pointer.size("page")?.saturating_mul(PAGE);
+        let extent = start..start + (pointer.size("pages")? & 0x7fff) * PAGE;
+        ensure!(pointer.number("pages")? & 0x7fff == u64::from(LEAF_PAGES), "a leaf of {extent:?}");
         found.extents.push(extent.start / PAGE..extent.end / PAGE);
         let bytes = part(self.file("data")?, extent, "a leaf")?;
         let bytes = part(bytes, 0..pointer.size("length")?, "what is published of a leaf")?;
@@ -371,7 +372,7 @@ impl Reader<'_> {
             run.expect(&[("crc", chain), ("type", 1)])?;
             for index in 0..run.size("count")? {
                 let slot = run.length + 2 * index;
-                let from = number(part(whole, slot..slot + 2, "a slot")?) as usize;
+                let from = usize::try_from(number(part(whole, slot..slot + 2, "a slot")?)).expect("two bytes");
                 let (entry, kind) = self.entry(part(whole, from..whole.len(), "an entry")?, &run)?;
                 let seq = number(entry.bytes("seq")?) + run.number("base")?;
                 found.entries.push((entry.bytes("key")?.to_vec(), seq, kind, entry.bytes("value")?.to_vec()));
@@ -420,7 +421,7 @@ fn separators(page: &[u8], at: usize, node: &Values) -> Outcome<Vec<Vec<u8>>> {
     let mut from = prefix_at + prefix.len();
     let mut separators = Vec::new();
     for length in part(page, at..prefix_at, "lengths")?.chunks(2) {
-        let length = number(length) as usize;
+        let length = usize::try_from(number(length)).map_err(|error| error.to_string())?;
         separators.push([prefix, part(page, from..from + length, "a separator")?].concat());
         from += length;
     }
@@ -430,8 +431,11 @@ fn separators(page: &[u8], at: usize, node: &Values) -> Outcome<Vec<Vec<u8>>> {
     Ok(separators)
 }
 
+/// Seq and value of each live key.
+pub(crate) type Live = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
 /// The newest version of each key, where it is no tombstone: kind and value.
-pub(crate) fn live(found: &Found, applied: u64) -> Outcome<BTreeMap<Vec<u8>, (u64, Vec<u8>)>> {
+pub(crate) fn live(found: &Found, applied: u64) -> Outcome<Live> {
     let mut newest: BTreeMap<Vec<u8>, (u64, u64, Vec<u8>)> = BTreeMap::new();
     for (key, seq, kind, value) in &found.entries {
         ensure!((1..=applied).contains(seq), "seq {seq}");

@@ -152,7 +152,7 @@ impl Reader<'_> {
             at += operation.length;
             let code = operation.number("code")?;
             let behind = match code {
-                1 => 4 + number(part(payload, at..at + 4, "a block")?) as usize,
+                1 => 4 + usize::try_from(number(part(payload, at..at + 4, "a block")?)).expect("four bytes"),
                 2 => 28,
                 3 => 0,
                 _ => return Err(format!("an operation of code {code}")),
@@ -225,13 +225,15 @@ impl Reader<'_> {
     }
 }
 
-fn extents(bytes: &[u8], redo: &Values) -> Outcome<(Vec<Range<usize>>, Vec<Range<usize>>)> {
+type Extents = Vec<Range<usize>>;
+
+fn extents(bytes: &[u8], redo: &Values) -> Outcome<(Extents, Extents)> {
     let list: Vec<_> = bytes[redo.length..]
         .chunks(8)
         .map(|extent| {
             let (page, pages) = extent.split_at(extent.len().min(6));
-            let start = number(page) as usize;
-            start..start + number(pages) as usize
+            let size = |field| usize::try_from(number(field)).expect("at most six bytes");
+            size(page)..size(page) + size(pages)
         })
         .collect();
     let (allocated, retired) = (redo.size("allocated")?, redo.size("retired")?);

@@ -36,11 +36,15 @@ fn overwrites(random: &mut StdRng, keys: u64) -> Vec<Change> {
     for _ in 0..random.random_range(1..60) {
         let number = random.random_range(0..keys);
         let put = random.random_bool(0.9).then(|| value(random.random_range(0..1 << 32), 300));
-        changes.push((usize::from(number % 3 == 0), key(number), put));
+        changes.push((usize::from(number.is_multiple_of(3)), key(number), put));
     }
     for _ in 0..random.random_range(0..4) {
         let number = keys + random.random_range(0..DOCUMENTS);
-        changes.push((usize::from(number % 3 == 0), key(number), Some(value(random.random_range(0..1 << 32), 2100))));
+        changes.push((
+            usize::from(number.is_multiple_of(3)),
+            key(number),
+            Some(value(random.random_range(0..1 << 32), 2100)),
+        ));
     }
     changes
 }
