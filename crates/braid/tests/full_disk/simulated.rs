@@ -100,7 +100,6 @@ fn run(capacity: u64, value_bytes: usize) {
     let documents = value_bytes > 2048;
     let mut world = World::new(capacity, value_bytes);
     let filled = world.fill();
-    eprintln!("capacity {capacity}, values of {value_bytes} bytes: {filled} batches");
     assert!(filled > 0);
     world.model.check(&world.db);
     world.press();
@@ -127,9 +126,9 @@ fn run(capacity: u64, value_bytes: usize) {
     world.db.clone().close().ok();
 }
 
-fn run_all(sizes: &[usize]) {
+fn run_all(capacities: &[u64], sizes: &[usize]) {
     let mut failures = Vec::new();
-    for capacity in [4 << 20, 5 << 20, 9 << 20] {
+    for &capacity in capacities {
         for &value_bytes in sizes {
             if std::panic::catch_unwind(|| run(capacity, value_bytes)).is_err() {
                 failures.push((capacity, value_bytes));
@@ -141,10 +140,16 @@ fn run_all(sizes: &[usize]) {
 
 #[test]
 fn values_in_leaves() {
-    run_all(&[20, 300, 2000]);
+    run_all(&[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
 }
 
 #[test]
 fn values_in_documents() {
-    run_all(&[3000, 70_000]);
+    run_all(&[4 << 20, 5 << 20, 9 << 20], &[3000, 70_000]);
+}
+
+#[test]
+#[ignore = "the smallest slice of a batch with large values finds no room in scattered pages, and deletes wait behind it"]
+fn large_values_in_scattered_pages() {
+    run_all(&[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
 }
