@@ -50,6 +50,6 @@ big: toolchain
 clean:
 	$(CARGO) clean
 
-# A machine without a Rust toolchain gets Debian's rustup if it can; one that has it is left alone.
+# Cargo brings everything but itself.
 toolchain:
 	@command -v $(CARGO) >/dev/null || { echo "Braid needs Rust 1.89 or newer: see https://rustup.rs" >&2; exit 1; }
