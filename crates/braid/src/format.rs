@@ -66,8 +66,8 @@ pub(crate) struct Superblock {
 pub(crate) enum SlotError {
     /// It does not begin like a superblock.
     Magic,
-    /// Newer software wrote it.
-    Version(u32),
+    /// It says that another version wrote it, and whether its checksum holds.
+    Version(u32, bool),
     /// Its checksum does not hold: (stored, computed).
     Checksum(u32, u32),
     /// A field has a value that nothing writes.
@@ -105,13 +105,13 @@ impl Superblock {
         }
         let mut fields = Fields(&slot[8..]);
         let version = fields.u32().ok_or(SlotError::Field)?;
-        if version != VERSION {
-            return Err(SlotError::Version(version));
-        }
         let stored = fields.u32().ok_or(SlotError::Field)?;
         let mut blank = *slot;
         blank[CRC_AT..CRC_AT + 4].fill(0);
         let computed = crc32c::crc32c(&blank);
+        if version != VERSION {
+            return Err(SlotError::Version(version, stored == computed));
+        }
         if stored != computed {
             return Err(SlotError::Checksum(stored, computed));
         }

@@ -95,16 +95,19 @@ fn decode(bytes: &[u8]) -> std::result::Result<Superblock, SlotError> {
 
 /// The valid slot of the highest generation. A slot that is not valid is the one a crash tore.
 fn newest(slots: Vec<std::result::Result<Superblock, SlotError>>, path: &Path) -> Result<Superblock> {
-    let newer = slots.iter().find_map(|slot| match slot {
-        Err(SlotError::Version(version)) if *version > VERSION => Some(*version),
-        _ => None,
-    });
-    if let Some(found) = newer {
-        return Err(Error::NewerVersion { path: path.to_owned(), found, supported: VERSION });
-    }
+    let newer = |whole_only: bool| {
+        let newer = slots.iter().find_map(|slot| match slot {
+            Err(SlotError::Version(found, whole)) if *found > VERSION && (*whole || !whole_only) => Some(*found),
+            _ => None,
+        });
+        newer.map_or(Ok(()), |found| Err(Error::NewerVersion { path: path.to_owned(), found, supported: VERSION }))
+    };
+    // A whole slot of a newer version counts. One that only looks like it may be damaged, and the other slot does as well.
+    newer(true)?;
     if let Some(newest) = slots.iter().filter_map(|slot| slot.as_ref().ok()).max_by_key(|slot| slot.generation) {
         return Ok(*newest);
     }
+    newer(false)?;
     if slots.iter().all(|slot| matches!(slot, Err(SlotError::Magic))) {
         let reason = "its superblock does not begin like one".into();
         return Err(Error::ForeignFile { path: path.to_owned(), reason });

@@ -95,6 +95,7 @@ fn one_damaged_slot_of_the_superblock_is_survived_and_two_are_reported() {
     let whole = fs::read(&superblock).expect("reads");
     let newest = if whole[32..40] > whole[4096 + 32..4096 + 40] { 0 } else { 4096 };
     flip(&superblock, (4096 - newest) + 20);
+    flip(&superblock, (4096 - newest) + 8);
     assert!(database(directory.path()).open_table("t").is_ok());
     for slot in [0, 4096] {
         flip(&superblock, slot + 50);
