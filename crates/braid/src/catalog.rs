@@ -25,8 +25,8 @@ use crate::{
 pub(crate) struct TableState {
     /// The queue that takes operations.
     pub(crate) active: Arc<RwLock<Opq>>,
-    /// Queues that wait for the structure, newest first.
-    pub(crate) frozen: Vec<Arc<Frozen>>,
+    /// The queue that waits for the structure, older than the active one. The next is frozen when this one is applied.
+    pub(crate) frozen: Option<Arc<Frozen>>,
     /// The structure, with everything that was applied.
     pub(crate) view: Arc<dyn View>,
     /// Held by every state of the table: while a reader holds an older state, its count shows.
@@ -52,8 +52,7 @@ impl TableCore {
         id: TableId, name: String, structure: Structure, tree: BTree, documents: DocLog, applied: Seq,
     ) -> Self {
         let pin = Arc::new(());
-        let state =
-            TableState { active: Arc::default(), frozen: Vec::new(), view: tree.view(), _pin: Arc::clone(&pin) };
+        let state = TableState { active: Arc::default(), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
         let (state, applied) = (ArcSwap::from_pointee(state), AtomicU64::new(applied.0));
         Self { id, name, structure, tree, documents, state, active_bytes: AtomicU64::new(0), applied, pin }
     }
@@ -69,7 +68,7 @@ impl TableCore {
     }
 
     /// Puts another state in place.
-    pub(crate) fn replace_state(&self, active: Arc<RwLock<Opq>>, frozen: Vec<Arc<Frozen>>, view: Arc<dyn View>) {
+    pub(crate) fn replace_state(&self, active: Arc<RwLock<Opq>>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>) {
         self.state.store(Arc::new(TableState { active, frozen, view, _pin: Arc::clone(&self.pin) }));
     }
 

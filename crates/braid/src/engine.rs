@@ -287,11 +287,16 @@ impl Engine {
 
     /// Sorts the error of a write: a failed write or flush ends all writing, unless there was only no space for the write.
     pub(crate) fn write_error(&self, error: Error) -> Error {
-        let no_space = error.kind() == ErrorKind::DiskFull && !is_flush(&error);
+        let no_space = error.kind() == ErrorKind::DiskFull && !error.is_flush_failure();
         if error.is_write_failure() && !no_space {
             self.fail(error.cause());
         }
         error
+    }
+
+    /// Makes the whole log durable.
+    pub(crate) fn flush_log(&self) -> Result<()> {
+        self.wal.flush_through(self.wal.end()).map_err(|error| self.log_error(error))
     }
 
     fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
@@ -471,11 +476,6 @@ pub(crate) fn new_table(
     let documents = doclog::DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?;
     let tree = btree::BTree::create(Arc::clone(trees), record.id, record.leaf_pages);
     Ok(TableCore::new(record.id, record.name.clone(), record.structure, tree, documents, Seq(0)))
-}
-
-fn is_flush(error: &Error) -> bool {
-    matches!(error, Error::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. })
-        if operation.starts_with("flush"))
 }
 
 fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<TableCore>> {

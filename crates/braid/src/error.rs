@@ -227,17 +227,26 @@ impl Error {
 
     /// Whether a read failed, so that trying again harms nothing.
     pub(crate) fn is_read_failure(&self) -> bool {
-        matches!(self, Self::Io(psync::Error::Io { operation: "read", .. }))
+        self.failed_operation() == Some("read")
+    }
+
+    /// Whether a flush failed.
+    pub(crate) fn is_flush_failure(&self) -> bool {
+        self.failed_operation().is_some_and(|operation| operation.starts_with("flush"))
     }
 
     /// Whether a write or a flush failed: what it covered is in an unknown state, and trying again would not tell.
     pub(crate) fn is_write_failure(&self) -> bool {
+        let is_write = |operation: &str| operation.starts_with("write");
+        let failed = self.failed_operation().is_some_and(is_write) || self.is_flush_failure();
+        failed || matches!(self, Self::Failed { .. })
+    }
+
+    /// What the device or file system was asked for when it failed.
+    fn failed_operation(&self) -> Option<&'static str> {
         match self {
-            Self::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => {
-                operation.starts_with("write") || operation.starts_with("flush")
-            }
-            Self::Failed { .. } => true,
-            _ => false,
+            Self::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => Some(operation),
+            _ => None,
         }
     }
 

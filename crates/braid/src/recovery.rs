@@ -417,7 +417,7 @@ impl Replay<'_> {
             let queue = state.active.read();
             queue.updates_above(record.through).for_each(|(update, lsn)| rest.append(&update, lsn));
         }
-        table.replace_state(Arc::new(rest.into()), Vec::new(), table.tree.view());
+        table.replace_state(Arc::new(rest.into()), None, table.tree.view());
         Ok(())
     }
 

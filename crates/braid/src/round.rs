@@ -2,10 +2,10 @@
 //!
 //! 1. Queues are frozen between two publications, so that each covers a gapless interval of seqs.
 //! 2. The log is flushed through everything frozen: WAL before data, in every durability mode.
-//! 3. Each table's oldest frozen queue is applied.
+//! 3. Each table's frozen queue is applied.
 //! 4. The data file is flushed once for all of them.
 //! 5. A flush-end is logged for each: from here on recovery begins with the new root.
-//! 6. The new views are published, each together with the list of queues that it replaces.
+//! 6. The new views are published, each together with the queue that it replaces.
 //!
 //! On a full disk a queue is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
 //! gives up serve the next; `(key, seq)` is one version, so applying a slice twice is harmless, and the seq that the table has
@@ -51,7 +51,7 @@ struct Part<'a> {
 pub(crate) fn run(engine: &Engine, tables: &[Arc<TableCore>]) -> Result<()> {
     let started = Instant::now();
     freeze(engine, tables);
-    engine.wal.flush_through(engine.wal.end()).map_err(|error| engine.log_error(error))?;
+    engine.flush_log()?;
     engine.publish();
     let (parts, failed) = apply_all(engine, tables);
     let full_disk = matches!(failed, Some(Error::DiskFull { .. }));
@@ -81,22 +81,22 @@ fn freeze(engine: &Engine, tables: &[Arc<TableCore>]) {
     engine.publisher.between(|visible, _| {
         for table in tables {
             let state = table.state.load();
-            if !state.frozen.is_empty() || state.active.read().len() == 0 {
+            if state.frozen.is_some() || state.active.read().len() == 0 {
                 continue;
             }
             let bytes = table.active_bytes.swap(0, Ordering::Relaxed);
             let frozen = Arc::new(Frozen::new(Arc::clone(&state.active), visible, bytes));
-            table.replace_state(Arc::default(), vec![frozen], Arc::clone(&state.view));
+            table.replace_state(Arc::default(), Some(frozen), Arc::clone(&state.view));
             engine.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     });
 }
 
-/// Applies what it can of each table's oldest queue; also says what failed, if anything did.
+/// Applies what it can of each table's frozen queue; also says what failed, if anything did.
 fn apply_all<'a>(engine: &Engine, tables: &'a [Arc<TableCore>]) -> (Vec<Part<'a>>, Option<Error>) {
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
     for table in tables {
-        let Some(frozen) = table.state.load().frozen.last().cloned() else { continue };
+        let Some(frozen) = table.state.load().frozen.clone() else { continue };
         frozen.sort(&Horizon::default());
         match apply(engine, table, &frozen, done_bytes) {
             Ok((range, applied)) => {
@@ -167,7 +167,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
         }
     }
     if seeded::on(seeded::Bug::FlushEndBeforeData) {
-        engine.wal.flush_through(engine.wal.end()).map_err(|error| engine.log_error(error))?;
+        engine.flush_log()?;
     }
     engine.pressure.give_back(bytes, started.elapsed());
     engine.counters.applied(operations, started.elapsed());
@@ -200,10 +200,9 @@ fn publish(engine: &Engine, part: &Part<'_>) -> Result<()> {
         table.documents.drop_document(document)?;
     }
     let state = table.state.load();
-    let mut frozen = state.frozen.clone();
+    let frozen = state.frozen.clone().filter(|_| !part.last);
     if part.last {
         table.set_applied(part.frozen.through());
-        frozen.pop();
     }
     table.replace_state(Arc::clone(&state.active), frozen, Arc::clone(&applied.view));
     engine.counters.changed();
@@ -216,17 +215,17 @@ fn join_queues(engine: &Engine, tables: &[Arc<TableCore>]) {
     engine.publisher.between(|visible, _| {
         for table in tables {
             let state = table.state.load();
-            let Some(oldest) = state.frozen.last().filter(|_| state.active.read().len() > 0) else { continue };
+            let Some(older) = state.frozen.as_ref().filter(|_| state.active.read().len() > 0) else { continue };
             let mut joined = Opq::default();
-            for queue in [oldest.opq(), &state.active] {
+            for queue in [older.opq(), &state.active] {
                 queue.read().updates_above(index::Seq(0)).for_each(|(update, lsn)| joined.append(&update, lsn));
             }
             let active = table.active_bytes.swap(0, Ordering::Relaxed);
             engine.active_bytes.fetch_sub(active, Ordering::Relaxed);
             let bytes = joined.bytes() as u64;
-            engine.pressure.exchange(oldest.bytes() + active, bytes);
+            engine.pressure.exchange(older.bytes() + active, bytes);
             let frozen = Frozen::new(Arc::new(RwLock::new(joined)), visible, bytes);
-            table.replace_state(Arc::default(), vec![Arc::new(frozen)], Arc::clone(&state.view));
+            table.replace_state(Arc::default(), Some(Arc::new(frozen)), Arc::clone(&state.view));
         }
     });
 }

@@ -9,7 +9,11 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use space::StreamKind;
 
-use crate::{Result, catalog::TableCore, engine::Engine};
+use crate::{
+    Result,
+    catalog::{TableCore, TableState},
+    engine::Engine,
+};
 
 /// What opening replayed from the log.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -203,14 +207,14 @@ pub struct TableStats {
 }
 
 impl TableStats {
-    pub(crate) fn of(table: &TableCore) -> Result<Self> {
-        let state = table.state.load_full();
+    /// Of `table`, as it is in `state`.
+    pub(crate) fn of(table: &TableCore, state: &TableState) -> Result<Self> {
         let shape = state.view.stats()?;
         let (mut operations, mut bytes) = {
             let active = state.active.read();
             (active.len() as u64, active.bytes() as u64)
         };
-        for frozen in &state.frozen {
+        if let Some(frozen) = &state.frozen {
             operations += frozen.opq().read().len() as u64;
             bytes += frozen.bytes();
         }
@@ -325,7 +329,12 @@ impl Stats {
                 retired_pages: pages.retired_pages,
             },
             streams,
-            tables: engine.catalog.live().iter().map(|table| TableStats::of(table)).collect::<Result<_>>()?,
+            tables: engine
+                .catalog
+                .live()
+                .iter()
+                .map(|table| TableStats::of(table, &table.state.load_full()))
+                .collect::<Result<_>>()?,
         })
     }
 }

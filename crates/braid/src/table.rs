@@ -117,11 +117,9 @@ impl Table {
     /// # Errors
     /// When storage fails.
     pub fn stats(&self) -> Result<TableStats> {
-        let pinned = self.core.state.load_full();
+        let state = self.core.state.load_full();
         self.engine().check_live(&self.core)?;
-        let stats = TableStats::of(&self.core);
-        drop(pinned);
-        stats
+        TableStats::of(&self.core, &state)
     }
 
     fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -137,7 +135,7 @@ impl Table {
                 keys.iter().zip(&mut found).for_each(|(key, slot)| *slot = active.get(key, at));
             }
         }
-        for frozen in &state.frozen {
+        if let Some(frozen) = &state.frozen {
             for (key, slot) in keys.iter().zip(&mut found).filter(|(_, slot)| slot.is_none()) {
                 *slot = frozen.get(key, at);
             }

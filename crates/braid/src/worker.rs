@@ -88,7 +88,7 @@ impl Worker {
 fn step(engine: &Engine, asked: Asked) -> Result<()> {
     let _still = engine.maintenance.lock();
     if asked.stop {
-        engine.wal.flush_through(engine.wal.end()).map_err(|error| engine.log_error(error))?;
+        engine.flush_log()?;
     }
     abandon_dropped(engine);
     let log_limit = (LOG_PER_WRITE_BUFFER * engine.pressure.budget()).max(LOG_SEGMENTS * engine.options.segment_bytes);
@@ -130,7 +130,7 @@ fn apply_through(engine: &Engine, through: Seq) -> Result<()> {
 /// Runs one round, where there is enough to apply for one, and asks for another turn to see whether there is still.
 fn apply_heaviest(engine: &Engine) -> Result<()> {
     let mut tables = engine.catalog.live();
-    let has_frozen = |table: &Arc<TableCore>| !table.state.load().frozen.is_empty();
+    let has_frozen = |table: &Arc<TableCore>| table.state.load().frozen.is_some();
     if tables.iter().any(has_frozen) {
         tables.retain(has_frozen);
     } else if engine.active_bytes.load(Ordering::Relaxed) >= engine.pressure.budget() / 2 {
@@ -147,11 +147,11 @@ fn apply_heaviest(engine: &Engine) -> Result<()> {
 fn abandon_dropped(engine: &Engine) {
     for table in engine.catalog.dropped() {
         let state = table.state.load();
-        let frozen: u64 = state.frozen.iter().map(|frozen| frozen.bytes()).sum();
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
         let active = table.active_bytes.swap(0, Ordering::Relaxed);
         if frozen + active > 0 {
             engine.active_bytes.fetch_sub(active, Ordering::Relaxed);
-            table.replace_state(Arc::default(), Vec::new(), Arc::clone(&state.view));
+            table.replace_state(Arc::default(), None, Arc::clone(&state.view));
             engine.pressure.forget(frozen + active);
         }
     }

@@ -88,10 +88,6 @@ impl Error {
     /// The code to exit with.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            // Of a device or a file system's error more is known than its kind.
-            Self::Database(braid::Error::Io(error)) | Self::Bench(bench::Error::Database(braid::Error::Io(error))) => {
-                of_device(error)
-            }
             Self::Database(error) | Self::Bench(bench::Error::Database(error)) => of_kind(error.kind()),
             Self::Device(error) | Self::Bench(bench::Error::Device(error)) => of_device(error),
             Self::Io { source, .. } | Self::Bench(bench::Error::Io { source, .. }) => of_io(source),
