@@ -25,6 +25,7 @@ pub mod crash;
 pub mod keys;
 pub mod limits;
 pub mod process;
+pub mod trees;
 pub mod values;
 
 pub use config::{Config, TABLE, Workload};

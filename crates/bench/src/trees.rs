@@ -1,0 +1,94 @@
+//! Index structures as the laboratory measures them: one trait over the PIO B-tree and the trees it replaces.
+//!
+//! All of them keep entries of one [`Shape`] in files of one directory, do their I/O through psync, and hold no more memory than
+//! their budget says: buffers, mapping tables and queues together. None but Braid's logs anything; a crash loses them.
+
+use std::path::PathBuf;
+
+use psync::Psync;
+
+use crate::Result;
+
+/// Lengths of keys and values, the same for all entries of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+}
+
+impl Shape {
+    /// Bytes of one entry.
+    #[must_use]
+    pub const fn entry_bytes(self) -> usize {
+        self.key_bytes + self.value_bytes
+    }
+}
+
+/// What every tree is made with.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Does the I/O.
+    pub psync: Psync,
+    /// An empty directory for the files.
+    pub directory: PathBuf,
+    /// What the entries look like.
+    pub shape: Shape,
+    /// Memory for buffers, mapping tables and queues together, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Entries in key order to build a tree from: each call gives the next key and value, until there are none.
+pub type Sorted<'a> = dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool + 'a;
+
+/// An index that can be measured. Any number of threads may call it, unless its documentation says otherwise.
+pub trait Tree: Send + Sync {
+    /// Its name in tables and figures.
+    fn name(&self) -> &'static str;
+
+    /// Looks a key up; whether it is there. `value` is replaced by what it has.
+    ///
+    /// # Errors
+    /// When the device fails or something read makes no sense.
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// Looks many keys up; how many are there. One after the other unless the structure can do better.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
+        let (mut value, mut found) = (Vec::new(), 0);
+        for key in keys {
+            found += usize::from(self.get(key, &mut value)?);
+        }
+        Ok(found)
+    }
+
+    /// Inserts a key, or replaces its value.
+    ///
+    /// # Errors
+    /// As [`Tree::get`], and when the device is full.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Removes a key; one that is not there is no error.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    fn delete(&self, key: &[u8]) -> Result<()>;
+
+    /// Visits the entries from `first` on, up to but without `end`, in key order; how many they were.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64>;
+
+    /// Brings everything that waits in memory to the files, so that a measurement pays for all it did.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    fn settle(&self) -> Result<()>;
+
+    /// Bytes of memory it holds now of its budget.
+    fn memory_bytes(&self) -> u64;
+}
