@@ -7,6 +7,7 @@
 //! 3. Keys and values are functions of an index ([`keys`], [`values`]), so a read workload can tell a right value from a wrong one without
 //!    knowing how the table was filled.
 //! 4. [`crash`] is a workload of numbered commits to be killed in the middle, and the check of what must be left of it.
+//! 5. [`trees`] has other index structures, to be measured beside Braid's.
 //!
 //! Invariants: I/O of a limit measurement is never counted as I/O of the workload; time waiting for queued operations to be applied
 //! counts in the rate of a fill; a wrong value is an error, never a number in a table.

@@ -3,6 +3,10 @@
 //! All of them keep entries of one [`Shape`] in files of one directory, do their I/O through psync, and hold no more memory than
 //! their budget says: buffers, mapping tables and queues together. None but Braid's logs anything; a crash loses them.
 
+pub mod blink;
+pub mod bplus;
+pub mod bulk;
+mod node;
 pub mod pager;
 
 use std::path::PathBuf;

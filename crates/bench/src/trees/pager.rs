@@ -14,6 +14,8 @@
 //!
 //! Left to others: what the bytes mean, and in what order latches are taken so that nobody waits in a circle.
 
+mod load;
+
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use lru::LruCache;
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
 use parking_lot::{Mutex, RawRwLock, RwLock};
 use psync::{BLOCK, Buffer, File, OpenOptions, Psync, Request};
+
+pub(crate) use load::Loader;
 
 use crate::trees::Setting;
 use crate::{Error, Result};

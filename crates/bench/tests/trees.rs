@@ -1,0 +1,263 @@
+//! The comparison trees hold what a map holds, whatever is done to them, with pools that hold next to nothing.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bench::trees::blink::BLinkTree;
+use bench::trees::bplus::{BPlusTree, node_bytes_by_utility};
+use bench::trees::{Setting, Shape, Sorted, Tree};
+use proptest::prelude::*;
+use psync::probe::{DeviceProfile, ReadCost};
+use psync::sim::SimDisk;
+
+const SHAPES: [Shape; 3] = [
+    Shape { key_bytes: 8, value_bytes: 8 },
+    Shape { key_bytes: 16, value_bytes: 100 },
+    // Leaves of four entries, inner nodes of five children: every few operations split or merge something.
+    Shape { key_bytes: 700, value_bytes: 200 },
+];
+
+type Map = BTreeMap<u16, u64>;
+
+fn key(shape: Shape, number: u16) -> Vec<u8> {
+    let mut key = vec![b'k'; shape.key_bytes];
+    key[..2].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn value(shape: Shape, number: u64) -> Vec<u8> {
+    let mut value = vec![b'v'; shape.value_bytes];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    value
+}
+
+fn setting(disk: &SimDisk, shape: Shape, memory_bytes: u64) -> Setting {
+    let directory = PathBuf::from("/trees");
+    disk.psync().create_directory(&directory).expect("made");
+    Setting { psync: disk.psync(), directory, shape, memory_bytes }
+}
+
+type Build = fn(&Setting, &mut Sorted<'_>, f64) -> Box<dyn Tree>;
+
+fn bplus(setting: &Setting, sorted: &mut Sorted<'_>, fill: f64) -> Box<dyn Tree> {
+    Box::new(BPlusTree::build(setting, sorted, 4096, fill).expect("built"))
+}
+
+fn blink(setting: &Setting, sorted: &mut Sorted<'_>, fill: f64) -> Box<dyn Tree> {
+    Box::new(BLinkTree::build(setting, sorted, 4096, fill).expect("built"))
+}
+
+/// A tree with what the map has.
+fn built(build: Build, setting: &Setting, map: &Map, fill: f64) -> Box<dyn Tree> {
+    let shape = setting.shape;
+    let mut entries = map.iter();
+    let mut sorted = |into_key: &mut Vec<u8>, into_value: &mut Vec<u8>| {
+        let Some((number, content)) = entries.next() else {
+            return false;
+        };
+        *into_key = key(shape, *number);
+        *into_value = value(shape, *content);
+        true
+    };
+    build(setting, &mut sorted, fill)
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Put(u16, u64),
+    Delete(u16),
+    /// Deletes all of a range.
+    DeleteRange(u16, u16),
+    Get(u16),
+    Scan(u16, u16),
+    Settle,
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let number = 0..400_u16;
+    let operation = prop_oneof![
+        8 => (number.clone(), any::<u64>()).prop_map(|(number, content)| Operation::Put(number, content)),
+        4 => number.clone().prop_map(Operation::Delete),
+        1 => (number.clone(), 0..200_u16).prop_map(|(first, length)| Operation::DeleteRange(first, first + length)),
+        2 => number.clone().prop_map(Operation::Get),
+        1 => (number, 0..100_u16).prop_map(|(first, length)| Operation::Scan(first, first + length)),
+        1 => Just(Operation::Settle),
+    ];
+    prop::collection::vec(operation, 1..400)
+}
+
+fn carry_out(tree: &dyn Tree, shape: Shape, map: &mut Map, operation: &Operation) {
+    match *operation {
+        Operation::Put(number, content) => {
+            tree.put(&key(shape, number), &value(shape, content)).expect("put");
+            map.insert(number, content);
+        }
+        Operation::Delete(number) => {
+            tree.delete(&key(shape, number)).expect("deleted");
+            map.remove(&number);
+        }
+        Operation::DeleteRange(first, end) => {
+            for number in first..end {
+                tree.delete(&key(shape, number)).expect("deleted");
+                map.remove(&number);
+            }
+        }
+        Operation::Get(number) => {
+            let mut found = Vec::new();
+            let there = tree.get(&key(shape, number), &mut found).expect("got");
+            assert_eq!(there.then_some(found), map.get(&number).map(|content| value(shape, *content)));
+        }
+        Operation::Scan(first, end) => check_scan(tree, shape, map, first, end),
+        Operation::Settle => tree.settle().expect("settled"),
+    }
+}
+
+fn check_scan(tree: &dyn Tree, shape: Shape, map: &Map, first: u16, end: u16) {
+    let mut found = Vec::new();
+    let mut visit = |key: &[u8], value: &[u8]| found.push((key.to_vec(), value.to_vec()));
+    let count = tree.scan(&key(shape, first), &key(shape, end), &mut visit).expect("scanned");
+    let expected: Vec<_> =
+        map.range(first..end).map(|(number, content)| (key(shape, *number), value(shape, *content))).collect();
+    assert_eq!(count, expected.len() as u64);
+    assert!(found == expected, "from {first} to {end}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_in_place_trees_hold_what_a_map_holds(
+        map in prop::collection::btree_map(0..400_u16, any::<u64>(), 0..300),
+        fill in prop_oneof![Just(0.01), Just(0.7), Just(1.0)],
+        shape in prop::sample::select(SHAPES.to_vec()),
+        build in prop::sample::select(vec![bplus as Build, blink as Build]),
+        operations in operations(),
+    ) {
+        let (disk, mut map) = (SimDisk::new(7), map);
+        let tree = built(build, &setting(&disk, shape, 0), &map, fill);
+        for operation in &operations {
+            carry_out(&*tree, shape, &mut map, operation);
+        }
+        check_scan(&*tree, shape, &map, 0, u16::MAX);
+        prop_assert!(tree.memory_bytes() < 10 * (4096 + 200));
+    }
+}
+
+#[test]
+fn a_tree_takes_everything_and_gives_everything_up() {
+    for build in [bplus as Build, blink as Build] {
+        for shape in SHAPES {
+            let disk = SimDisk::new(8);
+            let tree = built(build, &setting(&disk, shape, 0), &Map::new(), 0.7);
+            let mut map = Map::new();
+            // Up, and down.
+            for number in (0..1000).chain((1000..2000).rev()) {
+                carry_out(&*tree, shape, &mut map, &Operation::Put(number, number.into()));
+            }
+            check_scan(&*tree, shape, &map, 0, 2000);
+            for number in (0..900).chain((901..2000).rev()) {
+                carry_out(&*tree, shape, &mut map, &Operation::Delete(number));
+            }
+            check_scan(&*tree, shape, &map, 0, 2000);
+            carry_out(&*tree, shape, &mut map, &Operation::Get(900));
+            carry_out(&*tree, shape, &mut map, &Operation::Delete(900));
+            check_scan(&*tree, shape, &map, 0, 2000);
+        }
+    }
+}
+
+#[test]
+fn nodes_that_deletes_have_emptied_are_used_again() {
+    let (disk, shape) = (SimDisk::new(9), SHAPES[2]);
+    let setting = setting(&disk, shape, 0);
+    let tree = BPlusTree::build(&setting, &mut |_, _| false, 4096, 0.7).expect("built");
+    let mut length = None;
+    for _ in 0..5 {
+        for number in 0..2000 {
+            tree.put(&key(shape, number), &value(shape, 1)).expect("put");
+        }
+        let now = tree.pager().file().len().expect("length");
+        assert_eq!(*length.get_or_insert(now), now);
+        for number in 0..2000 {
+            tree.delete(&key(shape, number)).expect("deleted");
+        }
+    }
+}
+
+#[test]
+fn entries_of_another_shape_or_out_of_order_are_refused() {
+    let (disk, shape) = (SimDisk::new(10), SHAPES[0]);
+    let setting = setting(&disk, shape, 0);
+    let mut left = 2;
+    let mut twice_the_same = |into_key: &mut Vec<u8>, into_value: &mut Vec<u8>| {
+        (*into_key, *into_value) = (key(shape, 5), value(shape, 5));
+        left -= 1;
+        left >= 0
+    };
+    let refused = BPlusTree::build(&setting, &mut twice_the_same, 4096, 0.7);
+    assert!(matches!(refused, Err(bench::Error::Invalid(_))));
+    let tree = BLinkTree::build(&setting, &mut |_, _| false, 4096, 0.7).expect("built");
+    assert!(matches!(tree.put(b"short", &value(shape, 1)), Err(bench::Error::Invalid(_))));
+    assert!(matches!(tree.put(&key(shape, 1), b"short"), Err(bench::Error::Invalid(_))));
+    assert!(matches!(tree.get(b"longer than 8", &mut Vec::new()), Err(bench::Error::Invalid(_))));
+    let large = Shape { key_bytes: 8, value_bytes: 4000 };
+    let refused = BPlusTree::build(&Setting { shape: large, ..setting }, &mut |_, _| false, 4096, 0.7);
+    assert!(matches!(refused, Err(bench::Error::Invalid(_))));
+}
+
+#[test]
+fn threads_that_insert_and_delete_together_lose_nothing() {
+    const THREADS: u16 = 4;
+    const EACH: u16 = 1500;
+    // Neighbouring keys belong to different threads, so that they meet in the same nodes.
+    let number = |thread: u16, round: u16| (round % 500) * 3 * THREADS + round / 500 * THREADS + thread;
+    let (disk, shape) = (SimDisk::new(11), SHAPES[2]);
+    let tree = BLinkTree::build(&setting(&disk, shape, 64 << 10), &mut |_, _| false, 4096, 0.7).expect("built");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let tree = &tree;
+            scope.spawn(move || {
+                let mut found = Vec::new();
+                for round in 0..EACH {
+                    let number = number(thread, round);
+                    tree.put(&key(shape, number), &value(shape, number.into())).expect("put");
+                    assert!(tree.get(&key(shape, number), &mut found).expect("got"));
+                    assert_eq!(found, value(shape, number.into()));
+                    if round % 5 == 0 {
+                        tree.delete(&key(shape, number)).expect("deleted");
+                        assert!(!tree.get(&key(shape, number), &mut found).expect("got"));
+                    }
+                    if round % 50 == 0 {
+                        let (mut last, mut in_order) = (Vec::new(), true);
+                        let mut visit = |key: &[u8], _: &[u8]| {
+                            in_order &= last.as_slice() < key;
+                            last = key.to_vec();
+                        };
+                        tree.scan(&key(shape, number), &key(shape, u16::MAX), &mut visit).expect("scanned");
+                        assert!(in_order);
+                    }
+                }
+            });
+        }
+    });
+    let kept =
+        (0..THREADS).flat_map(|thread| (0..EACH).filter(|round| round % 5 != 0).map(move |round| (thread, round)));
+    let map: Map = kept.map(|(thread, round)| number(thread, round)).map(|number| (number, number.into())).collect();
+    check_scan(&tree, shape, &map, 0, u16::MAX);
+}
+
+#[test]
+fn the_node_size_has_the_best_utility_by_cost() {
+    let best = |times: [f64; 5]| {
+        let mut profile = DeviceProfile::default();
+        for (read, alone_us) in profile.reads.iter_mut().zip(times) {
+            *read = ReadCost { alone_us, ..*read };
+        }
+        node_bytes_by_utility(&profile, SHAPES[0])
+    };
+    // Entries per page 255, 511, 1023, 2047, 4095: utilities 7.994, 8.997, 9.999, 10.999, 12.0.
+    assert_eq!(best([80.0, 90.0, 110.0, 150.0, 230.0]), 8192);
+    assert_eq!(best([80.0, 91.0, 110.0, 150.0, 230.0]), 4096);
+    assert_eq!(best([80.0, 160.0, 320.0, 640.0, 1280.0]), 4096);
+    assert_eq!(best([80.0, 80.0, 80.0, 80.0, 80.0]), 65536);
+}
