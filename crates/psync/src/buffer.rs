@@ -1,7 +1,7 @@
 //! Memory that a device may read from or write into.
 //!
 //! 1. A [`Buffer`] is heap memory aligned to [`BLOCK`], whose capacity is a multiple of it, as direct I/O wants it. It is always
-//!    initialised: a new one is zero, so a failed read shows zeros or part of the file, never foreign memory.
+//!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, never foreign memory.
 //! 2. A thread keeps up to [`KEPT_BYTES_MAX`] of freed buffers of up to [`KEPT_BLOCKS_MAX`] blocks for its next ones. Batches allocate and
 //!    free megabytes at a time, which the allocator gives back to the system each time: the page faults of getting them again
 //!    halve the rate of 16 KiB reads in batches of 128.
@@ -113,8 +113,8 @@ impl Buffer {
     pub fn zeroed(len: usize) -> Self {
         let capacity = capacity(len);
         let memory = allocate(capacity);
-        // SAFETY: freshly allocated with at least `len` bytes.
-        unsafe { memory.write_bytes(0, len) };
+        // SAFETY: freshly allocated with that capacity.
+        unsafe { memory.write_bytes(0, capacity) };
         Self { memory, len, capacity }
     }
 
@@ -122,8 +122,12 @@ impl Buffer {
     pub fn from_slice(bytes: &[u8]) -> Self {
         let capacity = capacity(bytes.len());
         let memory = allocate(capacity);
-        // SAFETY: freshly allocated with at least as many bytes, so it does not overlap with `bytes`.
-        unsafe { memory.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        // SAFETY: freshly allocated with at least as many bytes, so it does not overlap with `bytes`; what is left of the
+        // capacity is written too.
+        unsafe {
+            memory.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+            memory.add(bytes.len()).write_bytes(0, capacity - bytes.len());
+        }
         Self { memory, len: bytes.len(), capacity }
     }
 
@@ -147,6 +151,13 @@ impl Buffer {
         self.len = self.len.min(len);
     }
 
+    /// The same memory with another length; none where its capacity is less. Bytes that were not in use show what they once
+    /// held in this buffer, or zero.
+    pub fn reused(mut self, len: usize) -> Option<Self> {
+        self.len = len;
+        (len <= self.capacity).then_some(self)
+    }
+
     /// The memory, for a submission that outlives any borrow of this buffer.
     pub(crate) fn pointer(&mut self) -> *mut u8 {
         self.memory.as_ptr()
@@ -167,7 +178,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes were initialised at allocation, and `self` is borrowed.
+        // SAFETY: `len` is at most the capacity, which was initialised at allocation, and `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.len) }
     }
 }
@@ -219,5 +230,8 @@ mod tests {
         assert_eq!(&*buffer, b"braid");
         buffer.truncate(2);
         assert_eq!(&*buffer.clone(), b"br");
+        let buffer = buffer.reused(6).expect("a block");
+        assert_eq!(&*buffer, b"braid\0");
+        assert!(buffer.reused(BLOCK + 1).is_none());
     }
 }

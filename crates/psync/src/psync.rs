@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Lane};
 use crate::names::{Names, SystemNames};
 use crate::queue::{self, Queue};
 use crate::{BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Request, Result, Stream};
@@ -169,7 +169,7 @@ impl Psync {
         }
         let mut completions: Vec<Option<Completion>> = Vec::new();
         completions.resize_with(requests.len(), || None);
-        let mut queue = self.queue(self.pio_max.min(requests.len()));
+        let mut queue = self.queue(self.shared.backend.lane(), self.pio_max.min(requests.len()));
         for (index, request) in requests.into_iter().enumerate() {
             queue.push(index, request);
         }
@@ -190,11 +190,11 @@ impl Psync {
 
     /// Starts a stream that keeps up to `depth` requests in flight, at most [`PIO_MAX_LIMIT`].
     pub fn stream(&self, depth: usize) -> Stream {
-        Stream::new(self.queue(depth.clamp(1, PIO_MAX_LIMIT)))
+        Stream::new(self.queue(self.shared.backend.roaming_lane(), depth.clamp(1, PIO_MAX_LIMIT)))
     }
 
-    fn queue(&self, depth: usize) -> Queue {
-        Queue::new(&self.shared.backend, depth, &|error: io::Error| {
+    fn queue(&self, lane: io::Result<Box<dyn Lane>>, depth: usize) -> Queue {
+        Queue::new(&self.shared.backend, lane, depth, &|error: io::Error| {
             *self.shared.fallback.lock() = Some(format!(
                 "{} refused a queue to a thread, which made plain calls instead: {error}",
                 self.shared.backend.kind()

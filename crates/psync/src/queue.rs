@@ -139,7 +139,8 @@ impl Started {
     fn step_failed(&mut self, errno: i32) -> Step {
         let error = io::Error::from_raw_os_error(errno);
         match errno {
-            libc::EINTR | libc::EAGAIN => self.retry(error),
+            // A thread that ends takes what the kernel has not begun for it with it (ECANCELED); its stream may live on.
+            libc::EINTR | libc::EAGAIN | libc::ECANCELED => self.retry(error),
             _ => Step::Finished(Err(self.failure(error))),
         }
     }
@@ -217,9 +218,11 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A queue on the calling thread. `trouble` is told if the backend has no lane for it and plain calls must do.
-    pub(crate) fn new(backend: &Arc<dyn Backend>, depth: usize, trouble: &dyn Fn(io::Error)) -> Self {
-        let lane = backend.lane().unwrap_or_else(|error| {
+    /// A queue on a lane of the backend. `trouble` is told if it has none to give and plain calls must do.
+    pub(crate) fn new(
+        backend: &Arc<dyn Backend>, lane: io::Result<Box<dyn Lane>>, depth: usize, trouble: &dyn Fn(io::Error),
+    ) -> Self {
+        let lane = lane.unwrap_or_else(|error| {
             trouble(error);
             Box::new(CallLane::new(Arc::clone(backend)))
         });

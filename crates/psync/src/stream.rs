@@ -15,7 +15,7 @@ use crate::{Completion, Request};
 ///
 /// Dropping a stream completes everything that was pushed; the completions are lost.
 ///
-/// A stream stays on its thread, because kernel queues do.
+/// A stream may go to another thread, and the thread that pushed may end.
 pub struct Stream {
     queue: Queue,
 }

@@ -256,6 +256,36 @@ fn a_stream_hands_out_every_completion_once() {
 }
 
 #[test]
+fn a_stream_outlives_the_thread_that_pushed() {
+    on_every_backend(|psync, directory| {
+        let file = create(psync, &directory.join("file"), true);
+        let content = pattern(4, 64 * BLOCK);
+        write(psync, &file, 0, &content);
+        let request = |tag| Request::read(&file, tag * BLOCK as u64, Buffer::zeroed(BLOCK), tag);
+        let mut stream = psync.stream(64);
+        for round in 0..5_u64 {
+            // Each thread hands requests to the system, takes half of what the last one left, and ends.
+            stream = std::thread::scope(|scope| {
+                let begin = || {
+                    (0..64).for_each(|tag| stream.push(request(tag)));
+                    stream.submit();
+                    for _ in 0..(32 + 16 * round).min(64) {
+                        let completion = stream.next().expect("in flight");
+                        completion.result.expect("read");
+                        let start = usize::try_from(completion.tag).expect("small") * BLOCK;
+                        assert!(*completion.buffer.expect("buffer") == content[start..start + BLOCK]);
+                    }
+                    stream
+                };
+                scope.spawn(begin).join().expect("no panic")
+            });
+        }
+        assert_eq!(stream.in_flight(), 32 + 16);
+        assert!(stream.all(|completion| completion.result.is_ok()));
+    });
+}
+
+#[test]
 fn a_dropped_stream_completes_what_was_pushed() {
     on_every_backend(|psync, directory| {
         let counters = Arc::<Counters>::default();

@@ -1,8 +1,9 @@
 //! The ways to hand requests to storage, behind one small interface.
 //!
 //! 1. A [`Backend`] performs single attempts as plain calls, and gives out [`Lane`]s.
-//! 2. A [`Lane`] is a queue owned by one batch or stream on one thread: attempts go in, outcomes come out. Lanes share no lock
-//!    with one another (but for the worker pool of `threads`).
+//! 2. A [`Lane`] is a queue owned by one batch or stream: attempts go in, outcomes come out. Lanes share no lock
+//!    with one another (but for the worker pool of `threads`). One that is not [`Backend::lane`]'s, but
+//!    [`Backend::roaming_lane`]'s, may go to another thread between calls.
 //! 3. An attempt is one transfer tried once; its outcome is a byte count or a negative `errno`, as the kernel reports it.
 //!
 //! Continuing short transfers, retrying, ordering flushes and owning buffers is the business of `queue`, the same for all.
@@ -78,6 +79,11 @@ pub(crate) enum Transfer {
     Flush,
 }
 
+#[expect(unsafe_code, reason = "an attempt may be made by another thread than the one that asks for it")]
+// SAFETY: it is an address and a length; whoever uses the address answers for it. The memory stays valid and is used by
+// nobody else until the outcome is reported, on whatever thread, as `Lane::push` demands.
+unsafe impl Send for Transfer {}
+
 /// Most bytes of one attempt: what every system takes at once. Longer transfers are continued.
 pub(crate) const ATTEMPT_BYTES_MAX: usize = 1 << 30;
 
@@ -102,6 +108,11 @@ pub(crate) trait Backend: Send + Sync {
     /// A queue for the calling thread.
     fn lane(&self) -> io::Result<Box<dyn Lane>>;
 
+    /// A queue that any thread may use, one after another.
+    fn roaming_lane(&self) -> io::Result<Box<dyn Lane>> {
+        self.lane()
+    }
+
     /// Takes a lane back on which nothing is in flight.
     fn give_back(&self, lane: Box<dyn Lane>) {
         drop(lane);
@@ -109,7 +120,7 @@ pub(crate) trait Backend: Send + Sync {
 }
 
 /// A queue of attempts, owned by one batch or stream.
-pub(crate) trait Lane {
+pub(crate) trait Lane: Send {
     /// Most attempts in flight.
     fn capacity(&self) -> usize;
 

@@ -30,9 +30,6 @@ struct Job {
     mailbox: Arc<Mailbox>,
 }
 
-// SAFETY: the memory of the transfer stays valid and is used by nobody else until the outcome is posted, as `Lane::push` demands.
-unsafe impl Send for Job {}
-
 #[derive(Default)]
 struct Mailbox {
     posted: Mutex<Posted>,

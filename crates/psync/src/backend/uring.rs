@@ -1,8 +1,11 @@
-//! `io_uring`: a ring per thread; a whole batch is one system call.
+//! `io_uring`: rings that threads keep; a whole batch is one system call.
 //!
-//! 1. A lane takes an idle ring of its thread, or makes one. Nothing is shared between threads.
+//! 1. A lane takes an idle ring of its thread, or makes one. Nothing is shared between threads. A ring for batches belongs to
+//!    one thread for good, so the kernel works its completions off when that thread asks for them; one that roams lets the
+//!    kernel put completions there at any time, and costs the same.
 //! 2. `push` fills submission entries; those that find the submission queue full wait for `reap`, which fills it again.
-//! 3. `reap` submits and waits with one `io_uring_enter`, then takes every completion that is there.
+//! 3. `reap` takes every completion that is there; then, if that is not enough, it submits and waits with one
+//!    `io_uring_enter`.
 //! 4. A write through the page cache is a plain call made at once: it is a copy in memory, which ext4 and others would hand to a
 //!    kernel worker instead of doing it in the ring.
 //!
@@ -33,6 +36,7 @@ const BUSY_MAX: u32 = 1000;
 
 thread_local! {
     static IDLE: Idle<Ring> = const { Idle::new() };
+    static IDLE_ROAMING: Idle<Ring> = const { Idle::new() };
 }
 
 /// The backend. Rings belong to threads, so it holds nothing.
@@ -49,14 +53,17 @@ impl Backend for Uring {
     }
 
     fn lane(&self) -> io::Result<Box<dyn Lane>> {
-        let idle = IDLE.try_with(Idle::take).ok().flatten();
-        let ring = idle.map_or_else(Ring::new, Ok)?;
-        Ok(Box::new(UringLane { ring: Some(ring), called: Vec::new() }))
+        UringLane::open(false)
+    }
+
+    fn roaming_lane(&self) -> io::Result<Box<dyn Lane>> {
+        UringLane::open(true)
     }
 }
 
 struct Ring {
     ring: IoUring,
+    roaming: bool,
     /// Entries that found the submission queue full.
     waiting: VecDeque<squeue::Entry>,
     /// Entries in the submission queue that the kernel has not taken.
@@ -66,8 +73,8 @@ struct Ring {
 }
 
 impl Ring {
-    fn new() -> io::Result<Self> {
-        let ring = Self::build()?;
+    fn new(roaming: bool) -> io::Result<Self> {
+        let ring = Self::build(roaming)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE];
@@ -77,18 +84,17 @@ impl Ring {
                 "the kernel's io_uring cannot read and write plain memory (needs Linux 5.6)",
             ));
         }
-        Ok(Self { ring, waiting: VecDeque::new(), staged: 0, in_flight: 0 })
+        Ok(Self { ring, roaming, waiting: VecDeque::new(), staged: 0, in_flight: 0 })
     }
 
-    /// A ring for one thread whose completions are worked off when it asks for them; a plain one where the kernel is too old.
-    fn build() -> io::Result<IoUring> {
-        let newest = IoUring::builder()
-            .setup_cqsize(CAPACITY)
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_coop_taskrun()
-            .build(ENTRIES);
-        match newest {
+    /// A ring of which the kernel asks no more attention than it must; a plain one where the kernel is too old.
+    fn build(roaming: bool) -> io::Result<IoUring> {
+        let mut newest = IoUring::builder();
+        newest.setup_cqsize(CAPACITY).setup_coop_taskrun();
+        if !roaming {
+            newest.setup_single_issuer().setup_defer_taskrun();
+        }
+        match newest.build(ENTRIES) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             other => return other,
         }
@@ -150,6 +156,13 @@ struct UringLane {
 }
 
 impl UringLane {
+    fn open(roaming: bool) -> io::Result<Box<dyn Lane>> {
+        // A thread that is ending keeps nothing.
+        let idle = if roaming { &IDLE_ROAMING } else { &IDLE }.try_with(Idle::take).ok().flatten();
+        let ring = idle.map_or_else(|| Ring::new(roaming), Ok)?;
+        Ok(Box::new(Self { ring: Some(ring), called: Vec::new() }))
+    }
+
     fn ring(&mut self) -> &mut Ring {
         self.ring.as_mut().expect("a lane has its ring until it is dropped")
     }
@@ -185,6 +198,7 @@ impl Lane for UringLane {
         done.append(&mut self.called);
         let ring = self.ring();
         let mut busy = 0;
+        wait = wait.saturating_sub(ring.take(done));
         loop {
             if wait == 0 && ring.outstanding() == ring.in_flight {
                 return Ok(());
@@ -209,8 +223,9 @@ impl Drop for UringLane {
         if let Some(ring) = self.ring.take()
             && ring.outstanding() == 0
         {
+            let idle = if ring.roaming { &IDLE_ROAMING } else { &IDLE };
             // A thread that is ending keeps nothing.
-            let _ = IDLE.try_with(|idle| idle.keep(ring));
+            let _ = idle.try_with(|idle| idle.keep(ring));
         }
     }
 }
