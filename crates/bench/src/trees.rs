@@ -6,8 +6,13 @@
 pub mod blink;
 pub mod bplus;
 pub mod bulk;
+pub mod fdtree;
 mod node;
 pub mod pager;
+mod pending;
+
+#[cfg(test)]
+mod model;
 
 use std::path::PathBuf;
 

@@ -15,6 +15,7 @@
 //! Left to others: what the bytes mean, and in what order latches are taken so that nobody waits in a circle.
 
 mod load;
+mod past;
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -318,6 +319,11 @@ impl Pager {
         Ok(latch)
     }
 
+    /// Where a node is in the file. It is one.
+    fn offset(&self, node: NodeId) -> u64 {
+        (node.0 - 1) * self.node_bytes as u64
+    }
+
     fn write_out(&self, content: &mut Content) -> Result<()> {
         if content.dirty && !content.node.is_none() {
             self.writes.fetch_add(1, Ordering::Relaxed);
@@ -329,8 +335,7 @@ impl Pager {
 
     fn transfer(&self, content: &mut Content, request: fn(&File, u64, Buffer, u64) -> Request) -> Result<()> {
         let buffer = mem::replace(&mut content.bytes, Buffer::zeroed(0));
-        let offset = (content.node.0 - 1) * self.node_bytes as u64;
-        for completion in self.psync.run(vec![request(&self.file, offset, buffer, 0)]) {
+        for completion in self.psync.run(vec![request(&self.file, self.offset(content.node), buffer, 0)]) {
             content.bytes = completion.buffer.unwrap_or_else(|| Buffer::zeroed(self.node_bytes));
             completion.result?;
         }

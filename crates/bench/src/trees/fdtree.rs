@@ -1,0 +1,286 @@
+//! The FD-tree of Li, He, Yang, Luo and Yi, "Tree Indexing on Solid State Drives" (PVLDB 3(1), 2010).
+//!
+//! 1. Level 0 is the *head tree* in memory; levels 1, 2, … are sorted runs on the device, each up to k times as large as the one above.
+//! 2. Inserts, and deletes as *filter entries*, go to the head tree. When it is full it is merged down with sequential requests, into
+//!    the first level that has room for all above it.
+//! 3. Levels are joined by *fences*: a level has one for every page of the level below. A search takes the fence before its key
+//!    from the head and from each page it reads, so it reads one page a level and ends at the first that says something of the key.
+//! 4. A range search reads all levels at once and takes the newest of every key.
+//! 5. What the head leaves of the budget is a buffer pool of pages.
+//!
+//! Invariants: runs never change, so a reader that has the list of them needs no lock while it reads; a merge publishes head and
+//! levels in one step; the first fence of a level that has fences is below all keys.
+//!
+//! Where it deviates from the paper, in its favour unless said otherwise:
+//! - Head entries and levels that are full are merged in one pass, where the paper merges level by level.
+//! - A put replaces the value of a key that is there, so a filter that meets an entry goes on down: there may be an older one below.
+//!   In the paper keys are inserted once, and both go where they meet.
+//! - The head tree is in memory for good; the paper counts it as pages of the buffer.
+//! - Readers go on during a merge. Writers wait for it, as the paper's do.
+//!
+//! The windows of a merge or a scan (512 KiB for each level) come on top of the budget, as the windows of an apply do for Braid.
+
+mod merge;
+mod page;
+mod run;
+mod tuning;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use self::merge::{Cascade, Newest, merge};
+use self::page::{Layout, Page};
+use self::run::{Chunks, Item, Run, RunReader};
+use crate::Result;
+use crate::trees::pager::Pager;
+use crate::trees::pending::{Operation, Pending, partition};
+use crate::trees::{Setting, Sorted, Tree};
+
+pub use self::tuning::{Tuning, tune};
+
+/// An FD-tree.
+pub struct FdTree {
+    layout: Layout,
+    tuning: Tuning,
+    chunks: Arc<Chunks>,
+    /// Held by whoever writes: from the change of the head to the end of the merge that follows of it.
+    writer: Mutex<()>,
+    state: RwLock<State>,
+}
+
+struct State {
+    head: Pending,
+    levels: Arc<Levels>,
+}
+
+/// The levels on the device, and the head's way into them.
+struct Levels {
+    /// Level 1 first.
+    runs: Vec<Arc<Run>>,
+    /// The first keys of the pages of level 1.
+    fences: Vec<u8>,
+}
+
+impl FdTree {
+    /// Builds a tree whose lowest level holds what is given, in a new file of the setting's directory.
+    ///
+    /// # Errors
+    /// When a page has no room for a few entries, or the device fails.
+    pub fn build(setting: &Setting, sorted: &mut Sorted<'_>, tuning: Tuning) -> Result<Self> {
+        let layout = Layout::new(setting.shape)?;
+        let pool_bytes = setting.memory_bytes.saturating_sub(tuning.head_bytes);
+        let pager = Pager::create(setting, "fdtree", page::PAGE_BYTES, pool_bytes)?;
+        let chunks = Arc::new(Chunks::new(pager));
+        let tree = Self {
+            layout,
+            tuning,
+            writer: Mutex::new(()),
+            state: RwLock::new(State {
+                head: Pending::new(setting.shape),
+                levels: Arc::new(Levels { runs: Vec::new(), fences: Vec::new() }),
+            }),
+            chunks,
+        };
+        tree.load(sorted)?;
+        Ok(tree)
+    }
+
+    /// The file's pool and counters.
+    #[must_use]
+    pub fn pager(&self) -> &Pager {
+        &self.chunks.pager
+    }
+
+    /// Pages of each level, level 1 first.
+    #[must_use]
+    pub fn level_pages(&self) -> Vec<u32> {
+        self.state.read().levels.runs.iter().map(|run| run.pages).collect()
+    }
+
+    /// Writes the lowest level, then what leads to it. How many levels there are is known by then only.
+    fn load(&self, sorted: &mut Sorted<'_>) -> Result<()> {
+        let mut cascade = Cascade::new(&self.chunks, self.layout, 1);
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while sorted(&mut key, &mut value) {
+            cascade.push(Item::Entry(&key, Operation::Put(&value)))?;
+        }
+        let (mut runs, mut fences) = cascade.finish()?;
+        let pages = runs[0].pages;
+        while !self.tuning.is_deep_enough(runs.len(), f64::from(pages)) {
+            let mut above = Cascade::new(&self.chunks, self.layout, 1);
+            for (page, key) in (0..).zip(fences.chunks_exact(self.layout.shape.key_bytes)) {
+                above.push(Item::Fence(key, page))?;
+            }
+            let (run, above_fences) = above.finish()?;
+            runs.splice(0..0, run);
+            fences = above_fences;
+        }
+        self.state.write().levels = Arc::new(Levels { runs, fences });
+        Ok(())
+    }
+
+    fn write(&self, key: &[u8], operation: Operation<'_>) -> Result<()> {
+        let writer = self.writer.lock();
+        let is_full = {
+            let mut state = self.state.write();
+            state.head.set(key, operation);
+            let fences = state.levels.fences.capacity() as u64;
+            // However many fences there are, the head has a block or two of its own.
+            state.head.memory_bytes() + fences > self.tuning.head_bytes
+                && state.head.memory_bytes() > 2 * page::PAGE_BYTES as u64
+        };
+        if is_full {
+            self.merge_down()?;
+        }
+        drop(writer);
+        Ok(())
+    }
+
+    /// Empties the head. The caller has the writer's lock.
+    fn merge_down(&self) -> Result<()> {
+        let (head, entries, old) = {
+            let state = self.state.read();
+            let first = vec![0; self.layout.shape.key_bytes];
+            (state.head.snapshot(&first, None), state.head.len(), Arc::clone(&state.levels))
+        };
+        let target = self.target(entries, &old);
+        let new = merge(&self.chunks, self.layout, head, &old, target)?;
+        let mut state = self.state.write();
+        state.head = Pending::new(self.layout.shape);
+        state.levels = Arc::new(new);
+        drop(state);
+        Ok(())
+    }
+
+    /// The first level that has room for itself and all above it, or one more than there are.
+    fn target(&self, entries: usize, levels: &Levels) -> usize {
+        let mut pages = entries.div_ceil(self.layout.entries_per_page()) as u64;
+        for (index, run) in levels.runs.iter().enumerate() {
+            pages += u64::from(run.pages);
+            if pages <= self.tuning.level_pages(index + 1) {
+                return index + 1;
+            }
+        }
+        levels.runs.len() + 1
+    }
+
+    /// Looks a key up in the levels.
+    fn search(&self, levels: &Levels, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let mut pointer = levels.first_page(self.layout, key);
+        for run in &levels.runs {
+            let Some(number) = pointer else { break };
+            let bytes = run.read(number)?;
+            let page = Page::parse(self.layout, &bytes)?;
+            if let Some(operation) = page.find(key) {
+                return Ok(take(operation, value));
+            }
+            pointer = page.child(key);
+        }
+        Ok(false)
+    }
+
+    /// Readers of all levels that have entries, from `first` on.
+    fn readers(&self, levels: &Levels, first: &[u8]) -> Result<Vec<RunReader>> {
+        let mut readers = Vec::new();
+        let mut pointer = levels.first_page(self.layout, first);
+        let lowest = levels.runs.iter().rposition(|run| run.entries > 0);
+        for (index, run) in levels.runs.iter().enumerate() {
+            let Some(number) = pointer.filter(|_| Some(index) <= lowest) else { break };
+            if run.entries > 0 {
+                readers.push(RunReader::from(run, self.layout, number, first)?);
+            }
+            pointer =
+                if Some(index) < lowest { Page::parse(self.layout, &run.read(number)?)?.child(first) } else { None };
+        }
+        Ok(readers)
+    }
+}
+
+impl Levels {
+    /// The page of level 1 that a key can be in.
+    fn first_page(&self, layout: Layout, key: &[u8]) -> Option<u32> {
+        let key_bytes = layout.shape.key_bytes;
+        let after =
+            partition(self.fences.len() / key_bytes, |fence| &self.fences[fence * key_bytes..][..key_bytes] <= key);
+        after.checked_sub(1).and_then(|page| u32::try_from(page).ok())
+    }
+}
+
+/// Whether an operation leaves a value, which is put into `value`.
+fn take(operation: Operation<'_>, value: &mut Vec<u8>) -> bool {
+    value.clear();
+    match operation {
+        Operation::Put(bytes) => {
+            value.extend_from_slice(bytes);
+            true
+        }
+        Operation::Delete => false,
+    }
+}
+
+impl Tree for FdTree {
+    fn name(&self) -> &'static str {
+        "FD-tree"
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let levels = {
+            let state = self.state.read();
+            if let Some(operation) = state.head.find(key) {
+                return Ok(take(operation, value));
+            }
+            Arc::clone(&state.levels)
+        };
+        self.search(&levels, key, value)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(key, Operation::Put(value))
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        self.write(key, Operation::Delete)
+    }
+
+    fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        if first >= end {
+            return Ok(0);
+        }
+        let (head, levels) = {
+            let state = self.state.read();
+            (state.head.snapshot(first, Some(end)), Arc::clone(&state.levels))
+        };
+        let mut newest = Newest::new(head, self.readers(&levels, first)?);
+        let mut count = 0;
+        let mut one = |item: Item<'_>| match item {
+            Item::Entry(key, _) if key >= end => Ok(false),
+            Item::Entry(key, Operation::Put(value)) => {
+                visit(key, value);
+                count += 1;
+                Ok(true)
+            }
+            Item::Entry(_, Operation::Delete) | Item::Fence(..) => Ok(true),
+        };
+        while newest.next(&mut one)? == Some(true) {}
+        Ok(count)
+    }
+
+    fn settle(&self) -> Result<()> {
+        let writer = self.writer.lock();
+        if !self.state.read().head.is_empty() {
+            self.merge_down()?;
+        }
+        drop(writer);
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let state = self.state.read();
+        let runs: u64 = state.levels.runs.iter().map(|run| run.memory_bytes()).sum();
+        state.head.memory_bytes() + state.levels.fences.capacity() as u64 + runs + self.chunks.memory_bytes()
+    }
+}
