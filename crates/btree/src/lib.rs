@@ -23,6 +23,7 @@
 //! is visible, and documents.
 
 mod apply;
+pub mod cost;
 mod counters;
 mod cursor;
 mod format;

@@ -116,9 +116,9 @@ impl<'a> Cell<'a> {
         self.measure(What::Read, pages, depth)
     }
 
-    /// µs per random page write in place, in batches of `depth`.
-    pub(super) fn writes_us(&mut self, depth: usize) -> Result<f64> {
-        self.measure(What::Write, 1, depth)
+    /// µs per random write of `pages` pages in place, in batches of `depth`.
+    pub(super) fn writes_us(&mut self, pages: usize, depth: usize) -> Result<f64> {
+        self.measure(What::Write, pages, depth)
     }
 
     /// µs per page write in place with its flush.

@@ -2,7 +2,8 @@
 //!
 //! 1. [`profile`] writes a scratch file in a directory, measures reads, writes and flushes on it and removes it, all in
 //!    well under a second: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
-//! 2. [`cached`] keeps the profile in the directory ([`PROFILE_NAME`]) and measures again only for another device, backend or version.
+//! 2. [`cached`] keeps the profile in the directory ([`PROFILE_NAME`]) and measures again only for another device, backend or version;
+//!    [`known`] only looks there.
 //! 3. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
 //!
 //! A figure is the better of two medians over the requests or batches measured, so that a neighbour's burst does not end up in it.
@@ -30,7 +31,7 @@ use crate::{BackendKind, Error, Psync, Result};
 pub const PROFILE_NAME: &str = "device.json";
 
 /// Version of the cached profile; another one is measured again.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Most bytes that a cached profile may have.
 const PROFILE_BYTES_MAX: u64 = 64 << 10;
@@ -38,7 +39,7 @@ const PROFILE_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of a page, the unit of all figures.
 pub const PAGE_BYTES: usize = crate::BLOCK;
 
-/// Sizes at which P_r(L) is measured, in pages.
+/// Sizes at which P_r(L) and P_w(L) are measured, in pages.
 pub const PAGES_MEASURED: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// Depths among which the best is sought.
@@ -58,6 +59,17 @@ pub struct ReadCost {
     /// Latency of one random read alone: P_r(L), in µs.
     pub alone_us: f64,
     /// Time per read in batches of the best depth: P'_r(L), in µs per read of L pages.
+    pub batched_us: f64,
+}
+
+/// Writes of one size, in place.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WriteCost {
+    /// Pages of one write.
+    pub pages: usize,
+    /// Latency of one random write alone, in µs. In the device's cache, not flushed.
+    pub alone_us: f64,
+    /// Time per write in batches of the best depth, in µs per write of these pages.
     pub batched_us: f64,
 }
 
@@ -84,6 +96,8 @@ pub struct DeviceProfile {
     pub batched_write_us: f64,
     /// Reads of 1, 2, 4, 8, 16 pages.
     pub reads: Vec<ReadCost>,
+    /// Writes of 1, 2, 4, 8, 16 pages.
+    pub writes: Vec<WriteCost>,
     /// Latency of a page write in place and its `fdatasync`, in µs.
     pub flushed_write_us: f64,
     /// The smallest batch whose read rate is within 5 % of the best of those tried.
@@ -94,6 +108,7 @@ impl Default for DeviceProfile {
     /// A plain flash SSD, where nothing could be measured: on a simulated disk, in a directory that cannot be written.
     fn default() -> Self {
         let (read_us, batched_read_us) = (80.0, 8.0);
+        let (write_us, batched_write_us) = (30.0, 8.0);
         Self {
             version: VERSION,
             device: 0,
@@ -101,14 +116,21 @@ impl Default for DeviceProfile {
             measured_at: 0,
             direct: true,
             read_us,
-            write_us: 30.0,
+            write_us,
             batched_read_us,
-            batched_write_us: 8.0,
+            batched_write_us,
             reads: PAGES_MEASURED
                 .map(|pages| {
                     // Larger reads are striped: the first page costs the latency, the others little.
                     let others = (pages - 1) as f64;
                     ReadCost { pages, alone_us: read_us + 3.0 * others, batched_us: batched_read_us + 3.0 * others }
+                })
+                .to_vec(),
+            writes: PAGES_MEASURED
+                .map(|pages| {
+                    // Pages behind the first are programmed beside one another, but each takes the bus.
+                    let others = (pages - 1) as f64;
+                    WriteCost { pages, alone_us: write_us + 4.0 * others, batched_us: batched_write_us + 4.0 * others }
                 })
                 .to_vec(),
             flushed_write_us: 500.0,
@@ -130,8 +152,8 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
     let device = device_of(directory)?;
     let begin = Instant::now();
     let scratch = Scratch::create(psync, directory, begin)?;
-    // Each depth, each size alone and batched, page writes alone and batched, flushes; each twice.
-    let cells = 2 * (DEPTHS_MEASURED.len() + 2 * PAGES_MEASURED.len() + 3);
+    // Each depth, each size read and written alone and batched, flushes; each twice.
+    let cells = 2 * (DEPTHS_MEASURED.len() + 4 * PAGES_MEASURED.len() + 1);
     let left = TIME.saturating_sub(begin.elapsed());
     let cells = u32::try_from(cells).expect("a few dozen");
     let mut cell = Cell::new(psync, &scratch, left / cells);
@@ -140,8 +162,12 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
     let best_depth = best_depth(&by_depth);
     let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.reads_us(pages, 1))?;
     let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.reads_us(pages, best_depth))?;
-    let reads = read_costs(&alone, &batched);
-    let writes = cell.best_of_two(&[1, best_depth], Cell::writes_us)?;
+    let reads: Vec<ReadCost> =
+        by_size(alone, batched, |pages, alone_us, batched_us| ReadCost { pages, alone_us, batched_us });
+    let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, 1))?;
+    let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, best_depth))?;
+    let writes: Vec<WriteCost> =
+        by_size(alone, batched, |pages, alone_us, batched_us| WriteCost { pages, alone_us, batched_us });
     let flushed = cell.best_of_two(&[1], |cell, _| cell.flushed_writes_us())?;
     Ok(DeviceProfile {
         version: VERSION,
@@ -152,31 +178,33 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
         read_us: reads[0].alone_us,
         batched_read_us: reads[0].batched_us,
         reads,
-        write_us: writes[0].1,
-        batched_write_us: writes[1].1,
+        write_us: writes[0].alone_us,
+        batched_write_us: writes[0].batched_us,
+        writes,
         flushed_write_us: flushed[0].1,
         best_depth,
     })
 }
 
-/// Costs by size. What disturbs a measurement makes it slower, and no read is slower than a larger one, so a larger read that
-/// was faster is the better figure for a smaller one too.
-fn read_costs(alone: &[(usize, f64)], batched: &[(usize, f64)]) -> Vec<ReadCost> {
-    let mut costs: Vec<ReadCost> = alone
-        .iter()
-        .zip(batched)
-        .map(|((pages, alone_us), (_, batched_us))| ReadCost {
-            pages: *pages,
-            alone_us: *alone_us,
-            batched_us: *batched_us,
-        })
-        .collect();
-    for smaller in (0..costs.len().saturating_sub(1)).rev() {
-        let larger = costs[smaller + 1];
-        costs[smaller].alone_us = costs[smaller].alone_us.min(larger.alone_us);
-        costs[smaller].batched_us = costs[smaller].batched_us.min(larger.batched_us);
+/// Costs by size.
+fn by_size<T>(
+    mut alone: Vec<(usize, f64)>, mut batched: Vec<(usize, f64)>, cost: impl Fn(usize, f64, f64) -> T,
+) -> Vec<T> {
+    smooth(&mut alone);
+    smooth(&mut batched);
+    alone.iter().zip(batched).map(|((pages, alone), (_, batched))| cost(*pages, *alone, batched)).collect()
+}
+
+/// What disturbs a measurement makes it slower. No request is slower than a larger one, so a larger one that was faster is the better
+/// figure for a smaller one too; and none is slower than the smaller ones that it could be cut into.
+fn smooth(by_size: &mut [(usize, f64)]) {
+    for smaller in (0..by_size.len().saturating_sub(1)).rev() {
+        by_size[smaller].1 = by_size[smaller].1.min(by_size[smaller + 1].1);
     }
-    costs
+    for larger in 1..by_size.len() {
+        let ((pages, us), (more, _)) = (by_size[larger - 1], by_size[larger]);
+        by_size[larger].1 = by_size[larger].1.min(us * more.div_ceil(pages) as f64);
+    }
 }
 
 /// The smallest depth whose time per read is as good as the best.
@@ -193,16 +221,11 @@ fn best_depth(by_depth: &[(usize, f64)]) -> usize {
 pub fn cached(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
     /// What this process has measured; one measures at a time, so that they do not measure one another.
     static MEASURED: Mutex<Option<HashMap<(u64, BackendKind), DeviceProfile>>> = Mutex::new(None);
-    if psync.is_simulated() {
-        return Ok(DeviceProfile::default());
+    if let Some(profile) = known(psync, directory) {
+        return Ok(profile);
     }
     let device = device_of(directory)?;
     let path = directory.join(PROFILE_NAME);
-    if let Ok(profile) = load(&path)
-        && profile.is_for(device, psync.backend())
-    {
-        return Ok(profile);
-    }
     let mut measured = MEASURED.lock();
     let measured = measured.get_or_insert_default();
     let key = (device, psync.backend());
@@ -219,6 +242,16 @@ pub fn cached(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
     Ok(found)
 }
 
+/// The profile that a directory keeps, if it is for the device and backend; nothing is measured. On a simulated disk
+/// [`DeviceProfile::default`].
+pub fn known(psync: &Psync, directory: &Path) -> Option<DeviceProfile> {
+    if psync.is_simulated() {
+        return Some(DeviceProfile::default());
+    }
+    let device = device_of(directory).ok()?;
+    load(&directory.join(PROFILE_NAME)).ok().filter(|profile| profile.is_for(device, psync.backend()))
+}
+
 impl DeviceProfile {
     fn is_for(&self, device: u64, backend: BackendKind) -> bool {
         self.version == VERSION && self.device == device && self.backend == backend
@@ -230,10 +263,15 @@ impl DeviceProfile {
         if sizes != PAGES_MEASURED {
             return Err(format!("it has reads of {sizes:?} pages instead of {PAGES_MEASURED:?}"));
         }
+        let sizes: Vec<usize> = self.writes.iter().map(|write| write.pages).collect();
+        if sizes != PAGES_MEASURED {
+            return Err(format!("it has writes of {sizes:?} pages instead of {PAGES_MEASURED:?}"));
+        }
         let figures = [self.read_us, self.write_us, self.batched_read_us, self.batched_write_us, self.flushed_write_us];
         let of_reads = self.reads.iter().flat_map(|read| [read.alone_us, read.batched_us]);
+        let of_writes = self.writes.iter().flat_map(|write| [write.alone_us, write.batched_us]);
         let sound = |figure: f64| figure.is_finite() && figure > 0.0;
-        if !figures.into_iter().chain(of_reads).all(sound) {
+        if !figures.into_iter().chain(of_reads).chain(of_writes).all(sound) {
             return Err("a time in it is not positive".to_owned());
         }
         if !DEPTHS_MEASURED.contains(&self.best_depth) {

@@ -42,6 +42,7 @@ fn a_cached_profile_is_taken_unless_it_is_for_something_else() {
     let edited = DeviceProfile { best_depth: 256, read_us: 12.5, ..first.clone() };
     store(&path, &edited).expect("stored");
     assert_eq!(cached(&psync, directory.path()).expect("loaded"), edited);
+    assert_eq!(known(&psync, directory.path()), Some(edited));
 
     let elsewhere = [
         DeviceProfile { device: first.device ^ 1, ..first.clone() },
@@ -50,9 +51,11 @@ fn a_cached_profile_is_taken_unless_it_is_for_something_else() {
         DeviceProfile { write_us: 0.0, ..first.clone() },
         DeviceProfile { best_depth: 3, ..first.clone() },
         DeviceProfile { reads: Vec::new(), ..first.clone() },
+        DeviceProfile { writes: Vec::new(), ..first.clone() },
     ];
     for foreign in elsewhere {
         store(&path, &foreign).expect("stored");
+        assert_eq!(known(&psync, directory.path()), None);
         assert_eq!(cached(&psync, directory.path()).expect("measured"), first);
         assert_eq!(load(&path).expect("replaced"), first);
     }
@@ -71,12 +74,14 @@ fn the_best_depth_is_the_smallest_of_the_best() {
 }
 
 #[test]
-fn a_read_costs_no_more_than_a_larger_one() {
-    let costs = read_costs(&[(1, 40.0), (2, 20.0), (4, 30.0)], &[(1, 5.0), (2, 9.0), (4, 8.0)]);
-    let alone: Vec<f64> = costs.iter().map(|cost| cost.alone_us).collect();
-    let batched: Vec<f64> = costs.iter().map(|cost| cost.batched_us).collect();
-    assert_eq!(alone, [20.0, 20.0, 30.0]);
-    assert_eq!(batched, [5.0, 8.0, 8.0]);
+fn a_request_costs_no_more_than_a_larger_one_or_its_parts() {
+    let smoothed = |mut by_size: Vec<(usize, f64)>| {
+        smooth(&mut by_size);
+        by_size.into_iter().map(|(_, us)| us).collect::<Vec<_>>()
+    };
+    assert_eq!(smoothed(vec![(1, 40.0), (2, 20.0), (4, 30.0)]), [20.0, 20.0, 30.0]);
+    assert_eq!(smoothed(vec![(1, 5.0), (2, 9.0), (4, 8.0)]), [5.0, 8.0, 8.0]);
+    assert_eq!(smoothed(vec![(1, 22.0), (2, 22.0), (4, 439.0), (16, 500.0)]), [22.0, 22.0, 44.0, 176.0]);
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! What to choose: leaf size, division of memory, requests in flight; and the node size of a plain B+-tree.
+
+use std::ops::RangeInclusive;
+
+use psync::probe::DeviceProfile;
+use serde::Serialize;
+use space::PAGE;
+
+use super::device::Device;
+use super::ours::{Estimate, FILL, estimate};
+use super::paper::{self, Times, Tree};
+use super::{LEAF_PAGES, Memory, Workload};
+
+/// What costs no more than this times the least is as good: figures are measured, and minima are flat.
+pub const AS_GOOD: f64 = 1.03;
+
+/// Requests in flight, whatever was measured: fewer leave a device idle that was busy with others when it was measured, more only add to latency.
+pub const PIO_MAX_BOUNDS: RangeInclusive<usize> = 32..=256;
+
+/// Shares of memory, one in so many, that the write buffer may get. Never more than half: keys of real lookups are not spread as
+/// evenly as the model takes them to be, so a cache serves more than it says.
+const WRITE_BUFFER_SHARES: [u64; 5] = [32, 16, 8, 4, 2];
+
+/// What the model chose.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    /// Pages of a leaf: `L`.
+    pub leaf_pages: u32,
+    /// Bytes for nodes.
+    pub cache_bytes: u64,
+    /// Bytes for operations that wait: `O`.
+    pub write_buffer_bytes: u64,
+    /// Requests in flight: `PioMax`.
+    pub pio_max: usize,
+    /// For each leaf size, with that memory.
+    pub estimates: Vec<Estimate>,
+}
+
+/// The leaf size and queue with the least time per operation, (10).
+#[must_use]
+pub fn choose(profile: &DeviceProfile, workload: &Workload) -> Choice {
+    let divisions: Vec<(u64, u64)> = match workload.memory {
+        Memory::Divided { cache_bytes, write_buffer_bytes } => vec![(cache_bytes, write_buffer_bytes)],
+        Memory::Total { bytes } => WRITE_BUFFER_SHARES.map(|share| (bytes - bytes / share, bytes / share)).to_vec(),
+    };
+    let by_size = |(cache_bytes, write_buffer_bytes)| {
+        LEAF_PAGES.map(|pages| estimate(profile, workload, pages, cache_bytes, write_buffer_bytes)).to_vec()
+    };
+    let mut all: Vec<Vec<Estimate>> = divisions.into_iter().map(by_size).collect();
+    let least = |estimates: &Vec<Estimate>| estimates.iter().map(|of| of.total_us).fold(f64::INFINITY, f64::min);
+    let division = first_as_good(all.iter().map(least));
+    let estimates = all.swap_remove(division);
+    let chosen = estimates[first_as_good(estimates.iter().map(|of| of.total_us))];
+    Choice {
+        leaf_pages: u32::try_from(chosen.leaf_pages).expect("few pages"),
+        cache_bytes: chosen.cache_bytes,
+        write_buffer_bytes: chosen.write_buffer_bytes,
+        pio_max: pio_max(profile),
+        estimates,
+    }
+}
+
+/// Requests that a database keeps in flight on a device.
+#[must_use]
+pub fn pio_max(profile: &DeviceProfile) -> usize {
+    profile.best_depth.clamp(*PIO_MAX_BOUNDS.start(), *PIO_MAX_BOUNDS.end())
+}
+
+/// The first of at least one figure that is as good as the least.
+fn first_as_good(figures: impl Iterator<Item = f64> + Clone) -> usize {
+    let least = figures.clone().fold(f64::INFINITY, f64::min);
+    figures.into_iter().position(|figure| figure <= least * AS_GOOD).unwrap_or(0)
+}
+
+/// The node size of a plain B+-tree, by both of the paper's methods.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeChoice {
+    /// Pages of a node with the least `C'` (6).
+    pub pages: usize,
+    /// Pages of a node with the greatest utility/cost (3), which knows neither memory nor inserts.
+    pub pages_by_utility: usize,
+    /// `C'` in µs for each size in pages.
+    pub costs: Vec<(usize, f64)>,
+}
+
+/// The node size of a plain B+-tree with entries of `entry_bytes` in leaves and internal nodes alike, and all memory for nodes. The best figure is taken as it is:
+/// a tree to compare with gets no rule of ours.
+#[must_use]
+pub fn node_pages(
+    profile: &DeviceProfile, records: u64, entry_bytes: u64, memory_bytes: u64, insert_share: f64,
+) -> NodeChoice {
+    let device = Device::new(profile);
+    let entries = |pages: usize| (pages * PAGE) as f64 / entry_bytes.max(1) as f64;
+    let cost = |pages: usize| {
+        // Two children at the least, or there is no tree.
+        let fanout = (entries(pages) * FILL).max(2.0);
+        let tree = Tree { entries: records.max(1) as f64, leaf_entries: fanout, fanout, leaf_pages: 1.0 };
+        let (read, write) = (device.read.us(pages as f64), device.write.us(pages as f64));
+        let times = Times { read, write, leaf_read: read, batched_read: read, batched_write: write };
+        let nodes = memory_bytes as f64 / (pages * PAGE) as f64;
+        paper::b_plus_buffered(&tree, nodes, &times).average(insert_share)
+    };
+    let costs: Vec<(usize, f64)> = LEAF_PAGES.map(|pages| (pages, cost(pages))).to_vec();
+    let least = costs.iter().min_by(|one, other| one.1.total_cmp(&other.1));
+    let utility = |pages: usize| paper::utility_per_cost(entries(pages).max(2.0), device.read.us(pages as f64));
+    let useful = LEAF_PAGES.into_iter().rev().max_by(|one, other| utility(*one).total_cmp(&utility(*other)));
+    NodeChoice { pages: least.map_or(1, |(pages, _)| *pages), pages_by_utility: useful.unwrap_or(1), costs }
+}

@@ -1,0 +1,78 @@
+//! What requests of any size take, from the sizes that a device profile has.
+
+use psync::probe::DeviceProfile;
+
+/// Times over sizes: straight between the measured sizes, and on as between the last two beyond them.
+pub(super) struct Curve(Vec<(f64, f64)>);
+
+impl Curve {
+    fn new(points: impl Iterator<Item = (usize, f64)>) -> Self {
+        Self(points.map(|(pages, us)| (pages as f64, us)).collect())
+    }
+
+    /// µs for a request of `pages`, which may be an average; at least one.
+    pub(super) fn us(&self, pages: f64) -> f64 {
+        let points = &self.0;
+        let after = points.partition_point(|(size, _)| *size < pages).clamp(1, points.len().max(2) - 1);
+        match (points.get(after - 1), points.get(after)) {
+            (Some((small, faster)), Some((large, slower))) => {
+                let part = ((pages - small) / (large - small)).max(0.0);
+                faster + part * (slower - faster).max(0.0)
+            }
+            (Some((_, us)), None) => *us,
+            _ => 0.0,
+        }
+    }
+
+    /// µs for a page of the largest request that was measured.
+    fn least_page_us(&self) -> f64 {
+        self.0.last().map_or(0.0, |(pages, us)| us / pages)
+    }
+}
+
+/// A device.
+pub(super) struct Device {
+    /// `P_r(L)`.
+    pub(super) read: Curve,
+    /// `P'_r(L)`: each of a batch.
+    pub(super) batched_read: Curve,
+    /// `P_w(L)`.
+    pub(super) write: Curve,
+    /// `P'_w(L)`: each of a batch.
+    pub(super) batched_write: Curve,
+    /// A page of a large write in a batch.
+    pub(super) bulk_write_us: f64,
+}
+
+impl Device {
+    pub(super) fn new(profile: &DeviceProfile) -> Self {
+        let batched_write = Curve::new(profile.writes.iter().map(|write| (write.pages, write.batched_us)));
+        Self {
+            read: Curve::new(profile.reads.iter().map(|read| (read.pages, read.alone_us))),
+            batched_read: Curve::new(profile.reads.iter().map(|read| (read.pages, read.batched_us))),
+            write: Curve::new(profile.writes.iter().map(|write| (write.pages, write.alone_us))),
+            bulk_write_us: batched_write.least_page_us(),
+            batched_write,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_between_sizes_lie_between() {
+        let curve = Curve::new([(1, 10.0), (2, 12.0), (4, 20.0)].into_iter());
+        for (pages, us) in [(0.5, 10.0), (1.0, 10.0), (1.5, 11.0), (2.0, 12.0), (3.0, 16.0), (4.0, 20.0), (6.0, 28.0)] {
+            assert_eq!(curve.us(pages), us, "{pages} pages");
+        }
+        assert_eq!(curve.least_page_us(), 5.0);
+    }
+
+    #[test]
+    fn a_profile_without_sizes_costs_nothing_rather_than_failing() {
+        assert_eq!(Curve::new(std::iter::empty()).us(3.0), 0.0);
+        assert_eq!(Curve::new([(1, 7.0)].into_iter()).us(3.0), 7.0);
+    }
+}

@@ -1,0 +1,115 @@
+//! The cost model: what a search and an insert take with leaves of each size, and what to choose (Roh et al., PVLDB 5(4), 2011, section 3.5 and 3.6).
+//!
+//! 1. A [`Workload`] says what a table is for, a [`DeviceProfile`](psync::probe::DeviceProfile) what the device can do.
+//! 2. [`estimate`] gives the [`Estimate`] of one leaf size and one operation queue: the paper's figure ([`paper`]) and our own (`ours`), which knows what
+//!    this engine does differently. Each term stands in it, in µs.
+//! 3. [`choose`] takes the leaf size L and, where memory is given in one sum, the queue O with the least time per operation, (10). Measured figures
+//!    are noisy and minima are flat, so everything within [`AS_GOOD`] of the least counts as good: of those, first the smallest queue, which has the least to
+//!    replay after a crash, then the smallest leaves, which read and cache the least that was not asked for.
+//!
+//! # What our figure has beyond the paper's
+//!
+//! - **Children and entries differ.** A leaf page holds entries of the table's size, an internal node some seventy children whatever that is.
+//! - **Levels are counted whole**, and the pages of upper levels are taken off the memory for lower ones.
+//! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and then long before there are as many as
+//!   nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
+//! - **A search reads the published pages** of a leaf, which are fewer than `L`. A share of the searches may come in batches: these pay
+//!   `P'_r`, for internal nodes and for leaves.
+//! - **An append** reads the last page of a leaf unless it is cached and writes the pages that the new entries reach, which are more than one
+//!   where many entries come to a leaf.
+//! - **Rewrites.** A leaf that is full is read and written whole; the paper ignores that. Leaves grow from half full to full, so of the times that new
+//!   entries come to a leaf, (their bytes / half of the leaf) end in a rewrite.
+//! - **Internal nodes are copied on write**: every node on the way to a changed leaf is written anew, in large writes.
+//!
+//! Keys are taken for spread evenly, which is the worst case for a cache, and time for what the device needs, as in the paper: what a
+//! processor does is much the same for all sizes.
+
+mod choice;
+mod device;
+mod ours;
+pub mod paper;
+#[cfg(test)]
+mod tests;
+
+pub use choice::{AS_GOOD, Choice, NodeChoice, PIO_MAX_BOUNDS, choose, node_pages, pio_max};
+pub use ours::{Estimate, InsertCost, SearchCost, estimate};
+
+use psync::probe::PAGES_MEASURED;
+use serde::Serialize;
+
+use crate::format::INLINE_BYTES_MAX;
+
+/// The leaf sizes that are considered, in pages.
+pub const LEAF_PAGES: [usize; PAGES_MEASURED.len()] = PAGES_MEASURED;
+
+/// Bytes of an entry of a leaf besides key and value: its fixed part, seq, and share of run headers.
+const ENTRY_OVERHEAD_BYTES: f64 = 10.0;
+
+/// Bytes of a key and a document pointer, where the value is a document.
+const DOCUMENT_ENTRY_BYTES: f64 = 52.0;
+
+/// Bytes of a waiting operation besides key and value.
+const QUEUED_OVERHEAD_BYTES: f64 = 52.0;
+
+/// The share of a write buffer that waits when a batch update takes it: the other half fills meanwhile.
+const BATCH_SHARE: f64 = 0.5;
+
+/// Memory for nodes and for operations that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// In one sum, to be divided.
+    Total {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Divided already.
+    Divided {
+        /// Bytes for nodes.
+        cache_bytes: u64,
+        /// Bytes for operations that wait.
+        write_buffer_bytes: u64,
+    },
+}
+
+/// What a table is for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Workload {
+    /// Records in the table: `N`.
+    pub records: u64,
+    /// Bytes of a record, key and value.
+    pub record_bytes: u64,
+    /// Share of operations that are puts or deletes, `R_i`; the others are lookups.
+    pub insert_share: f64,
+    /// Share of lookups that come in batches.
+    pub batched_share: f64,
+    /// Memory.
+    pub memory: Memory,
+}
+
+impl Workload {
+    /// Bytes of an entry of a leaf.
+    fn entry_bytes(&self) -> f64 {
+        let entry = self.record_bytes as f64 + ENTRY_OVERHEAD_BYTES;
+        let is_document = self.record_bytes > INLINE_BYTES_MAX as u64;
+        if is_document { DOCUMENT_ENTRY_BYTES + ENTRY_OVERHEAD_BYTES } else { entry }
+    }
+
+    /// Operations that a batch update takes from a full write buffer.
+    fn waiting(&self, write_buffer_bytes: u64) -> f64 {
+        let value = (self.record_bytes as f64).min(DOCUMENT_ENTRY_BYTES.max(INLINE_BYTES_MAX as f64));
+        (write_buffer_bytes as f64 * BATCH_SHARE / (value + QUEUED_OVERHEAD_BYTES)).max(1.0)
+    }
+
+    /// Shares within 0 to 1, at least a record of a byte, and a queue that is part of the memory.
+    fn sound(&self) -> Self {
+        let share = |share: f64| if share.is_nan() { 0.5 } else { share.clamp(0.0, 1.0) };
+        Self {
+            records: self.records.max(1),
+            record_bytes: self.record_bytes.max(1),
+            insert_share: share(self.insert_share),
+            batched_share: share(self.batched_share),
+            memory: self.memory,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The cost of one leaf size, level by level, as this engine pays it.
+
+use psync::probe::DeviceProfile;
+use serde::Serialize;
+use space::PAGE;
+
+use super::Workload;
+use super::device::Device;
+use super::paper::{self, Queue, Times, Tree};
+
+/// How full leaves and nodes are on average, where each grows from half full to full: ln 2.
+pub(super) const FILL: f64 = std::f64::consts::LN_2;
+
+/// What a leaf has grown by when it is full: half of it.
+const GROWTH: f64 = 0.5;
+
+/// Bytes of a child in an internal node: pointer, separator and its length. Separators are as short as tells two leaves apart.
+const CHILD_BYTES: f64 = 40.0;
+
+/// `F'`: children of an internal node.
+const FANOUT: f64 = (PAGE as f64 - 36.0) / CHILD_BYTES * FILL;
+
+/// Bytes that a cached internal node takes for each byte of its page that is in use.
+const CACHED_NODE: f64 = 1.4;
+
+/// Time of a search, in µs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SearchCost {
+    /// Internal nodes that are not in memory.
+    pub nodes_us: f64,
+    /// The leaf, unless it is in memory.
+    pub leaf_us: f64,
+    /// Both.
+    pub total_us: f64,
+}
+
+/// Time of an insert, its share of the batch update that applies it, in µs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct InsertCost {
+    /// Internal nodes that are not in memory, read.
+    pub node_reads_us: f64,
+    /// Internal nodes, written anew. Beyond the paper.
+    pub node_writes_us: f64,
+    /// The last page of the leaf, read and written.
+    pub append_us: f64,
+    /// Full leaves, read and written. Beyond the paper.
+    pub rewrite_us: f64,
+    /// All of it.
+    pub total_us: f64,
+}
+
+/// What operations take with leaves of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Pages of a leaf: `L`.
+    pub leaf_pages: usize,
+    /// Bytes of the cache.
+    pub cache_bytes: u64,
+    /// Bytes of the write buffer.
+    pub write_buffer_bytes: u64,
+    /// Leaves.
+    pub leaves: f64,
+    /// Internal nodes.
+    pub nodes: f64,
+    /// Part of the internal nodes that the cache holds.
+    pub nodes_cached: f64,
+    /// Part of the leaves that the cache holds.
+    pub leaves_cached: f64,
+    /// Operations of a batch update that share a leaf: `G`.
+    pub shared: f64,
+    /// A search.
+    pub search: SearchCost,
+    /// An insert.
+    pub insert: InsertCost,
+    /// An operation of the workload.
+    pub total_us: f64,
+    /// A search by the paper's equation (9).
+    pub paper_search_us: f64,
+    /// An insert by the paper's equation (9), as mended.
+    pub paper_insert_us: f64,
+    /// An operation by the paper's equation (9).
+    pub paper_us: f64,
+}
+
+/// A level of internal nodes.
+struct Level {
+    nodes: f64,
+    /// Part of them that is in memory.
+    cached: f64,
+}
+
+/// A tree and what memory holds of it.
+struct Shape {
+    leaf_pages: f64,
+    leaves: f64,
+    /// Part of the leaves that is in memory.
+    leaves_cached: f64,
+    /// From the leaves upwards.
+    levels: Vec<Level>,
+}
+
+impl Shape {
+    fn new(workload: &Workload, leaf_pages: f64, cache_bytes: u64) -> Self {
+        let leaf_bytes = leaf_pages * PAGE as f64 * FILL;
+        let leaves = (workload.records as f64 * workload.entry_bytes() / leaf_bytes).max(1.0);
+        let mut levels = Vec::new();
+        let mut nodes = leaves;
+        while nodes > 1.0 {
+            nodes = (nodes / FANOUT).max(1.0);
+            levels.push(Level { nodes, cached: 0.0 });
+        }
+        // Memory reaches down from the root.
+        let mut left = cache_bytes as f64;
+        for level in levels.iter_mut().rev() {
+            let bytes = level.nodes * PAGE as f64 * FILL * CACHED_NODE;
+            level.cached = (left / bytes).min(1.0);
+            left = (left - bytes).max(0.0);
+        }
+        let leaves_cached = (left / (leaves * leaf_bytes)).min(1.0);
+        Self { leaf_pages, leaves, leaves_cached, levels }
+    }
+
+    /// Pages that a search reads of a leaf: those in use, the last one in part.
+    fn published_pages(&self) -> f64 {
+        (self.leaf_pages * FILL + 0.5).clamp(1.0, self.leaf_pages)
+    }
+
+    fn nodes(&self) -> f64 {
+        self.levels.iter().map(|level| level.nodes).sum()
+    }
+
+    fn nodes_cached(&self) -> f64 {
+        if self.levels.is_empty() {
+            return 1.0;
+        }
+        self.levels.iter().map(|level| level.nodes * level.cached).sum::<f64>() / self.nodes()
+    }
+
+    fn search(&self, device: &Device, batched_share: f64) -> SearchCost {
+        let us = |alone: f64, batched: f64| (1.0 - batched_share) * alone + batched_share * batched;
+        let missing: f64 = self.levels.iter().map(|level| 1.0 - level.cached).sum();
+        let nodes_us = missing * us(device.read.us(1.0), device.batched_read.us(1.0));
+        let pages = self.published_pages();
+        let leaf_us = (1.0 - self.leaves_cached) * us(device.read.us(pages), device.batched_read.us(pages));
+        SearchCost { nodes_us, leaf_us, total_us: nodes_us + leaf_us }
+    }
+
+    fn insert(&self, device: &Device, waiting: f64, entry_bytes: f64) -> InsertCost {
+        let page_read = device.batched_read.us(1.0);
+        let (mut node_reads_us, mut node_writes_us) = (0.0, 0.0);
+        for level in &self.levels {
+            let shared = shared(waiting, level.nodes);
+            node_reads_us += (1.0 - level.cached) * page_read / shared;
+            node_writes_us += device.bulk_write_us / shared;
+        }
+        let shared = shared(waiting, self.leaves);
+        let page = PAGE as f64;
+        let new_pages = shared * entry_bytes / page;
+        let rewritten = (new_pages / (GROWTH * self.leaf_pages)).min(1.0);
+        let uncached = 1.0 - self.leaves_cached;
+        let append = uncached * page_read + device.batched_write.us((1.0 + new_pages).min(self.leaf_pages));
+        // What comes out is laid out in new leaves, side by side, whose last pages are used in part.
+        let rewrite = uncached * device.batched_read.us(self.leaf_pages)
+            + device.batched_write.us(self.leaf_pages + new_pages + 1.0);
+        let append_us = (1.0 - rewritten) * append / shared;
+        let rewrite_us = rewritten * rewrite / shared;
+        let total_us = node_reads_us + node_writes_us + append_us + rewrite_us;
+        InsertCost { node_reads_us, node_writes_us, append_us, rewrite_us, total_us }
+    }
+}
+
+/// How many of `operations` with random keys share one of `nodes`, on average over the nodes that they touch.
+pub(super) fn shared(operations: f64, nodes: f64) -> f64 {
+    let each = operations / nodes;
+    // 1 - e^-x is x for small x, where it would lose its digits.
+    let touched = -(-each).exp_m1();
+    if touched > 0.0 { (each / touched).max(1.0) } else { 1.0 }
+}
+
+/// What operations of a workload take with leaves of `leaf_pages` pages, and this much memory for nodes and for what waits.
+#[must_use]
+pub fn estimate(
+    profile: &DeviceProfile, workload: &Workload, leaf_pages: usize, cache_bytes: u64, write_buffer_bytes: u64,
+) -> Estimate {
+    let device = Device::new(profile);
+    let workload = workload.sound();
+    let shape = Shape::new(&workload, leaf_pages as f64, cache_bytes);
+    let waiting = workload.waiting(write_buffer_bytes);
+    let search = shape.search(&device, workload.batched_share);
+    let insert = shape.insert(&device, waiting, workload.entry_bytes());
+    let average = |search: f64, insert: f64| (1.0 - workload.insert_share) * search + workload.insert_share * insert;
+    let paper = papers(&device, &workload, leaf_pages as f64, waiting, cache_bytes);
+    Estimate {
+        leaf_pages,
+        cache_bytes,
+        write_buffer_bytes,
+        leaves: shape.leaves,
+        nodes: shape.nodes(),
+        nodes_cached: shape.nodes_cached(),
+        leaves_cached: shape.leaves_cached,
+        shared: shared(waiting, shape.leaves),
+        search,
+        insert,
+        total_us: average(search.total_us, insert.total_us),
+        paper_search_us: paper.search,
+        paper_insert_us: paper.insert,
+        paper_us: paper.average(workload.insert_share),
+    }
+}
+
+/// The paper's figure for our sizes of entries and nodes.
+fn papers(device: &Device, workload: &Workload, leaf_pages: f64, waiting: f64, cache_bytes: u64) -> paper::Cost {
+    let leaf_entries = PAGE as f64 * FILL / workload.entry_bytes();
+    let tree = Tree { entries: workload.records as f64, leaf_entries, fanout: FANOUT, leaf_pages };
+    let times = Times {
+        read: device.read.us(1.0),
+        write: device.write.us(1.0),
+        leaf_read: device.read.us(leaf_pages),
+        batched_read: device.batched_read.us(1.0),
+        batched_write: device.batched_write.us(1.0),
+    };
+    let queue = Queue { entries: waiting, batch_max: waiting };
+    paper::pio_buffered(&tree, &queue, cache_bytes as f64 / PAGE as f64, &times)
+}

@@ -1,0 +1,149 @@
+use psync::probe::{DeviceProfile, ReadCost, WriteCost};
+
+use super::ours::shared;
+use super::*;
+
+fn profile() -> DeviceProfile {
+    DeviceProfile::default()
+}
+
+fn workload(insert_share: f64) -> Workload {
+    Workload {
+        records: 20_000_000,
+        record_bytes: 116,
+        insert_share,
+        batched_share: 0.0,
+        memory: Memory::Divided { cache_bytes: 64 << 20, write_buffer_bytes: 64 << 20 },
+    }
+}
+
+fn close(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-5 * expected.abs(), "{found} instead of {expected}");
+}
+
+#[test]
+fn operations_share_nodes_before_there_are_as_many() {
+    // 1 of 1: 1 / (1 - 1/e) = 1.5819767. A hundred on each: 100. Far fewer than nodes: 1.
+    close(shared(1.0, 1.0), 1.581_976_7);
+    close(shared(100.0, 1.0), 100.0);
+    close(shared(1.0, 1e12), 1.0);
+    assert!(shared(f64::MIN_POSITIVE, f64::MAX) >= 1.0);
+}
+
+/// All terms for L = 4, worked out by hand on figures that are easy to follow.
+#[test]
+fn every_term_is_what_the_formula_says() {
+    let profile = DeviceProfile {
+        reads: LEAF_PAGES.map(|pages| ReadCost { pages, alone_us: 100.0, batched_us: 10.0 * pages as f64 }).to_vec(),
+        writes: LEAF_PAGES.map(|pages| WriteCost { pages, alone_us: 50.0, batched_us: 20.0 * pages as f64 }).to_vec(),
+        ..DeviceProfile::default()
+    };
+    let found = estimate(&profile, &workload(0.25), 4, 8 << 20, 64 << 20);
+    // 126 B an entry: 20e6 · 126 / (4 · 4096 · ln 2) = 221 898.90 leaves; 4060 / 40 · ln 2 = 70.354439 children: 3154.0141, 44.83035 and 1 nodes above.
+    close(found.leaves, 221_898.90);
+    close(found.nodes, 3199.8445);
+    // A node takes 4096 · ln 2 · 1.4 = 3974.7832 B of memory; 8 MiB hold 2110.4567. Less 45.83035 for the two upper levels they leave 2064.6264
+    // of 3154.0141 nodes: 0.65460277.
+    close(found.nodes_cached, 2110.4567 / 3199.8445);
+    assert_eq!(found.leaves_cached, 0.0);
+    close(found.search.nodes_us, 34.539_723);
+    close(found.search.leaf_us, 100.0);
+    // 32 MiB of operations of 168 B: n = 199 728.76 wait. x = n / 221 898.90 = 0.90008903; x / (1 - e^-x) = 1.5166635 share a leaf.
+    close(found.shared, 1.516_663_5);
+    // 63.325259 share a node of level 1, 4455.2130 of level 2, all the root. Read (1 - 0.65460277) · 10 / 63.325259; write 20 / each.
+    close(found.insert.node_reads_us, 0.054_543_359);
+    close(found.insert.node_writes_us, 0.320_419);
+    // 1.5166635 · 126 / 4096 = 0.046655176 pages come at a time, 2 fit: 0.023327588 of the leaves are rewritten.
+    // Append (10 + 20 · 1.046655176) · (1 - 0.023327588) / 1.5166635; rewrite (10 · 4 + 20 · 5.046655176) · 0.023327588 / 1.5166635.
+    close(found.insert.append_us, 19.919_718);
+    close(found.insert.rewrite_us, 2.167_672_2);
+    close(found.insert.total_us, 22.462_352);
+    close(found.total_us, 0.75 * 134.539_723 + 0.25 * 22.462_352);
+    // Half of the lookups in batches: 10 for a node, and 4 · ln 2 + 1/2 = 3.2725887 pages of a leaf for 32.725887.
+    let batched = Workload { batched_share: 0.5, ..workload(0.25) };
+    let found = estimate(&profile, &batched, 4, 8 << 20, 64 << 20);
+    close(found.search.nodes_us, 18.996_848);
+    close(found.search.leaf_us, 66.362_944);
+}
+
+#[test]
+fn the_papers_figure_stands_beside_ours() {
+    let found = estimate(&profile(), &workload(0.5), 4, 64 << 20, 64 << 20);
+    // All internal nodes are in memory: a leaf, P_r(4) = 80 + 3 · 3, less the part of its pages that 16 384 pages are: 1 - 16384 / 887595.58.
+    close(found.paper_search_us, 89.0 * (1.0 - 16_384.0 / 887_595.58));
+    // Fewer operations wait than there are leaves: G = 1.
+    close(found.paper_insert_us, 16.0);
+    close(found.paper_us, (found.paper_search_us + 16.0) / 2.0);
+}
+
+#[test]
+fn lookups_want_small_leaves_and_puts_large_ones() {
+    let chosen = |insert_share| choose(&profile(), &workload(insert_share)).leaf_pages;
+    assert!(chosen(0.0) <= chosen(0.5) && chosen(0.5) <= chosen(1.0));
+    assert!(chosen(0.0) <= 2, "{}", chosen(0.0));
+    assert!(chosen(1.0) >= 4, "{}", chosen(1.0));
+    // Reads in batches pay for every page.
+    let batched = Workload { batched_share: 1.0, ..workload(0.0) };
+    assert_eq!(choose(&profile(), &batched).leaf_pages, 1);
+}
+
+#[test]
+fn noise_of_a_percent_changes_nothing() {
+    // Reads cost the same whatever their size: the smallest leaves of the equal ones are taken, also when others measured a little less.
+    let noisy = |pages: usize| 100.0 - if pages == 8 { 0.9 } else { 0.0 };
+    let reads = LEAF_PAGES.map(|pages| ReadCost { pages, alone_us: noisy(pages), batched_us: noisy(pages) }).to_vec();
+    let profile = DeviceProfile { reads, ..profile() };
+    let all_in_memory = Memory::Divided { cache_bytes: 1 << 30, write_buffer_bytes: 64 << 20 };
+    let lookups = Workload { records: 100_000_000, memory: all_in_memory, ..workload(0.0) };
+    assert_eq!(choose(&profile, &lookups).leaf_pages, 1);
+}
+
+#[test]
+fn memory_is_divided_by_what_it_is_for() {
+    let divided = |insert_share| {
+        let memory = Memory::Total { bytes: 256 << 20 };
+        let choice = choose(&profile(), &Workload { memory, ..workload(insert_share) });
+        assert_eq!(choice.cache_bytes + choice.write_buffer_bytes, 256 << 20);
+        choice.write_buffer_bytes
+    };
+    assert_eq!(divided(0.0), 8 << 20);
+    assert_eq!(divided(1.0), 128 << 20);
+    assert!((8 << 20..=128 << 20).contains(&divided(0.5)));
+}
+
+#[test]
+fn any_figures_make_a_choice() {
+    let broken = DeviceProfile { reads: Vec::new(), writes: Vec::new(), best_depth: 0, ..profile() };
+    for profile in [profile(), broken] {
+        for (records, record_bytes, share) in
+            [(0, 0, 0.0), (u64::MAX, u64::MAX, f64::NAN), (1, 1 << 20, -3.0), (1 << 50, 8, 7.0)]
+        {
+            for memory in [
+                Memory::Total { bytes: 0 },
+                Memory::Total { bytes: u64::MAX },
+                Memory::Divided { cache_bytes: 0, write_buffer_bytes: 0 },
+            ] {
+                let workload = Workload { records, record_bytes, insert_share: share, batched_share: share, memory };
+                let choice = choose(&profile, &workload);
+                assert!(LEAF_PAGES.contains(&(choice.leaf_pages as usize)));
+                assert!(PIO_MAX_BOUNDS.contains(&choice.pio_max));
+                assert!(choice.estimates.iter().all(|of| of.total_us.is_finite() && of.total_us >= 0.0));
+                assert!(choice.estimates.iter().all(|of| of.paper_us.is_finite() && of.paper_us >= 0.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plain_tree_has_the_node_size_with_the_least_cost() {
+    // Reads of any size cost the same, writes by their pages. Lookups alone want the largest nodes, inserts the smallest.
+    let reads = LEAF_PAGES.map(|pages| ReadCost { pages, alone_us: 100.0, batched_us: 10.0 }).to_vec();
+    let cost = |pages: usize| WriteCost { pages, alone_us: 500.0 * pages as f64, batched_us: 1.0 };
+    let profile = DeviceProfile { reads, writes: LEAF_PAGES.map(cost).to_vec(), ..profile() };
+    let choice = |insert_share| node_pages(&profile, 1_000_000_000, 16, 16 << 20, insert_share);
+    assert_eq!(choice(1.0).pages, 1);
+    assert_eq!(choice(0.0).pages_by_utility, 16);
+    // One page: F' = 256 ln 2 = 177.446; M = 4096; η = log_177.446(10^9 / 4096) - 1 = 1.3955017; Cvrg = 177.446^-0.3955017 = 0.12897062:
+    // (1 + 1 - 0.12897062) · 100 = 187.102938.
+    close(choice(0.0).costs[0].1, 187.102_938);
+}
