@@ -7,9 +7,12 @@
 //!    appended to are rewritten ([`rewrite`]).
 //! 3. On the way up, [`nodes`] packs changed lists of children into new nodes: it splits those that are too large and
 //!    joins those that are nearly empty.
-//! 4. [`claims`] keeps book of extents taken and given up. If anything fails, all that were taken go back, and the version
+//! 4. What could not be joined because it was alone under its parent is looked at again in another pass: the parent has been
+//!    joined by then. So are leaves in which an earlier batch had to leave tombstones ([`again`]).
+//! 5. [`claims`] keeps book of extents taken and given up. If anything fails, all that were taken go back, and the version
 //!    that the batch began with is as it was: leaves were written beyond their published lengths only.
 
+mod again;
 mod claims;
 mod layout;
 mod merge;
@@ -21,13 +24,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::{Batch, Horizon, Operation, Payload, Result};
+use index::{Batch, Error, Horizon, Operation, Payload, Result};
 use space::{Class, Extent};
 
 use crate::format::root::Root;
 use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
 use crate::node::{Edges, Node};
 use crate::version::Version;
+pub(crate) use again::Again;
+use again::Touches;
 use claims::Claims;
 use merge::Rules;
 use nodes::NodeWriter;
@@ -39,10 +44,16 @@ const CHUNK_MIN: usize = 256;
 /// A batch on its way into a tree.
 pub(crate) struct Apply<'a> {
     base: &'a Version,
+    /// The tree as passes before this one have made it.
+    root: Root,
     batch: &'a dyn Batch,
     /// What has to stay in a leaf.
     rules: Rules<'a>,
     progress: &'a dyn Fn(usize),
+    /// Whether the batch only says which leaves are rewritten.
+    touching: bool,
+    /// What another pass, or another batch, has to look at.
+    again: Again,
     claims: Claims<'a>,
     nodes: NodeWriter,
     dropped_documents: Vec<DocPointer>,
@@ -56,6 +67,8 @@ pub(crate) struct Done {
     pub(crate) allocated: Vec<Extent>,
     pub(crate) retired: Vec<Extent>,
     pub(crate) dropped_documents: Vec<DocPointer>,
+    /// What later batches have to look at.
+    pub(crate) again: Again,
 }
 
 /// A node that the batch touches.
@@ -86,13 +99,16 @@ fn class_of(batch: &dyn Batch) -> Class {
 
 impl<'a> Apply<'a> {
     pub(crate) fn new(
-        base: &'a Version, batch: &'a dyn Batch, horizon: &'a Horizon, progress: &'a dyn Fn(usize),
+        base: &'a Version, batch: &'a dyn Batch, horizon: &'a Horizon, again: Again, progress: &'a dyn Fn(usize),
     ) -> Self {
         Self {
             base,
+            root: base.root,
             batch,
             rules: Rules { horizon, through: batch.through() },
             progress,
+            touching: false,
+            again,
             claims: Claims::new(base.shared.pages(), class_of(batch)),
             nodes: NodeWriter::default(),
             dropped_documents: Vec::new(),
@@ -106,17 +122,57 @@ impl<'a> Apply<'a> {
     }
 
     pub(crate) fn run(mut self) -> Result<Done> {
+        self.pass()?;
+        self.look_again(0)
+    }
+
+    fn pass(&mut self) -> Result<()> {
         let all = 0..self.batch.len();
-        let root = if all.is_empty() { self.base.root } else { self.root(all)? };
+        if !all.is_empty() {
+            self.root = self.root(all)?;
+        }
+        self.write_nodes_out()
+    }
+
+    fn write_nodes_out(&mut self) -> Result<()> {
         self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
         let writes = self.nodes.take_writes();
         self.base.shared.psync().run_all(writes)?;
+        Ok(())
+    }
+
+    /// Passes over what has to be looked at again, until nothing has; each takes care of a level at least.
+    fn look_again(mut self, passes: u8) -> Result<Done> {
+        let keys = self.again.take_due(self.rules.through);
+        if keys.is_empty() || self.root.height == 0 || passes > self.base.root.height {
+            return Ok(self.done());
+        }
+        let mark = (self.claims.mark(), self.dropped_documents.len(), self.root);
+        let touches = Touches { keys, through: self.rules.through };
+        let mut next = Apply { batch: &touches, touching: true, ..self };
+        match next.pass() {
+            Ok(()) => next.look_again(passes + 1),
+            // The batch is in, and that was the task. There will be space when later batches look.
+            Err(Error::Space(error)) if error.is_disk_full() => {
+                let (claims, documents, root) = mark;
+                next.nodes = NodeWriter::default();
+                next.claims.undo(claims);
+                next.dropped_documents.truncate(documents);
+                next.root = root;
+                touches.keys.iter().for_each(|low| next.again.add(low, touches.through));
+                Ok(next.done())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn done(mut self) -> Done {
         let (allocated, retired) = self.claims.keep();
-        Ok(Done { root, allocated, retired, dropped_documents: self.dropped_documents })
+        Done { root: self.root, allocated, retired, dropped_documents: self.dropped_documents, again: self.again }
     }
 
     fn root(&mut self, all: Range<usize>) -> Result<Root> {
-        let old = self.base.root;
+        let old = self.root;
         let Some(pointer) = old.pointer.filter(|_| old.height > 1) else {
             let only = Parent::around(old.pointer, all);
             let edges = self.window(vec![only])?.pop().expect("a list of children for each parent");

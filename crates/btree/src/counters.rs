@@ -46,6 +46,8 @@ counters! {
     leaves_split,
     /// Leaves that became one with a neighbour.
     leaves_merged,
+    /// Leaves, nearly empty, that shared with a neighbour what both had.
+    leaves_redistributed,
     /// Leaves that had nothing left in them.
     leaves_removed,
 }

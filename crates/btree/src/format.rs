@@ -20,7 +20,7 @@
 //!  16  length       u32  bytes published
 //!  20  chain        u32  CRC of the last run
 //!  24  entries      u24  in runs, dead ones too
-//!  27  tombstones   u24  of these
+//!  27  keys         u24  live at least
 //! ```
 //!
 //! `pages` and `documents` share a u16, whose most significant bit is `documents`.
@@ -28,6 +28,9 @@
 //! An **incarnation** is (open-epoch mod 2^24) << 40 | counter: it is given once to each node and leaf, so that what an extent held in an
 //! earlier life never checks. Should epoch or counter ever wrap, an old page would have to carry the very same number
 //! at the very same page, table and position to be mistaken.
+//!
+//! `keys` is exact when a leaf is written anew; each tombstone that is appended takes one off, and puts add none, because nobody
+//! looks whether their keys are there already.
 //!
 //! Invariant: [`LEAF_PAGES_MAX`] pages hold fewer entries than 24 bits can count.
 
@@ -80,8 +83,8 @@ pub(crate) struct Pointer {
     pub(crate) chain: u32,
     /// Entries in its runs.
     pub(crate) entries: u32,
-    /// Entries that are tombstones.
-    pub(crate) tombstones: u32,
+    /// Least number of keys whose newest version is no tombstone.
+    pub(crate) keys_min: u32,
     /// Whether an entry is a document.
     pub(crate) documents: bool,
 }
@@ -89,7 +92,7 @@ pub(crate) struct Pointer {
 impl Pointer {
     /// A pointer to an internal node.
     pub(crate) const fn to_node(page: u64, incarnation: u64) -> Self {
-        Self { page, pages: 1, incarnation, length: 0, chain: 0, entries: 0, tombstones: 0, documents: false }
+        Self { page, pages: 1, incarnation, length: 0, chain: 0, entries: 0, keys_min: 0, documents: false }
     }
 
     /// Byte offset in the file.
@@ -119,7 +122,7 @@ impl Pointer {
         out.extend_from_slice(&self.length.to_le_bytes());
         out.extend_from_slice(&self.chain.to_le_bytes());
         out.extend_from_slice(&self.entries.to_le_bytes()[..3]);
-        out.extend_from_slice(&self.tombstones.to_le_bytes()[..3]);
+        out.extend_from_slice(&self.keys_min.to_le_bytes()[..3]);
     }
 
     pub(crate) fn encode_node(&self, out: &mut Vec<u8>) {
@@ -137,7 +140,7 @@ impl Pointer {
             length: u32_at(bytes, 16)?,
             chain: u32_at(bytes, 20)?,
             entries: u24(bytes, 24)?,
-            tombstones: u24(bytes, 27)?,
+            keys_min: u24(bytes, 27)?,
             documents: pages & DOCUMENTS != 0,
         };
         let possible = pointer.pages >= 1
@@ -146,7 +149,7 @@ impl Pointer {
             && pointer.length as usize <= pointer.capacity()
             && pointer.page < PAGE_LIMIT - u64::from(pointer.pages)
             && pointer.entries >= 1
-            && pointer.tombstones <= pointer.entries;
+            && pointer.keys_min <= pointer.entries;
         possible.then_some(pointer)
     }
 
@@ -217,7 +220,7 @@ pub(crate) mod tests {
             length: 0x7001,
             chain: 0x3132_3334,
             entries: 0x0041_4243,
-            tombstones: 0x0051,
+            keys_min: 0x0051,
             documents: false,
         };
         let mut leaf = Vec::new();
@@ -246,7 +249,7 @@ pub(crate) mod tests {
             length: 8192,
             chain: 0,
             entries: 3,
-            tombstones: 3,
+            keys_min: 3,
             documents: true,
         };
         let decode = |pointer: Pointer| {
@@ -259,7 +262,7 @@ pub(crate) mod tests {
         assert_eq!(decode(Pointer { length: 8193, ..good }), None);
         assert_eq!(decode(Pointer { length: 0, ..good }), None);
         assert_eq!(decode(Pointer { entries: 2, ..good }), None);
-        assert_eq!(decode(Pointer { tombstones: 4, ..good }), None);
+        assert_eq!(decode(Pointer { keys_min: 4, ..good }), None);
         assert_eq!(decode(Pointer { pages: LEAF_PAGES_MAX + 1, ..good }), None);
         assert_eq!(Pointer::decode_leaf(&[0; LEAF_POINTER - 1]), None);
     }

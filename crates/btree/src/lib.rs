@@ -6,7 +6,9 @@
 //!
 //! 1. A **leaf** is an extent of several pages that holds *runs*: sorted entries, appended in one piece. A change appends to
 //!    the leaf's last page and touches nothing else. A full leaf is rewritten to fresh extents: one, if dropping dead
-//!    versions made room (*shrink*), else several (*split*). So is a leaf in which a document died, which takes more space.
+//!    versions made room (*shrink*), else several (*split*). So is a leaf in which a document died, which takes more space,
+//!    and one of which deletes leave little. What is nearly empty then is joined with a neighbour or shares with it, and so
+//!    are nodes: leaves stay a quarter full at least, and a tree loses height as it gained it.
 //! 2. An **internal node** is one page, written once and never changed. Its pointers say not only where a child is, but how
 //!    many bytes of a leaf are published and the CRC that they end with.
 //! 3. A **version** is a root. A batch makes a new one: it appends to leaves beyond the published lengths, and writes every

@@ -6,7 +6,7 @@ use index::{Applied, Batch, Error, Horizon, Index, Result, TableId, View};
 use parking_lot::Mutex;
 use space::Extent;
 
-use crate::apply::Apply;
+use crate::apply::{Again, Apply};
 use crate::format::root::{Redo, Root};
 use crate::format::{Damage, LEAF_PAGES_MAX};
 use crate::shared::Shared;
@@ -18,6 +18,7 @@ struct Pending {
     version: Arc<Version>,
     allocated: Vec<Extent>,
     retired: Vec<Extent>,
+    again: Again,
 }
 
 impl Pending {
@@ -33,6 +34,8 @@ impl Pending {
 struct State {
     current: Arc<Version>,
     pending: Option<Pending>,
+    /// What batches have left for later ones to look at.
+    again: Again,
 }
 
 /// A PIO B-tree.
@@ -61,7 +64,7 @@ impl BTree {
 
     fn with(shared: Arc<Shared>, table: TableId, root: Root) -> Self {
         let current = Arc::new(Version::new(&shared, table, root));
-        Self { shared, table, state: Mutex::new(State { current, pending: None }) }
+        Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
     }
 
     /// Every extent of the current version, internal nodes and leaves; reads internal nodes only. For dropping a table.
@@ -94,12 +97,16 @@ impl Index for BTree {
     }
 
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied> {
-        let base = self.current();
-        let done = Apply::new(&base, batch, horizon, progress).run()?;
+        let (base, again) = {
+            let state = self.state.lock();
+            (Arc::clone(&state.current), state.again.clone())
+        };
+        let done = Apply::new(&base, batch, horizon, again, progress).run()?;
         let redo = Redo { root: done.root, allocated: done.allocated, retired: done.retired };
         let bytes = redo.encode(self.table);
         let version = Arc::new(Version::new(&self.shared, self.table, redo.root));
-        let pending = Pending { version: Arc::clone(&version), allocated: redo.allocated, retired: redo.retired };
+        let Redo { allocated, retired, .. } = redo;
+        let pending = Pending { version: Arc::clone(&version), allocated, retired, again: done.again };
         // One that was neither published nor discarded keeps its pages until the next open: its redo may be in the log for all
         // we know.
         self.state.lock().pending = Some(pending);
@@ -108,7 +115,8 @@ impl Index for BTree {
 
     fn publish(&self, applied: &Applied) {
         let mut state = self.state.lock();
-        let Pending { version, retired, .. } = Pending::take(&mut state, applied);
+        let Pending { version, retired, again, .. } = Pending::take(&mut state, applied);
+        state.again = again;
         let older = std::mem::replace(&mut state.current, version);
         match self.shared.pages().retire(&retired) {
             Ok(()) => older.token.succeed(Arc::clone(&state.current.token), retired),

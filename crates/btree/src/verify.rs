@@ -36,7 +36,6 @@ pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     entries: u64,
-    tombstones: u32,
     documents: bool,
 }
 
@@ -152,13 +151,12 @@ impl Walk<'_> {
             self.versions(&visible, versions, &mut counts)?;
         }
         self.visit.keys(keys);
-        let stated = Counts {
-            entries: u64::from(pointer.entries),
-            tombstones: pointer.tombstones,
-            documents: pointer.documents,
-        };
+        let stated = Counts { entries: u64::from(pointer.entries), documents: pointer.documents };
         if counts != stated {
             return Err(Damage::new(0, "entries of a leaf", format!("{stated:?}"), format!("{counts:?}")));
+        }
+        if keys < u64::from(pointer.keys_min) {
+            return Err(Damage::new(0, "live keys of a leaf", format!("at least {}", pointer.keys_min), keys));
         }
         Ok(())
     }
@@ -175,7 +173,6 @@ impl Walk<'_> {
             let mut documents: Vec<DocPointer> = Vec::new();
             for sorted in same {
                 match visible.at(sorted.place)?.operation {
-                    Operation::Delete => counts.tombstones += 1,
                     Operation::Put(Payload::Document(document)) => {
                         counts.documents = true;
                         if !stale && !documents.contains(&document) {
@@ -183,7 +180,7 @@ impl Walk<'_> {
                             documents.push(document);
                         }
                     }
-                    Operation::Put(Payload::Inline(_)) => {}
+                    Operation::Put(Payload::Inline(_)) | Operation::Delete => {}
                 }
             }
         }

@@ -350,7 +350,8 @@ impl Reader<'_> {
         found.extents.push(extent.start / PAGE..extent.end / PAGE);
         let bytes = part(self.file("data")?, extent, "a leaf")?;
         let bytes = part(bytes, 0..pointer.size("length")?, "what is published of a leaf")?;
-        let (mut at, mut chain, mut entries, mut tombstones) = (0, 0_u64, 0, 0);
+        let (mut at, mut chain, mut entries) = (0, 0_u64, 0);
+        let first = found.entries.len();
         while at < bytes.len() {
             let end = bytes.len().min((at / PAGE + 1) * PAGE);
             let rest = part(bytes, at..end, "a run")?;
@@ -377,11 +378,17 @@ impl Reader<'_> {
                 let seq = number(entry.bytes("seq")?) + run.number("base")?;
                 found.entries.push((entry.bytes("key")?.to_vec(), seq, kind, entry.bytes("value")?.to_vec()));
                 entries += 1;
-                tombstones += u64::from(kind == 2);
             }
             at += whole.len();
         }
-        pointer.expect(&[("chain", chain), ("entries", entries), ("tombstones", tombstones)])
+        let mut newest = BTreeMap::new();
+        for (key, seq, kind, _) in &found.entries[first..] {
+            let known = newest.entry(key).or_insert((*seq, *kind));
+            *known = (*known).max((*seq, *kind));
+        }
+        let live = newest.values().filter(|(_, kind)| *kind != 2).count() as u64;
+        ensure!(pointer.number("keys")? <= live, "{live} live keys in a leaf that has more");
+        pointer.expect(&[("chain", chain), ("entries", entries)])
     }
 
     fn entry(&self, bytes: &[u8], run: &Values) -> Outcome<(Values, u64)> {

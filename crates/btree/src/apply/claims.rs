@@ -45,6 +45,17 @@ impl<'a> Claims<'a> {
         self.retired.push(extent);
     }
 
+    /// Where [`Claims::undo`] goes back to.
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.allocated.len(), self.retired.len())
+    }
+
+    /// Gives back what was taken since the mark; what was given up since then is not.
+    pub(super) fn undo(&mut self, (allocated, retired): (usize, usize)) {
+        give_back(self.pages, &self.allocated.split_off(allocated));
+        self.retired.truncate(retired);
+    }
+
     /// The batch is done: what it took and what it gave up, in page order and joined where they touch.
     pub(super) fn keep(&mut self) -> (Vec<Extent>, Vec<Extent>) {
         (joined(std::mem::take(&mut self.allocated)), joined(std::mem::take(&mut self.retired)))
@@ -53,9 +64,13 @@ impl<'a> Claims<'a> {
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.pages.discard(&self.allocated) {
-            tracing::error!(%error, "pages of a failed batch stay unused until the database is opened again");
-        }
+        give_back(self.pages, &self.allocated);
+    }
+}
+
+fn give_back(pages: &PagedFile, extents: &[Extent]) {
+    if let Err(error) = pages.discard(extents) {
+        tracing::error!(%error, "pages of a failed batch stay unused until the database is opened again");
     }
 }
 

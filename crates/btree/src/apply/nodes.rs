@@ -1,15 +1,17 @@
 //! New internal nodes: how changed lists of children are packed into them, and how they are written.
 //!
 //! 1. [`Apply::repack`] takes the changed children lists of a node's children and gives the node's own new list: lists that
-//!    are empty vanish, those too large for a page are cut, those less than a quarter full are joined with a neighbour if
-//!    both fill at most two thirds of a page.
+//!    are empty vanish, those too large for a page are cut, those that lost children and fill less than a quarter of a page are
+//!    joined with a neighbour; what both have is cut in two again where it fills most of a page. One that has no neighbour is
+//!    looked at again ([`super::again`]).
 //! 2. [`Apply::grow`] ends the way up: it puts levels on top until one root is left, or takes off those with a single child.
 //! 3. [`NodeWriter`] hands out pages from contiguous extents that double in size, and writes each extent in one piece.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use index::Result;
+use index::{Result, Seq};
 use psync::{Buffer, File, Request};
 use space::{Extent, PAGE};
 
@@ -24,9 +26,6 @@ use crate::node::{Edges, Node};
 /// A node smaller than this looks for a neighbour to be joined with.
 const SMALL: usize = PAGE / 4;
 
-/// Two neighbours are joined up to this size.
-const JOINED_MAX: usize = PAGE * 2 / 3;
-
 /// Nodes of the first and of the largest extent that a batch takes for them.
 const EXTENT_PAGES: (u32, u32) = (4, 256);
 
@@ -34,13 +33,19 @@ const EXTENT_PAGES: (u32, u32) = (4, 256);
 enum Piece {
     /// As it was.
     Kept { low: Vec<u8>, pointer: Pointer },
-    /// A new list of its children; the node that it was, to see where it grew.
-    Changed { edges: Edges, old: Option<Arc<Node>> },
+    /// A new list of its children; the node that it was, to see how it grew.
+    Changed { edges: Edges, old: Arc<Node> },
+    /// The children of several.
+    Joined { edges: Edges },
 }
 
 impl Piece {
-    fn is_small(&self, level: u8) -> bool {
-        matches!(self, Self::Changed { edges, .. } if node_bytes(level, edges) < SMALL)
+    /// Its children, if it is written anew.
+    const fn edges(&self) -> Option<&Edges> {
+        match self {
+            Self::Kept { .. } => None,
+            Self::Changed { edges, .. } | Self::Joined { edges } => Some(edges),
+        }
     }
 }
 
@@ -54,27 +59,52 @@ impl Apply<'_> {
         for child in 0..node.len() {
             if let Some((_, (edges, old))) = changed.next_if(|(index, _)| *index == child) {
                 if !edges.is_empty() {
-                    pieces.push(Piece::Changed { edges, old: Some(old) });
+                    pieces.push(Piece::Changed { edges, old });
                 }
             } else {
                 let low = if child == 0 { low.to_vec() } else { node.separator(child) };
                 pieces.push(Piece::Kept { low, pointer: *node.pointer(child) });
             }
         }
-        if pieces.iter().any(|piece| piece.is_small(level)) {
+        if pieces.iter().any(|piece| self.is_underfull(level, piece)) {
             pieces = self.join(level, pieces)?;
+        }
+        if let [only] = pieces.as_slice()
+            && let Some(edges) = only.edges()
+            && level + 2 < self.root.height
+            && self.is_underfull(level, only)
+        {
+            self.again.add(edges.low(0), Seq(0));
         }
         let mut out = Edges::with_capacity(pieces.len(), 0);
         for piece in pieces {
             match piece {
                 Piece::Kept { low, pointer } => out.push(&low, pointer),
-                Piece::Changed { edges, old } => self.write_nodes(level, &edges, old.as_deref(), &mut out)?,
+                Piece::Changed { edges, old } => {
+                    let parts = fitted(level, &edges, || grew_at_end(&old, &edges));
+                    self.write_nodes(level, &edges, parts, &mut out)?;
+                }
+                Piece::Joined { edges } => {
+                    let parts = cut(level, &edges, false);
+                    self.write_nodes(level, &edges, parts, &mut out)?;
+                }
             }
         }
         Ok(out)
     }
 
-    /// Joins small pieces with neighbours where both fit.
+    /// Whether a node is nearly empty because of what it lost: one that has few children because it is new at the end at which the
+    /// tree grows is left alone.
+    fn is_underfull(&self, level: u8, piece: &Piece) -> bool {
+        let lost = match piece {
+            Piece::Kept { .. } => false,
+            Piece::Changed { edges, old } => self.touching || edges.len() < old.len(),
+            Piece::Joined { .. } => true,
+        };
+        lost && piece.edges().is_some_and(|edges| node_bytes(level, edges) < SMALL)
+    }
+
+    /// Joins underfull pieces with a neighbour.
     fn join(&mut self, level: u8, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
         let mut loaded = self.load_neighbours(level, &pieces)?;
         let mut out: Vec<Piece> = Vec::with_capacity(pieces.len());
@@ -83,37 +113,34 @@ impl Apply<'_> {
                 out.push(piece);
                 continue;
             };
-            if !last.is_small(level) && !piece.is_small(level) {
-                out.extend([last, piece]);
-                continue;
-            }
-            let sizes = [&last, &piece].map(|piece| match piece {
-                Piece::Changed { edges, .. } => Some(node_bytes(level, edges)),
-                Piece::Kept { pointer, .. } => loaded.get(&pointer.page).map(|edges| node_bytes(level, edges)),
-            });
-            if sizes.iter().any(Option::is_none) || sizes.iter().flatten().sum::<usize>() > JOINED_MAX {
+            let underfull = self.is_underfull(level, &last) || self.is_underfull(level, &piece);
+            let is_loaded = |piece: &Piece| match piece {
+                Piece::Kept { pointer, .. } => loaded.contains_key(&pointer.page),
+                Piece::Changed { .. } | Piece::Joined { .. } => true,
+            };
+            if !underfull || !is_loaded(&last) || !is_loaded(&piece) {
                 out.extend([last, piece]);
                 continue;
             }
             let mut joined = Edges::default();
             for piece in [last, piece] {
                 let edges = match piece {
-                    Piece::Changed { edges, .. } => edges,
+                    Piece::Changed { edges, .. } | Piece::Joined { edges } => edges,
                     Piece::Kept { pointer, .. } => {
                         self.claims.retire(pointer.extent());
-                        loaded.remove(&pointer.page).expect("its size is known, so it was read")
+                        loaded.remove(&pointer.page).expect("it was just found")
                     }
                 };
                 joined.extend_from(&edges, 0..edges.len());
             }
-            out.push(Piece::Changed { edges: joined, old: None });
+            out.push(Piece::Joined { edges: joined });
         }
         Ok(out)
     }
 
-    /// Reads the kept neighbours of small pieces, in one psync; gives their children by page.
+    /// Reads the kept neighbours of underfull pieces, in one psync; gives their children by page.
     fn load_neighbours(&self, level: u8, pieces: &[Piece]) -> Result<HashMap<u64, Edges>> {
-        let small = |index: usize| pieces.get(index).is_some_and(|piece| piece.is_small(level));
+        let small = |index: usize| pieces.get(index).is_some_and(|piece| self.is_underfull(level, piece));
         let (mut lows, mut pointers) = (Vec::new(), Vec::new());
         for (index, piece) in pieces.iter().enumerate() {
             if let Piece::Kept { low, pointer } = piece
@@ -128,15 +155,9 @@ impl Apply<'_> {
         Ok(pointers.iter().map(|pointer| pointer.page).zip(edges).collect())
     }
 
-    /// Writes a list of children as one node, or several if it is too large; adds them to their parent's list.
-    fn write_nodes(&mut self, level: u8, edges: &Edges, old: Option<&Node>, out: &mut Edges) -> Result<()> {
-        if node_bytes(level, edges) <= PAGE {
-            let pointer = self.write_node(level, edges)?;
-            out.push(edges.low(0), pointer);
-            return Ok(());
-        }
-        let packed = old.is_none_or(|old| grew_at_end(old, edges));
-        for range in cut(level, edges, packed) {
+    /// Writes the parts of a list of children as a node each; adds them to their parent's list.
+    fn write_nodes(&mut self, level: u8, edges: &Edges, parts: Vec<Range<usize>>, out: &mut Edges) -> Result<()> {
+        for range in parts {
             let mut part = Edges::with_capacity(range.len(), 0);
             part.extend_from(edges, range);
             let pointer = self.write_node(level, &part)?;
@@ -158,13 +179,14 @@ impl Apply<'_> {
     }
 
     /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the node that they were in.
-    pub(super) fn grow(&mut self, mut edges: Edges, mut level: u8, old: Option<&Node>) -> Result<Root> {
-        let mut old = old;
-        let leaf_pages = self.base.root.leaf_pages;
+    pub(super) fn grow(&mut self, mut edges: Edges, mut level: u8, mut old: Option<&Node>) -> Result<Root> {
+        let leaf_pages = self.root.leaf_pages;
         while edges.len() > 1 {
             level += 1;
             let mut above = Edges::default();
-            self.write_nodes(level, &edges, old.take(), &mut above)?;
+            let parts = fitted(level, &edges, || old.is_none_or(|old| grew_at_end(old, &edges)));
+            self.write_nodes(level, &edges, parts, &mut above)?;
+            old = None;
             edges = above;
         }
         let Some(mut pointer) = edges.pointers().first().copied() else {
@@ -194,8 +216,16 @@ fn grew_at_end(old: &Node, edges: &Edges) -> bool {
     edges.len() > old.len() && (1..old.len()).all(|child| old.separator(child) == edges.low(child))
 }
 
-/// Cuts a list of children that is too large for a page into lists that fit.
-fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<std::ops::Range<usize>> {
+/// Cuts a list of children only if it is too large for a page.
+fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) -> Vec<Range<usize>> {
+    if node_bytes(level, edges) > PAGE {
+        return cut(level, edges, packed());
+    }
+    std::iter::once(0..edges.len()).collect()
+}
+
+/// Cuts a list of children into lists that fit: filled to 15 / 16 of a page and the last one less, or each to at most 7 / 10.
+fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
     // A part has at least the prefix of the whole, so these are upper bounds.
     let prefix = edges.separator_prefix();
     let child = pointer_bytes(level);

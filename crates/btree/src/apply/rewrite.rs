@@ -2,14 +2,15 @@
 //!
 //! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`super::merge`]).
 //! 2. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, under the same parent, if
-//!    both can be expected to fill at most two thirds of a leaf; a neighbour that was to be appended to, or left alone, is
-//!    then read and rewritten too.
+//!    both can be expected to fill at most two thirds of a leaf. Where neither fits, it shares with the smaller one what both
+//!    have, unless it is the end at which the tree grows. A neighbour that was to be appended to, or left alone, is then
+//!    read and rewritten too. One that has no neighbour is looked at again ([`super::again`]).
 //! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring
 //!    extents, and those whose pages touch are written in one piece.
 
 use std::ops::Range;
 
-use index::{Operation, Result, Update};
+use index::{Operation, Result, Seq, Update};
 use psync::{Buffer, Request};
 use space::{Extent, PAGE};
 
@@ -66,6 +67,8 @@ pub(super) struct NewLeaf {
     pub(super) bytes: Range<usize>,
     /// Whether what it was made of was cached.
     pub(super) hot: bool,
+    /// Little of it will stay when everything through this seq is in the tree.
+    pub(super) waits_for: Option<Seq>,
 }
 
 /// Neighbouring children on the way to a group.
@@ -73,6 +76,17 @@ struct Candidate {
     children: Range<usize>,
     bytes: usize,
     rewritten: bool,
+    /// Whether it is not just the end at which the tree grows.
+    settled: bool,
+}
+
+impl Candidate {
+    fn join(&mut self, next: Self) {
+        self.children.end = next.children.end;
+        self.bytes += next.bytes;
+        self.rewritten = true;
+        self.settled |= next.settled;
+    }
 }
 
 impl<'a> Apply<'a> {
@@ -110,7 +124,7 @@ impl<'a> Apply<'a> {
     }
 
     fn growth(&self, task: &Task, is_beyond: impl Fn(&[u8], bool) -> Result<bool>) -> Result<Growth> {
-        if task.updates.is_empty() {
+        if task.updates.is_empty() || self.touching {
             return Ok(Growth::Anywhere);
         }
         if is_beyond(self.batch.get(task.updates.start).key, true)? {
@@ -143,15 +157,29 @@ impl<'a> Apply<'a> {
         (groups, second)
     }
 
+    /// Bytes of a leaf of usual size.
+    fn capacity(&self) -> usize {
+        self.root.leaf_pages as usize * PAGE
+    }
+
+    /// Whether a leaf of so many bytes is nearly empty.
+    pub(super) fn is_small(&self, bytes: usize) -> bool {
+        bytes > 0 && bytes < self.capacity() / 4
+    }
+
     fn candidates(&self, parent: &Parent, tasks: &[Task], merged: &[Option<Merged<'_>>]) -> Vec<Candidate> {
-        let capacity = self.base.root.leaf_pages as usize * PAGE;
-        let is_small = |bytes: usize| bytes > 0 && bytes < capacity / 4;
         let rewritten = tasks.iter().zip(merged).filter_map(|(task, merged)| {
             let children = task.child..task.child + 1;
-            merged.as_ref().map(|merged| Candidate { children, bytes: merged.length, rewritten: true })
+            let settled = |growth| matches!(growth, Growth::Anywhere | Growth::Nowhere);
+            merged.as_ref().map(|merged| Candidate {
+                children,
+                bytes: merged.length,
+                rewritten: true,
+                settled: settled(merged.growth),
+            })
         });
         let rewritten: Vec<_> = rewritten.collect();
-        if !rewritten.iter().any(|candidate| is_small(candidate.bytes)) {
+        if !rewritten.iter().any(|candidate| self.is_small(candidate.bytes)) {
             return rewritten;
         }
         let (mut tasks, mut rewritten) = (tasks.iter().peekable(), rewritten.into_iter().peekable());
@@ -162,20 +190,46 @@ impl<'a> Apply<'a> {
                 children: child..child + 1,
                 bytes: expected_length(parent, child, task, !self.rules.horizon.snapshots.is_empty()),
                 rewritten: false,
+                settled: false,
             });
             let Some(last) = out.last_mut() else {
                 out.push(next);
                 continue;
             };
             let free = last.rewritten && next.rewritten && (last.bytes == 0 || next.bytes == 0);
-            let small = last.rewritten && is_small(last.bytes) || next.rewritten && is_small(next.bytes);
-            if free || small && last.bytes + next.bytes <= capacity * 2 / 3 {
-                last.children.end = next.children.end;
-                last.bytes += next.bytes;
-                last.rewritten = true;
+            let small = last.rewritten && self.is_small(last.bytes) || next.rewritten && self.is_small(next.bytes);
+            if free || small && last.bytes + next.bytes <= self.capacity() * 2 / 3 {
+                last.join(next);
             } else {
                 out.push(next);
             }
+        }
+        self.share(out)
+    }
+
+    /// Lets those that are still small share with the smaller of their neighbours.
+    fn share(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        let mut out: Vec<Candidate> = Vec::with_capacity(candidates.len());
+        let mut rest = candidates.into_iter().peekable();
+        while let Some(mut one) = rest.next() {
+            if one.rewritten && one.settled && self.is_small(one.bytes) {
+                let bytes = |neighbour: Option<&Candidate>| {
+                    // A longer leaf has keys with many versions, which cannot be cut.
+                    let cut = |other: &&Candidate| other.children.len() > 1 || other.bytes <= self.capacity();
+                    neighbour.filter(cut).map(|other| other.bytes)
+                };
+                let (before, after) = (bytes(out.last()), bytes(rest.peek()));
+                if let Some(last) =
+                    out.last_mut().filter(|_| before.is_some_and(|size| after.is_none_or(|other| size <= other)))
+                {
+                    last.join(one);
+                    continue;
+                }
+                if after.is_some() {
+                    one.join(rest.next().expect("its size is known"));
+                }
+            }
+            out.push(one);
         }
         out
     }
@@ -199,7 +253,7 @@ impl<'a> Apply<'a> {
                 all.hot |= part.hot;
                 all.growth = Growth::Anywhere;
             }
-            let cuts = layout::cut(&all.entries, self.base.root.leaf_pages, all.growth)?;
+            let cuts = layout::cut(&all.entries, self.root.leaf_pages, all.growth)?;
             self.count_group(group, cuts.len());
             out.push(Laid { entries: all.entries, cuts, hot: all.hot });
         }
@@ -212,6 +266,7 @@ impl<'a> Apply<'a> {
             (members, 0) => count(&counters.leaves_removed, members),
             (1, 1) => count(&counters.leaves_shrunk, 1),
             (members, 1) => count(&counters.leaves_merged, members - 1),
+            (members, leaves) if leaves <= members => count(&counters.leaves_redistributed, members),
             _ => count(&counters.leaves_split, 1),
         }
     }
@@ -239,7 +294,9 @@ impl<'a> Apply<'a> {
                 let bytes = place.at..place.at + cut.used * PAGE;
                 let (_, buffer) = buffers.last_mut().expect("the first leaf of a write makes its buffer");
                 let pointer = self.encode(&laid.entries[start..cut.end], extent, &mut buffer[bytes.clone()]);
-                leaves.push(NewLeaf { low, pointer, write: writes.len() + buffers.len() - 1, bytes, hot: laid.hot });
+                let waits_for = self.waits_for(&pointer, &laid.entries[start..cut.end]);
+                let write = writes.len() + buffers.len() - 1;
+                leaves.push(NewLeaf { low, pointer, write, bytes, hot: laid.hot, waits_for });
                 start = cut.end;
             }
             out.push(leaves);
@@ -251,7 +308,7 @@ impl<'a> Apply<'a> {
 
     /// An extent for each cut, in order.
     fn extents(&mut self, laid: &[Laid<'_>]) -> Result<Vec<Extent>> {
-        let leaf_pages = self.base.root.leaf_pages;
+        let leaf_pages = self.root.leaf_pages;
         let cuts = || laid.iter().flat_map(|laid| &laid.cuts);
         let usual = cuts().filter(|cut| cut.pages == leaf_pages).count();
         let mut extents = if usual > 0 { self.claims.allocate(usual, leaf_pages)? } else { Vec::new() }.into_iter();
@@ -281,7 +338,9 @@ impl<'a> Apply<'a> {
         }
         assert_eq!(next, entries.len(), "a leaf was measured to hold its entries");
         let number = |count: usize| u32::try_from(count).expect("a leaf has fewer than 2^24 entries");
-        let tombstones = entries.iter().filter(|entry| entry.operation == Operation::Delete).count();
+        let keys = entries.chunk_by(|one, other| one.key == other.key);
+        let live = keys.filter(|versions| versions.last().is_some_and(|newest| newest.operation != Operation::Delete));
+        let keys_min = number(live.count());
         count(&shared.counters.leaf_pages_written, out.len() / PAGE);
         Pointer {
             page: extent.page.0,
@@ -290,24 +349,36 @@ impl<'a> Apply<'a> {
             length: number(length),
             chain,
             entries: number(entries.len()),
-            tombstones: number(tombstones),
+            keys_min,
             documents: entries.iter().any(is_document),
         }
     }
+
+    /// Until when most of a new leaf are tombstones that may not go yet.
+    fn waits_for(&self, pointer: &Pointer, entries: &[Update<'_>]) -> Option<Seq> {
+        let stays = |entry: &&Update<'_>| entry.operation == Operation::Delete && entry.seq > self.rules.through;
+        let newest = entries.iter().filter(stays).map(|entry| entry.seq).max();
+        newest.filter(|_| is_sparse(pointer.keys_min, pointer.entries))
+    }
 }
 
-/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: where its runs will end,
-/// less two entries for each tombstone, unless snapshots may hold on to them.
+/// Whether two thirds of a leaf's entries may be dead.
+pub(super) const fn is_sparse(keys_min: u32, entries: u32) -> bool {
+    3 * keys_min <= entries
+}
+
+/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: where its runs will end, less
+/// half of the entries that may be dead, unless snapshots may hold on to them.
 fn expected_length(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool) -> usize {
     let Some(pointer) = parent.pointer(child) else { return 0 };
-    let (mut length, mut entries, mut tombstones) =
-        (pointer.length as usize, pointer.entries as usize, pointer.tombstones as usize);
-    if let Some(Task { how: How::Append { runs, tombstones: more }, updates, .. }) = task {
+    let (mut length, mut entries, mut least) =
+        (pointer.length as usize, pointer.entries as usize, pointer.keys_min as usize);
+    if let Some(Task { how: How::Append { runs, keys_min }, updates, .. }) = task {
         length = runs.last().map_or(length, |(at, plan)| at + plan.bytes);
         entries += updates.len();
-        tombstones += *more as usize;
+        least = *keys_min as usize;
     }
-    if snapshots { length } else { length * entries.saturating_sub(2 * tombstones) / entries.max(1) }
+    if snapshots { length } else { length * (entries + least) / (2 * entries.max(1)) }
 }
 
 /// The members of a group; those that are not loaded become tasks of the second round.

@@ -1,8 +1,8 @@
 //! A window of leaves, changed together (Roh et al., PVLDB 5(4), 2011, section 3.3: bupdate on the leaf level).
 //!
-//! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended; a
-//!    leaf that they do not fit in, or that would hold a tombstone for every two puts and no snapshot needs them, will be
-//!    rewritten.
+//! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended. A
+//!    leaf that they do not fit in will be rewritten; so will one from which they delete, if two thirds of its entries may be dead
+//!    then, and one that is longer than usual: both only while no snapshot needs what is in them.
 //! 2. One psync reads what is not cached: of leaves to be appended to the last page, if the new run begins in it; of the others
 //!    everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf is rewritten, because a
 //!    document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
@@ -14,13 +14,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Operation, Result, Update};
+use index::{Operation, Result, Seq, Update};
 use psync::{Buffer, Request};
 use seeded::Bug;
 use space::PAGE;
 
 use super::merge::{is_document, merge};
-use super::rewrite::{Group, NewLeaf};
+use super::rewrite::{Group, NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
 use crate::format::Pointer;
@@ -95,8 +95,8 @@ impl Task {
 
 /// What is done with a leaf.
 pub(super) enum How {
-    /// Runs are appended at these positions.
-    Append { runs: Vec<(usize, Plan)>, tombstones: u32 },
+    /// Runs are appended at these positions; so many keys are live at least.
+    Append { runs: Vec<(usize, Plan)>, keys_min: u32 },
     /// It is rewritten.
     Rewrite,
     /// It was to be appended to, but is rewritten with a neighbour.
@@ -141,9 +141,13 @@ impl<'a> Apply<'a> {
         self.follow(&tasks, &loaded, &appends, &written);
         self.cache_new(&new, &written);
         self.retire(&tasks, &second);
-        self.done += parents.iter().map(|parent| parent.updates.len()).sum::<usize>();
-        (self.progress)(self.done);
-        Ok(edges_of(&parents, &tasks, &appends, &groups, &new))
+        if !self.touching {
+            self.done += parents.iter().map(|parent| parent.updates.len()).sum::<usize>();
+            (self.progress)(self.done);
+        }
+        let lists = edges_of(&parents, &tasks, &appends, &groups, &new);
+        self.wait(&lists, &new);
+        Ok(lists)
     }
 
     fn plan(&self, parents: &[Parent]) -> Vec<Task> {
@@ -163,7 +167,7 @@ impl<'a> Apply<'a> {
     }
 
     fn how(&self, pointer: Option<&Pointer>, updates: Range<usize>) -> How {
-        let Some(pointer) = pointer else { return How::Rewrite };
+        let Some(pointer) = pointer.filter(|_| !self.touching) else { return How::Rewrite };
         let Some(runs) = self.fit(pointer, updates.clone()) else { return How::Rewrite };
         if self.hides_document(updates.clone()) {
             return How::Rewrite;
@@ -171,12 +175,14 @@ impl<'a> Apply<'a> {
         let is_delete = |index: &usize| self.batch.get(*index).operation == Operation::Delete;
         let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
         let tombstones = u32::try_from(updates.filter(is_delete).count()).expect("at most all of them");
-        // Where snapshots are held, tombstones may have to stay, and rewriting would be in vain each time.
-        let shrinks = tombstones > 0 && self.rules.horizon.snapshots.is_empty();
-        if shrinks && 3 * (pointer.tombstones + tombstones) >= pointer.entries + count {
+        let keys_min = pointer.keys_min.saturating_sub(tombstones);
+        let shrinks =
+            tombstones > 0 && is_sparse(keys_min, pointer.entries + count) || pointer.pages > self.root.leaf_pages;
+        // Where snapshots are held, what is dead may have to stay, and rewriting would be in vain each time.
+        if shrinks && self.rules.horizon.snapshots.is_empty() {
             return How::Rewrite;
         }
-        How::Append { runs, tombstones }
+        How::Append { runs, keys_min }
     }
 
     /// Where runs of the updates land behind the published bytes; none if they do not fit.
@@ -243,8 +249,10 @@ impl<'a> Apply<'a> {
         Ok(false)
     }
 
+    /// Updates of the batch; one that only touches leaves has none.
     pub(super) fn updates(&self, range: Range<usize>) -> impl Iterator<Item = Update<'a>> + use<'a> {
         let batch = self.batch;
+        let range = if self.touching { 0..0 } else { range };
         range.map(move |index| batch.get(index))
     }
 
@@ -294,10 +302,10 @@ impl<'a> Apply<'a> {
     fn append_all(&self, tasks: &[Task], loaded: &[Loaded], writes: &mut Vec<Request>) -> Result<Vec<Append>> {
         let mut appends = Vec::with_capacity(tasks.len());
         for (index, (task, loaded)) in tasks.iter().zip(loaded).enumerate() {
-            if let How::Append { runs, tombstones } = &task.how
+            if let How::Append { runs, keys_min } = &task.how
                 && let Some(pointer) = &task.pointer
             {
-                let (pointer, request) = self.append(task, pointer, runs, *tombstones, loaded);
+                let (pointer, request) = self.append(task, pointer, runs, *keys_min, loaded);
                 appends.push(Append { task: index, pointer, write: writes.len() });
                 writes.push(request);
                 count(&self.base.shared.counters.runs_appended, runs.len());
@@ -308,7 +316,7 @@ impl<'a> Apply<'a> {
 
     /// Builds the pages that an append touches, and the pointer that publishes them.
     fn append(
-        &self, task: &Task, old: &Pointer, runs: &[(usize, Plan)], tombstones: u32, loaded: &Loaded,
+        &self, task: &Task, old: &Pointer, runs: &[(usize, Plan)], keys_min: u32, loaded: &Loaded,
     ) -> (Pointer, Request) {
         let shared = &self.base.shared;
         let length = old.length as usize;
@@ -340,7 +348,7 @@ impl<'a> Apply<'a> {
             length: u32::try_from(end).expect("a leaf is shorter than 4 GiB"),
             chain,
             entries: old.entries + entries,
-            tombstones: old.tombstones + tombstones,
+            keys_min,
             documents: old.documents || self.updates(task.updates.clone()).any(|update| is_document(&update)),
             ..*old
         };
@@ -386,6 +394,23 @@ impl<'a> Apply<'a> {
                 self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
             } else if let Ok(image) = Leaf::parse(pages, &leaf.pointer, self.base.table) {
                 self.base.shared.keep_leaf(&leaf.pointer, Arc::new(image));
+            }
+        }
+    }
+
+    /// Remembers leaves to look at again.
+    fn wait(&mut self, lists: &[Edges], new: &[Vec<NewLeaf>]) {
+        for leaf in new.iter().flatten() {
+            if let Some(seq) = leaf.waits_for {
+                self.again.add(&leaf.low, seq);
+            }
+        }
+        // A root with one child goes, and the leaf is alone indeed.
+        for list in lists.iter().filter(|_| self.root.height > 2) {
+            if let [only] = list.pointers()
+                && self.is_small(only.length as usize)
+            {
+                self.again.add(list.low(0), Seq(0));
             }
         }
     }

@@ -165,7 +165,7 @@ mod tests {
     const IDENTITY: NodeIdentity = NodeIdentity { table: TableId(2), page: 77, incarnation: 5, level: 1 };
 
     fn leaf(page: u64) -> Pointer {
-        Pointer { page, pages: 1, incarnation: page, length: 50, chain: 1, entries: 2, tombstones: 0, documents: false }
+        Pointer { page, pages: 1, incarnation: page, length: 50, chain: 1, entries: 2, keys_min: 0, documents: false }
     }
 
     fn page_of(identity: &NodeIdentity, edges: &Edges) -> Vec<u8> {

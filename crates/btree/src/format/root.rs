@@ -206,7 +206,7 @@ mod tests {
             length: 100,
             chain: 3,
             entries: 2,
-            tombstones: 1,
+            keys_min: 1,
             documents: true,
         };
         Redo {

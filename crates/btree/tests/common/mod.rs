@@ -180,6 +180,7 @@ pub struct Home {
     pub shared: Arc<Shared>,
     pub tree: BTree,
     pub cache_bytes: u64,
+    pub leaf_pages: u32,
     epoch: u32,
     /// The last checkpoint, and the redos after it.
     checkpoint: (AllocatorImage, Vec<u8>),
@@ -205,6 +206,7 @@ impl Home {
             shared,
             tree,
             cache_bytes,
+            leaf_pages,
             epoch: 1,
             checkpoint,
             redos: Vec::new(),
@@ -325,7 +327,7 @@ pub fn lost_write(seed: u64) -> Trial {
     let key = |number: u64| number.to_be_bytes().to_vec();
     for seq in 1..12 {
         let updates = (0..200).map(|_| {
-            let change = if random.random_bool(0.5) { Change::Delete } else { Change::Put(vec![3; 60]) };
+            let change = if random.random_bool(0.2) { Change::Delete } else { Change::Put(vec![3; 60]) };
             (key(random.random_range(0..600)), seq, change)
         });
         let updates = Updates::new(updates.collect());

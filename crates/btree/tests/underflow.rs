@@ -1,0 +1,225 @@
+//! Leaves and nodes that lose most of what is in them: their space comes back, at once and all of it.
+
+mod common;
+
+use common::{Change, Home, Model, Updates};
+use index::{Index, Stats};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use space::PAGE;
+
+const KEYS: u64 = 20_000;
+
+/// Bytes of a value.
+const VALUE: usize = 30;
+
+/// After deletes, pages of leaves hold at most so many times the bytes of the keys and values that are left, and one leaf. By
+/// design a leaf was a quarter full when it was last rewritten, and a third of its entries lives.
+const SPACE_FACTOR: u64 = 8;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key/{number:012}").into_bytes()
+}
+
+fn shape(home: &Home) -> Stats {
+    home.tree.view().stats().expect("whole")
+}
+
+fn puts(numbers: impl IntoIterator<Item = u64>, seq: u64) -> Updates {
+    Updates::puts(numbers.into_iter().map(key), seq, &[5; VALUE])
+}
+
+fn deletes(numbers: &[u64], seq: u64) -> Updates {
+    Updates::new(numbers.iter().map(|number| (key(*number), seq, Change::Delete)).collect())
+}
+
+fn live_bytes(model: &Model) -> u64 {
+    let live = model.range(&common::all(), u64::MAX);
+    live.iter().map(|(key, _, _)| (key.len() + VALUE) as u64).sum()
+}
+
+/// Leaf space is in proportion to what is left, the tree is no higher than a loaded one would be, and the books are right.
+fn check_space(home: &Home, model: &Model, what: &str) {
+    home.check(model, u64::MAX);
+    home.check_pages();
+    let (stats, live) = (shape(home), live_bytes(model));
+    let bound = SPACE_FACTOR * live + u64::from(home.leaf_pages) * PAGE as u64;
+    let bytes = stats.leaf_pages * PAGE as u64;
+    assert!(bytes <= bound, "{what}: {bytes} bytes of leaves for {live}: {stats:?}");
+    assert!(stats.internal_pages <= 1 + stats.leaves / 8, "{what}: {stats:?}");
+    if live == 0 {
+        assert_eq!(stats, Stats::default(), "{what}");
+    }
+}
+
+/// In which order keys go, and which stay.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Random,
+    Rising,
+    Falling,
+    /// Ranges in random order.
+    Ranges,
+    /// One of so many stays.
+    Except(u64),
+}
+
+fn gone(order: Order, random: &mut StdRng) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..KEYS).collect();
+    match order {
+        Order::Random => numbers.shuffle(random),
+        Order::Rising => {}
+        Order::Falling => numbers.reverse(),
+        Order::Ranges => {
+            let mut ranges: Vec<_> = numbers.chunks(700).map(<[_]>::to_vec).collect();
+            ranges.shuffle(random);
+            numbers = ranges.concat();
+        }
+        Order::Except(each) => {
+            numbers.retain(|number| number % each != each / 2);
+            numbers.shuffle(random);
+        }
+    }
+    numbers
+}
+
+const ORDERS: [Order; 8] = [
+    Order::Random,
+    Order::Rising,
+    Order::Falling,
+    Order::Ranges,
+    Order::Except(2),
+    Order::Except(10),
+    Order::Except(400),
+    Order::Except(5000),
+];
+
+#[test]
+fn space_comes_back_in_whatever_order_keys_go() {
+    for (order, leaf_pages, batches) in
+        ORDERS.into_iter().flat_map(|order| [(order, 1, 1), (order, 1, 20), (order, 2, 7), (order, 4, 40)])
+    {
+        let what = format!("{order:?}, {leaf_pages} pages, {batches} batches");
+        let mut random = StdRng::seed_from_u64(7);
+        let mut home = Home::new(1, leaf_pages, 64 << 10);
+        let mut model = Model::default();
+        let load = puts(0..KEYS, 1);
+        home.apply(&load, &[]).expect("a disk that works");
+        model.apply(&load);
+        let full = home.pages.stats().total_pages;
+        let gone = gone(order, &mut random);
+        for (batch, numbers) in gone.chunks(gone.len().div_ceil(batches)).enumerate() {
+            let updates = deletes(numbers, 2 + batch as u64);
+            home.apply(&updates, &[]).expect("a disk that works");
+            model.apply(&updates);
+        }
+        check_space(&home, &model, &what);
+        // And it is used again.
+        for from in (0..KEYS).step_by(1000) {
+            home.apply(&puts(from..from + 1000, 1000 + from), &[]).expect("a disk that works");
+        }
+        let again = home.pages.stats().total_pages;
+        assert!(again <= 2 * full, "{what}: {again} pages after {full}");
+        home.check_pages();
+    }
+}
+
+#[test]
+fn overwritten_keys_give_their_leaves_back_too() {
+    for seed in 0..6 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut home = Home::new(seed, random.random_range(1..5), 1 << 20);
+        let mut model = Model::default();
+        let mut seq = 1;
+        let mut apply = |updates: Updates| {
+            home.apply(&updates, &[]).expect("a disk that works");
+            model.apply(&updates);
+        };
+        apply(puts(0..KEYS, seq));
+        // Each leaf has versions of a few of its keys, so that its tombstones will be few beside its entries.
+        let hot: Vec<u64> = (0..KEYS).filter(|number| number % 40 < 8).collect();
+        for _ in 0..random.random_range(1..12) {
+            seq += 1;
+            apply(puts(hot.iter().copied().filter(|_| random.random_bool(0.5)), seq));
+        }
+        let mut all: Vec<u64> = (0..KEYS).collect();
+        all.shuffle(&mut random);
+        for numbers in all.chunks(3000) {
+            seq += 1;
+            apply(deletes(numbers, seq));
+        }
+        check_space(&home, &model, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn a_batch_in_parts_leaves_no_tombstones_behind() {
+    let mut home = Home::new(1, 2, 1 << 20);
+    let mut model = Model::default();
+    let load = puts(0..KEYS, 1);
+    home.apply(&load, &[]).expect("a disk that works");
+    model.apply(&load);
+    let all: Vec<_> = (0..KEYS).map(|number| (key(number), 2, Change::Delete)).collect();
+    let parts: Vec<_> = all.chunks(1500).collect();
+    for (number, part) in parts.iter().enumerate() {
+        // Until the last part is in, all of them may come again.
+        let through = if number + 1 == parts.len() { 2 } else { 1 };
+        home.apply(&Updates::part(part, through), &[]).expect("a disk that works");
+    }
+    model.apply(&Updates::new(all));
+    check_space(&home, &model, "in parts");
+}
+
+#[test]
+fn a_discarded_batch_does_not_forget_what_is_to_be_cleared() {
+    let mut home = Home::new(1, 1, 1 << 20);
+    let mut model = Model::default();
+    let load = puts(0..2000, 1);
+    home.apply(&load, &[]).expect("a disk that works");
+    model.apply(&load);
+    let all: Vec<_> = (0..2000).map(|number| (key(number), 2, Change::Delete)).collect();
+    home.apply(&Updates::part(&all[..1000], 1), &[]).expect("a disk that works");
+    let last = Updates::part(&all[1000..], 2);
+    let discarded = home.tree.apply(&last, &index::Horizon::default(), &|_| {}).expect("a disk that works");
+    home.tree.discard(&discarded);
+    home.check_pages();
+    home.apply(&last, &[]).expect("a disk that works");
+    model.apply(&Updates::new(all));
+    check_space(&home, &model, "after one that was discarded");
+}
+
+#[test]
+fn a_leaf_that_pinned_versions_made_long_is_of_usual_size_again() {
+    let mut home = Home::new(1, 2, 1 << 20);
+    let mut model = Model::default();
+    let mut snapshots = Vec::new();
+    for seq in 1..=1500 {
+        let updates = puts(0..3, seq);
+        home.apply(&updates, &snapshots).expect("a disk that works");
+        snapshots.push(seq);
+        model.apply(&updates);
+    }
+    assert!(shape(&home).leaf_pages > 2 * shape(&home).leaves, "{:?}", shape(&home));
+    for number in 0..3 {
+        let touch = puts([number], 1501 + number);
+        home.apply(&touch, &[]).expect("a disk that works");
+        model.apply(&touch);
+    }
+    let stats = shape(&home);
+    assert_eq!((stats.leaves, stats.leaf_pages, stats.height), (1, 2, 1), "{stats:?}");
+    home.check(&model, u64::MAX);
+    home.check_pages();
+}
+
+#[test]
+fn a_tree_that_grows_at_its_end_is_left_packed() {
+    let mut home = Home::new(1, 1, 1 << 20);
+    for seq in 1..=400 {
+        home.apply(&puts((seq - 1) * 100..seq * 100, seq), &[]).expect("a disk that works");
+    }
+    let stats = shape(&home);
+    let fill = stats.run_bytes as f64 / (stats.leaf_pages * PAGE as u64) as f64;
+    assert!(fill > 0.9 && home.shared.counters().leaves_merged == 0, "{fill}: {stats:?}");
+    assert!(stats.internal_pages <= stats.leaves / 50, "{stats:?}");
+}
