@@ -28,13 +28,15 @@ pub enum Workload {
     ReadSeq,
     /// Seeks to a random key and reads the records that follow.
     SeekRandom,
+    /// One `get` at a time while queued puts are applied, and while nobody writes: what the one costs the other.
+    ReadWhileWriting,
     /// Commits, each waited for.
     Commit,
 }
 
 impl Workload {
     /// Every workload, in the order of the help text.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -42,6 +44,7 @@ impl Workload {
         Self::MultiReadRandom,
         Self::ReadSeq,
         Self::SeekRandom,
+        Self::ReadWhileWriting,
         Self::Commit,
     ];
 
@@ -56,6 +59,7 @@ impl Workload {
             Self::MultiReadRandom => "multireadrandom",
             Self::ReadSeq => "readseq",
             Self::SeekRandom => "seekrandom",
+            Self::ReadWhileWriting => "readwhilewriting",
             Self::Commit => "commit",
         }
     }
@@ -66,13 +70,13 @@ impl Workload {
         matches!(self, Self::FillSeq | Self::FillRandom)
     }
 
-    /// Whether it writes.
+    /// Whether its operations are writes.
     #[must_use]
     pub const fn writes(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::Overwrite | Self::Commit)
     }
 
-    /// Whether it only reads.
+    /// Whether its operations are reads.
     #[must_use]
     pub const fn reads(self) -> bool {
         !self.writes()

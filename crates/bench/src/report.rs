@@ -72,6 +72,10 @@ pub struct Report {
     pub p999_us: f64,
     /// Worst latency of a call.
     pub max_us: f64,
+    /// 99th percentile of the same calls while nobody writes, where the workload measures both.
+    pub quiet_p99_us: Option<f64>,
+    /// `p99_us` over `quiet_p99_us`; the median of the ratio within each pair.
+    pub p99_ratio: Option<f64>,
     /// Keys looked up that were not there.
     pub not_found: u64,
     /// Records that a fill read back afterwards, and found right: every 1000th.

@@ -2,7 +2,8 @@
 //!
 //! 1. [`prepare`] gives the table: emptied for a fill, checked to be a benchmark's for the rest.
 //! 2. A sliced workload (reads, commits): a warm-up slice that is not counted and tells the I/O size; then pairs of limit and slice.
-//! 3. Any other: the limit before, the whole run with the wait for queued operations, the limit after.
+//! 3. Reads while others write: each pair has a slice without writers before.
+//! 4. Any other: the limit before, the whole run with the wait for queued operations, the limit after.
 //!
 //! Invariant: counters of the process are read right before and right after a slice, so limits are not in them.
 
@@ -132,8 +133,12 @@ impl Bench<'_> {
             }
             (self.watch.phase)(&format!("pair {pair} of {}: the device's limit", self.config.pairs));
             let limit = self.limit(&probe, time)?;
+            let quiet = self.quiet_slice(pair, time)?;
             (self.watch.phase)(&format!("pair {pair} of {}: the database", self.config.pairs));
-            self.counted_slice(Some(time))?;
+            let busy = self.counted_slice(Some(time))?;
+            if let Some(quiet) = quiet {
+                self.seen.quiet(&quiet, &busy);
+            }
             self.seen.limits.extend(limit);
         }
         Ok(())
@@ -173,10 +178,23 @@ impl Bench<'_> {
     fn slice(&self, time: Option<Duration>) -> Result<(Tally, Duration)> {
         let total = (!self.config.workload.is_sliced()).then_some(self.config.num);
         let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| self.job.work(thread, shared, tally);
-        drive(self.config.threads, time, self.watch, total, &work)
+        let writers = usize::from(self.config.workload == Workload::ReadWhileWriting);
+        drive(self.config.threads + writers, time, self.watch, total, &work)
     }
 
-    fn counted_slice(&mut self, time: Option<Duration>) -> Result<()> {
+    /// The reads of a pair without writers, where the workload is about the difference.
+    fn quiet_slice(&mut self, pair: usize, time: Duration) -> Result<Option<Tally>> {
+        if self.config.workload != Workload::ReadWhileWriting {
+            return Ok(None);
+        }
+        (self.watch.phase)(&format!("pair {pair} of {}: nobody writes", self.config.pairs));
+        self.job.next_slice();
+        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| self.job.read_random(thread, shared, tally);
+        let (tally, _) = drive(self.config.threads, Some(time), self.watch, None, &work)?;
+        Ok(Some(tally))
+    }
+
+    fn counted_slice(&mut self, time: Option<Duration>) -> Result<Tally> {
         self.job.next_slice();
         let (reads, device) = (ReadCount::now(self.database)?, DeviceBytes::now());
         let (tally, mut elapsed) = self.slice(time)?;
@@ -196,7 +214,7 @@ impl Bench<'_> {
             total.written += here.written;
         }
         self.seen.slice(&tally, seconds, reads);
-        Ok(())
+        Ok(tally)
     }
 
     /// Which limit this workload is held against, and with how many requests in flight.
@@ -205,7 +223,9 @@ impl Bench<'_> {
         match self.config.workload {
             Workload::FillSeq | Workload::FillRandom | Workload::Overwrite => (Limit::SequentialWrite, 8),
             Workload::Commit => (Limit::FlushedWrite, 1),
-            Workload::ReadRandom | Workload::SeekRandom => (Limit::RandomRead, threads.min(DEPTH_MAX)),
+            Workload::ReadRandom | Workload::SeekRandom | Workload::ReadWhileWriting => {
+                (Limit::RandomRead, threads.min(DEPTH_MAX))
+            }
             Workload::MultiReadRandom => (Limit::RandomRead, (threads * self.config.batch).min(DEPTH_MAX)),
             Workload::ReadSeq => (Limit::SequentialRead, 8),
         }

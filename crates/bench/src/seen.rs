@@ -62,6 +62,10 @@ impl ReadCount {
 /// Sums over the slices, and one rate per slice.
 pub(crate) struct Seen {
     pub(crate) tally: Tally,
+    /// What the same calls took while nobody wrote.
+    pub(crate) quiet: Option<Tally>,
+    /// 99th percentiles of each pair: while writes were applied over while nobody wrote.
+    pub(crate) p99_ratios: Vec<f64>,
     /// Records that a fill read back.
     pub(crate) read_back: u64,
     pub(crate) seconds: f64,
@@ -97,6 +101,8 @@ impl Seen {
     pub(crate) fn new() -> Self {
         Self {
             tally: Tally::new(),
+            quiet: None,
+            p99_ratios: Vec::new(),
             read_back: 0,
             seconds: 0.0,
             drain_seconds: 0.0,
@@ -125,8 +131,16 @@ impl Seen {
         self.tally.merge(tally);
     }
 
+    /// Adds what a pair's calls took while nobody wrote, and while writes were applied.
+    pub(crate) fn quiet(&mut self, quiet: &Tally, busy: &Tally) {
+        let p99 = |tally: &Tally| tally.latency.value_at_quantile(0.99) as f64;
+        self.p99_ratios.extend(ratio(p99(busy), p99(quiet)).filter(|_| busy.operations > 0));
+        self.quiet.get_or_insert_with(Tally::new).merge(quiet);
+    }
+
     pub(crate) fn report(self, config: &Config, frame: Frame) -> Report {
-        let microseconds = |quantile| self.tally.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        let at = |tally: &Tally, quantile| tally.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        let microseconds = |quantile| at(&self.tally, quantile);
         let operations = self.tally.operations;
         let written = self.device.map(|device| device.written);
         let per_operation = if config.workload == crate::Workload::Commit { config.batch as u64 } else { 1 };
@@ -158,6 +172,8 @@ impl Seen {
             p99_us: microseconds(0.99),
             p999_us: microseconds(0.999),
             max_us: self.tally.latency.max() as f64 / 1000.0,
+            quiet_p99_us: self.quiet.as_ref().map(|quiet| at(quiet, 0.99)),
+            p99_ratio: median(&self.p99_ratios),
             not_found: self.tally.not_found,
             read_back: self.read_back,
             read_bytes: self.device.map(|device| device.read),

@@ -5,7 +5,7 @@
 //!
 //! Invariant: no two threads put the same key in a fill, so a fill of `num` records leaves `num` keys.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use braid::{Database, Table, WriteBatch};
@@ -19,6 +19,13 @@ use crate::{Config, Error, Result, Workload, values};
 /// Records between two looks at the clock and the stop flag where a call is short.
 const CHECK_EVERY: u64 = 64;
 
+/// Of the write buffer, and of the records, one over so much is queued before it is applied: less than what is applied
+/// unasked.
+const QUEUED_SHARE: u64 = 8;
+
+/// Records put in one call meanwhile.
+const QUEUED_BATCH: u64 = 1024;
+
 /// Records read back in one call.
 const READ_BACK_BATCH: usize = 128;
 
@@ -31,13 +38,15 @@ pub(crate) struct Job<'a> {
     positions: Vec<AtomicU64>,
     /// Counts slices, so that each draws other keys.
     slices: AtomicU64,
+    /// Queued puts are being applied.
+    applying: AtomicBool,
 }
 
 impl<'a> Job<'a> {
     pub(crate) fn new(database: &'a Database, table: &'a Table, config: &'a Config) -> Self {
         let start = |thread| AtomicU64::new(keys::share(config.num, thread, config.threads).start);
         let positions = (0..config.threads).map(start).collect();
-        Self { database, table, config, positions, slices: AtomicU64::new(0) }
+        Self { database, table, config, positions, slices: AtomicU64::new(0), applying: AtomicBool::new(false) }
     }
 
     /// Called once before each slice.
@@ -53,6 +62,8 @@ impl<'a> Job<'a> {
             Workload::MultiReadRandom => self.multi_read_random(thread, shared, tally),
             Workload::ReadSeq => self.read_seq(thread, shared, tally),
             Workload::SeekRandom => self.seek_random(thread, shared, tally),
+            Workload::ReadWhileWriting if thread == self.config.threads => self.keep_applying(thread, shared),
+            Workload::ReadWhileWriting => self.read_while_applying(thread, shared, tally),
             Workload::Commit => self.commit(thread, shared, tally),
         }
     }
@@ -124,7 +135,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    fn read_random(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+    pub(crate) fn read_random(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let mut random = self.random(thread);
         let mut key = vec![0; self.config.key_size];
         while shared.goes_on() {
@@ -135,6 +146,50 @@ impl<'a> Job<'a> {
             tally.call(begun, 1);
             shared.progress(1);
             self.check(index, value.as_deref(), tally)?;
+        }
+        Ok(())
+    }
+
+    /// Reads all the time, and counts the calls that lie within an apply of queued puts.
+    fn read_while_applying(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        let mut random = self.random(thread);
+        let mut key = vec![0; self.config.key_size];
+        while shared.goes_on() {
+            let index = random.random_range(0..self.config.num);
+            keys::write(index, &mut key);
+            let applying = self.applying.load(Ordering::Acquire);
+            let begun = Instant::now();
+            let value = self.table.get(&key)?;
+            if applying && self.applying.load(Ordering::Acquire) {
+                tally.call(begun, 1);
+                shared.progress(1);
+            }
+            self.check(index, value.as_deref(), tally)?;
+        }
+        Ok(())
+    }
+
+    /// Queues puts of random records and has them applied, in turns.
+    fn keep_applying(&self, thread: usize, shared: &Shared<'_>) -> Result<()> {
+        let mut random = self.random(thread);
+        let mut record = Record::new(self.config);
+        let waiting = self.config.write_buffer_bytes / QUEUED_SHARE / self.config.record_bytes();
+        let queued = waiting.min(self.config.num / QUEUED_SHARE).max(1);
+        while shared.goes_on() {
+            let mut left = queued;
+            while left > 0 && shared.goes_on() {
+                let mut batch = WriteBatch::new();
+                for _ in 0..left.min(QUEUED_BATCH) {
+                    record.set(random.random_range(0..self.config.num), random.random());
+                    batch.put(self.table, &record.key, &record.value);
+                }
+                left -= batch.len() as u64;
+                self.database.write_with(batch, self.config.durability)?;
+            }
+            self.applying.store(true, Ordering::Release);
+            let drained = self.database.drain();
+            self.applying.store(false, Ordering::Release);
+            drained?;
         }
         Ok(())
     }

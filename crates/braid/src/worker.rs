@@ -3,7 +3,8 @@
 //! 1. When the queues hold half of the write buffer, the heaviest are applied in a round ([`round`]).
 //! 2. On request, when the log has grown long, when the newest checkpoint is old, and when nobody writes any more, everything is
 //!    applied; all but the plain request then write a checkpoint, which trims the log.
-//! 3. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
+//! 3. Its I/O makes way for reads ([`psync::Background`]).
+//! 4. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
 //!
 //! Invariant: the worker alone changes table states and structures and writes checkpoints, one thing at a time.
 
@@ -33,6 +34,7 @@ const READ_FAILURES_MAX: u32 = 10;
 
 /// Runs until asked to stop or until something fails.
 pub(crate) fn run(engine: &Arc<Engine>) {
+    let _makes_way = psync::Background::enter();
     let mut worker = Worker::default();
     while worker.turn(engine, IDLE_CHECKPOINT).is_continue() {}
     engine.signal.fail();

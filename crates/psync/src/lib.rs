@@ -28,6 +28,7 @@ mod queue;
 mod request;
 pub mod sim;
 mod stream;
+mod traffic;
 
 pub use backend::BackendKind;
 pub use buffer::{BLOCK, Buffer};
@@ -38,3 +39,4 @@ pub use names::Lock;
 pub use psync::{PIO_MAX_DEFAULT, PIO_MAX_LIMIT, Psync};
 pub use request::{Completion, Operation, Request};
 pub use stream::Stream;
+pub use traffic::Background;

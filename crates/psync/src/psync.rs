@@ -4,13 +4,15 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
 use crate::backend::{self, Backend, Lane};
 use crate::names::{Names, SystemNames};
 use crate::queue::{self, Queue};
-use crate::{BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Request, Result, Stream};
+use crate::traffic::{self, Traffic};
+use crate::{BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Operation, Request, Result, Stream};
 
 /// Requests in flight per call unless said otherwise.
 pub const PIO_MAX_DEFAULT: usize = 128;
@@ -30,6 +32,7 @@ struct Shared {
     names: Arc<dyn Names>,
     simulated: bool,
     fallback: Mutex<Option<String>>,
+    traffic: Arc<traffic::Shared>,
 }
 
 impl Psync {
@@ -68,7 +71,13 @@ impl Psync {
         backend: Arc<dyn Backend>, names: Arc<dyn Names>, simulated: bool, fallback: Option<String>,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared { backend, names, simulated, fallback: Mutex::new(fallback) }),
+            shared: Arc::new(Shared {
+                backend,
+                names,
+                simulated,
+                fallback: Mutex::new(fallback),
+                traffic: Arc::default(),
+            }),
             pio_max: PIO_MAX_DEFAULT,
         }
     }
@@ -83,6 +92,13 @@ impl Psync {
     /// Most requests in flight per call: the paper's PioMax.
     pub fn pio_max(&self) -> usize {
         self.pio_max
+    }
+
+    /// Sets how many requests a [`crate::Background`] thread keeps in flight while others read, at least one, for all users of this
+    /// backend.
+    /// The best is what just keeps the device busy: [`crate::probe::DeviceProfile::parallelism`].
+    pub fn set_background_depth(&self, depth: usize) {
+        self.shared.traffic.background_depth.store(depth.max(1), Ordering::Relaxed);
     }
 
     /// The backend in use. A simulated disk reports [`BackendKind::Sync`].
@@ -165,6 +181,9 @@ impl Psync {
     pub fn run(&self, mut requests: Vec<Request>) -> Vec<Completion> {
         if requests.len() <= 1 {
             // A batch of one is a system call.
+            if matches!(requests.first(), Some(Request { operation: Operation::Read(_), .. })) {
+                self.traffic().reading();
+            }
             return requests.pop().map(|request| queue::perform(&*self.shared.backend, request)).into_iter().collect();
         }
         let mut completions: Vec<Option<Completion>> = Vec::new();
@@ -193,8 +212,12 @@ impl Psync {
         Stream::new(self.queue(self.shared.backend.roaming_lane(), depth.clamp(1, PIO_MAX_LIMIT)))
     }
 
+    fn traffic(&self) -> Traffic {
+        Traffic::new(&self.shared.traffic)
+    }
+
     fn queue(&self, lane: io::Result<Box<dyn Lane>>, depth: usize) -> Queue {
-        Queue::new(&self.shared.backend, lane, depth, &|error: io::Error| {
+        Queue::new(&self.shared.backend, lane, self.traffic(), depth, &|error: io::Error| {
             *self.shared.fallback.lock() = Some(format!(
                 "{} refused a queue to a thread, which made plain calls instead: {error}",
                 self.shared.backend.kind()

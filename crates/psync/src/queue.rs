@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, CallLane, Done, Lane, Transfer};
+use crate::traffic::Traffic;
 use crate::{BLOCK, Buffer, Completion, Error, File, Operation, Request, Result};
 
 /// Most times that one attempt is repeated because the system was interrupted or busy.
@@ -205,7 +206,10 @@ fn perform_started(backend: &dyn Backend, mut started: Started) -> Completion {
 pub(crate) struct Queue {
     backend: Arc<dyn Backend>,
     lane: Box<dyn Lane>,
+    traffic: Traffic,
     depth: usize,
+    /// How much of the depth may be used now.
+    allowed: usize,
     slots: Vec<Option<Started>>,
     free: Vec<u32>,
     backlog: VecDeque<Started>,
@@ -220,15 +224,19 @@ pub(crate) struct Queue {
 impl Queue {
     /// A queue on a lane of the backend. `trouble` is told if it has none to give and plain calls must do.
     pub(crate) fn new(
-        backend: &Arc<dyn Backend>, lane: io::Result<Box<dyn Lane>>, depth: usize, trouble: &dyn Fn(io::Error),
+        backend: &Arc<dyn Backend>, lane: io::Result<Box<dyn Lane>>, traffic: Traffic, depth: usize,
+        trouble: &dyn Fn(io::Error),
     ) -> Self {
         let lane = lane.unwrap_or_else(|error| {
             trouble(error);
             Box::new(CallLane::new(Arc::clone(backend)))
         });
+        let depth = depth.clamp(1, lane.capacity());
         Self {
             backend: Arc::clone(backend),
-            depth: depth.clamp(1, lane.capacity()),
+            traffic,
+            depth,
+            allowed: depth,
             lane,
             slots: Vec::new(),
             free: Vec::new(),
@@ -303,7 +311,7 @@ impl Queue {
                 continue;
             }
             // With more to start, wait for a part of the window, so that the device never runs dry; else for all.
-            let wait = if self.backlog.is_empty() || self.in_flight < self.depth {
+            let wait = if self.backlog.is_empty() || self.in_flight < self.allowed {
                 self.in_flight
             } else {
                 (self.in_flight / 4).max(1)
@@ -325,7 +333,12 @@ impl Queue {
     }
 
     fn start(&mut self) {
-        while self.in_flight < self.depth {
+        if self.backlog.is_empty() {
+            return;
+        }
+        self.allowed = self.traffic.depth(self.depth);
+        let mut reads = false;
+        while self.in_flight < self.allowed {
             let Some(head) = self.backlog.front() else {
                 break;
             };
@@ -337,8 +350,12 @@ impl Queue {
             };
             self.in_flight += 1;
             self.writes_in_flight += usize::from(started.kind == Kind::Write);
+            reads |= started.kind == Kind::Read;
             let slot = self.place(started);
             self.attempt(slot);
+        }
+        if reads {
+            self.traffic.reading();
         }
     }
 

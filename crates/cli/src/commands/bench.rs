@@ -30,6 +30,8 @@ Workloads, and the device's limit that each is held against:
                                                  --batch x --threads
   readseq          scan in key order             sequential read, in records
   seekrandom       seek, read --batch records    random read, depth --threads
+  readwhilewriting get while queued puts are     random read, depth --threads
+                   applied, and without
   commit           --batch puts, waited for      4 KiB write + fdatasync
 
   Several share one database and run in the order given. Fills replace the
@@ -54,6 +56,10 @@ How it measures:
   Fills and overwrites run for --num records, with durability `os` unless
   --durability says otherwise; `commit` has `sync`. Their time includes applying
   all that is queued. The limit is measured before and after.
+
+  `readwhilewriting` counts the gets that begin and end while queued puts are
+  being applied, and compares their p99 with that of a slice without writes
+  in the same pair.
 
   Every value read is checked.
 
@@ -246,6 +252,9 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     let plain = |name: &str, value: String| vec![name.to_owned(), value];
     rows.push(plain("latency p50", microseconds(report.p50_us)));
     rows.push(plain("latency p99", microseconds(report.p99_us)));
+    if let (Some(quiet), Some(ratio)) = (report.quiet_p99_us, report.p99_ratio) {
+        rows.push(plain("  nobody writing", format!("{} ({ratio:.2}x)", microseconds(quiet))));
+    }
     rows.push(plain("latency p99.9", microseconds(report.p999_us)));
     let optional = |value: Option<u64>| value.map_or("unknown".into(), bytes);
     rows.push(plain("read by the process", optional(report.read_bytes)));

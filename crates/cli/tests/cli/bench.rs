@@ -33,7 +33,7 @@ fn field(report: &Value, name: &str) -> f64 {
 fn every_workload_reports_every_field() {
     let place = Place::new();
     let db = place.database();
-    let all = "fillseq,fillrandom,overwrite,readrandom,multireadrandom,readseq,seekrandom,commit";
+    let all = "fillseq,fillrandom,overwrite,readrandom,multireadrandom,readseq,seekrandom,readwhilewriting,commit";
     let arguments = [
         "bench",
         all,

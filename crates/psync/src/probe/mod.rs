@@ -253,6 +253,14 @@ pub fn known(psync: &Psync, directory: &Path) -> Option<DeviceProfile> {
 }
 
 impl DeviceProfile {
+    /// Requests in flight that keep the device as busy as it gets without queueing, by Little's law: P_r over P'_r.
+    #[must_use]
+    pub fn parallelism(&self) -> usize {
+        #[expect(clippy::cast_possible_truncation, reason = "clamped, and rounded down: more would queue")]
+        let ratio = (self.read_us / self.batched_read_us).clamp(1.0, 1024.0) as usize;
+        ratio
+    }
+
     fn is_for(&self, device: u64, backend: BackendKind) -> bool {
         self.version == VERSION && self.device == device && self.backend == backend
     }

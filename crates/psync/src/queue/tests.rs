@@ -122,7 +122,9 @@ fn scripted(outcomes: &[i64]) -> (Arc<dyn Backend>, Arc<Script>, File) {
 }
 
 fn run(backend: &Arc<dyn Backend>, depth: usize, requests: Vec<Request>) -> Vec<Completion> {
-    let mut queue = Queue::new(backend, backend.lane(), depth, &|_| unreachable!("the lane is always given"));
+    let mut queue = Queue::new(backend, backend.lane(), Traffic::new(&Arc::default()), depth, &|_| {
+        unreachable!("the lane is always given")
+    });
     let count = requests.len();
     for (index, request) in requests.into_iter().enumerate() {
         queue.push(index, request);
@@ -142,7 +144,9 @@ fn one(outcomes: &[i64], request: impl Fn(&File) -> Request) -> (Result<()>, Vec
     // Through a lane it goes the same way.
     script.outcomes.lock().clear();
     script.outcomes.lock().extend(outcomes);
-    let mut queue = Queue::new(&backend, backend.lane(), 4, &|_| unreachable!("the lane is always given"));
+    let mut queue = Queue::new(&backend, backend.lane(), Traffic::new(&Arc::default()), 4, &|_| {
+        unreachable!("the lane is always given")
+    });
     queue.push(0, request(&file));
     let (_, queued) = queue.next().expect("one completion");
     assert_eq!(format!("{:?}", queued.result), format!("{:?}", alone.result));

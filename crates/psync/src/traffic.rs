@@ -1,0 +1,135 @@
+//! Who makes way for whom.
+//!
+//! 1. A thread whose work nobody waits for says so ([`Background`]), as it would with `ioprio_set`. All others are foreground, and
+//!    every call of theirs that starts reads is counted.
+//! 2. Background work looks at the count each time before it starts requests. Where it moved, it keeps few requests in flight
+//!    for a while: a read that arrives then queues behind those few, not behind a whole batch.
+//! 3. Where nobody reads, background work has the device to itself, at full depth.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long background work makes way after a foreground read began: longer than the pause of a reader between two reads.
+const WAY: Duration = Duration::from_millis(1);
+
+/// Requests that background work keeps in flight beside readers unless said otherwise: what keeps the dies of a small SSD
+/// busy.
+pub(crate) const BACKGROUND_DEPTH_DEFAULT: usize = 8;
+
+thread_local! {
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives, the I/O of its thread makes way for reads of other threads: beside them it keeps few requests in flight
+/// ([`crate::Psync::set_background_depth`]); alone, it has the full depth.
+#[derive(Debug)]
+pub struct Background {
+    before: bool,
+    stays_on_its_thread: PhantomData<*const ()>,
+}
+
+impl Background {
+    /// From now on this thread's I/O is background.
+    #[must_use]
+    pub fn enter() -> Self {
+        Self { before: IS_BACKGROUND.replace(true), stays_on_its_thread: PhantomData }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        IS_BACKGROUND.set(self.before);
+    }
+}
+
+/// What the users of one backend share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Foreground calls that read, so far.
+    reads: AtomicU64,
+    /// Requests that background work keeps in flight beside readers.
+    pub(crate) background_depth: AtomicUsize,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { reads: AtomicU64::new(0), background_depth: AtomicUsize::new(BACKGROUND_DEPTH_DEFAULT) }
+    }
+}
+
+/// One queue's part in the traffic.
+#[derive(Debug)]
+pub(crate) enum Traffic {
+    /// Others make way for its reads.
+    Foreground(Arc<Shared>),
+    /// It makes way for the reads of others.
+    Background {
+        /// What it looks at.
+        shared: Arc<Shared>,
+        /// The count at its last look.
+        seen: u64,
+        /// Until when it makes way.
+        until: Option<Instant>,
+    },
+}
+
+impl Traffic {
+    /// The part of a queue on the calling thread.
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        let shared = Arc::clone(shared);
+        if IS_BACKGROUND.get() {
+            let seen = shared.reads.load(Ordering::Relaxed);
+            Self::Background { shared, seen, until: None }
+        } else {
+            Self::Foreground(shared)
+        }
+    }
+
+    /// Reads are about to start.
+    pub(crate) fn reading(&self) {
+        if let Self::Foreground(shared) = self {
+            shared.reads.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many requests may be in flight now, of at most `depth`.
+    pub(crate) fn depth(&mut self, depth: usize) -> usize {
+        let Self::Background { shared, seen, until } = self else { return depth };
+        let (reads, now) = (shared.reads.load(Ordering::Relaxed), Instant::now());
+        if reads != *seen {
+            *seen = reads;
+            *until = Some(now + WAY);
+        }
+        match until {
+            Some(until) if now < *until => depth.min(shared.background_depth.load(Ordering::Relaxed)),
+            _ => depth,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn background_work_makes_way_for_reads_of_others_and_only_for_them() {
+        let shared = Arc::new(Shared::default());
+        let foreground = Traffic::new(&shared);
+        let inner = Background::enter();
+        let mut background = Traffic::new(&shared);
+        drop(inner);
+        assert!(matches!(Traffic::new(&shared), Traffic::Foreground(_)));
+        assert_eq!(background.depth(128), 128);
+        background.reading();
+        assert_eq!(background.depth(128), 128, "its own reads do not count");
+        foreground.reading();
+        assert_eq!(background.depth(128), BACKGROUND_DEPTH_DEFAULT);
+        assert_eq!(background.depth(2), 2);
+        let Traffic::Background { until, .. } = &mut background else { panic!("entered") };
+        *until = Some(Instant::now());
+        assert_eq!(background.depth(128), 128, "nobody read since");
+    }
+}
