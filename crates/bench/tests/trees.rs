@@ -5,15 +5,17 @@ use std::path::PathBuf;
 
 use bench::trees::blink::BLinkTree;
 use bench::trees::bplus::{BPlusTree, node_bytes_by_utility};
+use bench::trees::pager::Pager;
 use bench::trees::{Setting, Shape, Sorted, Tree};
 use proptest::prelude::*;
+use psync::Psync;
 use psync::probe::{DeviceProfile, ReadCost};
 use psync::sim::SimDisk;
 
 const SHAPES: [Shape; 3] = [
     Shape { key_bytes: 8, value_bytes: 8 },
     Shape { key_bytes: 16, value_bytes: 100 },
-    // Leaves of four entries, inner nodes of five children: every few operations split or merge something.
+    // Leaves of three or four entries, inner nodes of four or five children: every few operations split or merge something.
     Shape { key_bytes: 700, value_bytes: 200 },
 ];
 
@@ -29,6 +31,19 @@ fn value(shape: Shape, number: u64) -> Vec<u8> {
     let mut value = vec![b'v'; shape.value_bytes];
     value[..8].copy_from_slice(&number.to_le_bytes());
     value
+}
+
+/// Nodes that a get of each of the keys visits, which are the same for all: no leaf is deeper than others, or found by a detour.
+fn visits(shape: Shape, pager: &Pager, tree: &dyn Tree, numbers: impl Iterator<Item = u16>) -> u64 {
+    let visited = || pager.counters().hits + pager.counters().reads;
+    let (mut each, mut found) = (None, Vec::new());
+    for number in numbers {
+        let before = visited();
+        tree.get(&key(shape, number), &mut found).expect("got");
+        let visits = visited() - before;
+        assert_eq!(*each.get_or_insert(visits), visits, "of key {number}");
+    }
+    each.unwrap_or(0)
 }
 
 fn setting(disk: &SimDisk, shape: Shape, memory_bytes: u64) -> Setting {
@@ -176,11 +191,14 @@ fn nodes_that_deletes_have_emptied_are_used_again() {
         for number in 0..2000 {
             tree.put(&key(shape, number), &value(shape, 1)).expect("put");
         }
+        // At least two entries in a leaf and two children in a node.
+        assert!((4..=11).contains(&visits(shape, tree.pager(), &tree, 0..2000)));
         let now = tree.pager().file().len().expect("length");
         assert_eq!(*length.get_or_insert(now), now);
         for number in 0..2000 {
             tree.delete(&key(shape, number)).expect("deleted");
         }
+        assert_eq!(visits(shape, tree.pager(), &tree, 0..2000), 1);
     }
 }
 
@@ -211,8 +229,10 @@ fn threads_that_insert_and_delete_together_lose_nothing() {
     const EACH: u16 = 1500;
     // Neighbouring keys belong to different threads, so that they meet in the same nodes.
     let number = |thread: u16, round: u16| (round % 500) * 3 * THREADS + round / 500 * THREADS + thread;
-    let (disk, shape) = (SimDisk::new(11), SHAPES[2]);
-    let tree = BLinkTree::build(&setting(&disk, shape, 64 << 10), &mut |_, _| false, 4096, 0.7).expect("built");
+    let (directory, shape) = (tempfile::tempdir().expect("temporary directory"), SHAPES[2]);
+    let psync = Psync::new(None).expect("a backend");
+    let setting = Setting { psync, directory: directory.path().to_owned(), shape, memory_bytes: 64 << 10 };
+    let tree = BLinkTree::build(&setting, &mut |_, _| false, 4096, 0.7).expect("built");
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let tree = &tree;
@@ -244,6 +264,31 @@ fn threads_that_insert_and_delete_together_lose_nothing() {
         (0..THREADS).flat_map(|thread| (0..EACH).filter(|round| round % 5 != 0).map(move |round| (thread, round)));
     let map: Map = kept.map(|(thread, round)| number(thread, round)).map(|number| (number, number.into())).collect();
     check_scan(&tree, shape, &map, 0, u16::MAX);
+    assert!((5..=14).contains(&visits(shape, tree.pager(), &tree, 0..EACH * THREADS)));
+}
+
+#[test]
+fn threads_that_grow_a_tree_from_nothing_make_one_root() {
+    const THREADS: u16 = 4;
+    const EACH: u16 = 30;
+    let shape = SHAPES[2];
+    for seed in 0..200 {
+        let disk = SimDisk::new(seed);
+        let tree = BLinkTree::build(&setting(&disk, shape, 0), &mut |_, _| false, 4096, 0.7).expect("built");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let tree = &tree;
+                scope.spawn(move || {
+                    for number in (0..EACH).map(|round| round * THREADS + thread) {
+                        tree.put(&key(shape, number), &value(shape, number.into())).expect("put");
+                    }
+                });
+            }
+        });
+        let map: Map = (0..EACH * THREADS).map(|number| (number, number.into())).collect();
+        check_scan(&tree, shape, &map, 0, u16::MAX);
+        assert!((4..=7).contains(&visits(shape, tree.pager(), &tree, 0..EACH * THREADS)));
+    }
 }
 
 #[test]

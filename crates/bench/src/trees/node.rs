@@ -8,7 +8,8 @@
 //!
 //! Invariants: keys are strictly ascending; entries are at most [`Layout::capacity`].
 //!
-//! Left to others: which node is where, and when to split.
+//! Left to others: which node is where, and when to split. A file of nodes lasts no longer than a measurement, so the format has no version
+//! and no checksums.
 
 use std::ops::{Deref, DerefMut, Range};
 
