@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bench::trees::blink::BLinkTree;
-use bench::trees::bplus::{BPlusTree, node_bytes_by_utility};
+use bench::trees::bplus::{BPlusTree, node_bytes_by_cost, node_bytes_by_utility};
 use bench::trees::pager::Pager;
 use bench::trees::{Setting, Shape, Sorted, Tree};
 use proptest::prelude::*;
@@ -292,17 +292,23 @@ fn threads_that_grow_a_tree_from_nothing_make_one_root() {
 }
 
 #[test]
-fn the_node_size_has_the_best_utility_by_cost() {
-    let best = |times: [f64; 5]| {
+fn the_node_size_follows_the_device_and_the_workload() {
+    let profile = |times: [f64; 5]| {
         let mut profile = DeviceProfile::default();
         for (read, alone_us) in profile.reads.iter_mut().zip(times) {
             *read = ReadCost { alone_us, ..*read };
         }
-        node_bytes_by_utility(&profile, SHAPES[0])
+        profile
     };
-    // Entries per page 255, 511, 1023, 2047, 4095: utilities 7.994, 8.997, 9.999, 10.999, 12.0.
-    assert_eq!(best([80.0, 90.0, 110.0, 150.0, 230.0]), 8192);
-    assert_eq!(best([80.0, 91.0, 110.0, 150.0, 230.0]), 4096);
-    assert_eq!(best([80.0, 160.0, 320.0, 640.0, 1280.0]), 4096);
-    assert_eq!(best([80.0, 80.0, 80.0, 80.0, 80.0]), 65536);
+    let by_utility = |times| node_bytes_by_utility(&profile(times), SHAPES[0]);
+    // Entries per page 256, 512, 1024, 2048, 4096: utilities 8, 9, 10, 11, 12.
+    assert_eq!(by_utility([80.0, 89.0, 110.0, 150.0, 230.0]), 8192);
+    assert_eq!(by_utility([80.0, 91.0, 110.0, 150.0, 230.0]), 4096);
+    assert_eq!(by_utility([80.0, 160.0, 320.0, 640.0, 1280.0]), 4096);
+    assert_eq!(by_utility([80.0, 80.0, 80.0, 80.0, 80.0]), 65536);
+    // With room for all inner nodes a smaller node is read as often, in less time.
+    let flat = profile([80.0, 82.0, 84.0, 88.0, 96.0]);
+    assert_eq!(node_bytes_by_cost(&flat, SHAPES[0], 1 << 22, 16 << 20, 0.5), 4096);
+    // With little room and nothing but lookups, what spares a level pays.
+    assert!(node_bytes_by_cost(&flat, SHAPES[0], 1 << 30, 1 << 20, 0.0) > 4096);
 }

@@ -1,7 +1,7 @@
 //! The plain B+-tree that the PIO B-tree is compared with: changed in place, one request at a time.
 //!
-//! 1. Nodes of one size are in a [`Pager`]: an LRU buffer pool that has the whole budget. The size is best chosen by
-//!    [`node_bytes_by_utility`].
+//! 1. Nodes of one size are in a [`Pager`]: an LRU buffer pool that has the whole budget. Their size is chosen
+//!    by [`node_bytes_by_utility`], or for a workload by [`node_bytes_by_cost`].
 //! 2. A put changes the entry's leaf in the pool. A full leaf is split in the middle, the last one of the tree at its end when the new key
 //!    is the highest, and the level above gets the new node's first key.
 //! 3. A delete takes the entry out of the leaf. A node that falls below half shares evenly with a neighbour under the same parent, or is
@@ -11,7 +11,9 @@
 //! Any number of threads may read at a time; one that changes something is alone, as in the paper, where only the B-link tree is
 //! concurrent. After a put or delete that failed for the device, the tree is of no more use.
 
+use btree::cost::node_pages;
 use parking_lot::RwLock;
+use psync::BLOCK;
 use psync::probe::DeviceProfile;
 
 use super::bulk::{self, Root};
@@ -21,18 +23,20 @@ use super::{Setting, Shape, Sorted, Tree};
 use crate::{Error, Result};
 
 /// The node size whose utility per cost is highest (Graefe, "The five-minute rule 20 years later"; Roh et al. 2011, equation (3)): the
-/// logarithm of the entries of an index page of that size, by the time to read it alone. Among the sizes that the profile has.
+/// logarithm of the entries of a page of that size, by the time to read it alone.
 #[must_use]
 pub fn node_bytes_by_utility(profile: &DeviceProfile, shape: Shape) -> usize {
-    let utility_by_cost = |bytes: usize, read_us: f64| {
-        let layout = Layout::new(shape, bytes, false).ok()?;
-        Some((layout.capacity(1) as f64).log2() / read_us)
-    };
-    let sizes = profile.reads.iter().filter_map(|read| {
-        let bytes = read.pages * psync::BLOCK;
-        Some((bytes, utility_by_cost(bytes, read.alone_us)?))
-    });
-    sizes.max_by(|one, other| one.1.total_cmp(&other.1)).map_or(psync::BLOCK, |(bytes, _)| bytes)
+    // It knows nothing of records, memory and inserts.
+    node_pages(profile, 1, shape.entry_bytes() as u64, 1, 0.0).pages_by_utility * BLOCK
+}
+
+/// The node size with which an operation costs least (Roh et al. 2011, equation (6)) in a tree of `records` with `memory_bytes` for its pool,
+/// where the share `insert_share` of operations are inserts.
+#[must_use]
+pub fn node_bytes_by_cost(
+    profile: &DeviceProfile, shape: Shape, records: u64, memory_bytes: u64, insert_share: f64,
+) -> usize {
+    node_pages(profile, records, shape.entry_bytes() as u64, memory_bytes, insert_share).pages * BLOCK
 }
 
 /// A B+-tree on disk.
