@@ -22,6 +22,8 @@ macro_rules! counters {
 counters! {
     /// Internal nodes read from storage.
     node_reads,
+    /// Psyncs that these took: one for each level that many keys pass on their way down.
+    node_psyncs,
     /// Leaves read whole from storage.
     leaf_reads,
     /// Bytes of these reads.

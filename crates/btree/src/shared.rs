@@ -157,6 +157,7 @@ impl Shared {
         let mut nodes: Vec<_> = pointers.iter().map(|pointer| self.cached_node(pointer, level)).collect();
         let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
         if !missing.is_empty() {
+            count(&self.counters.node_psyncs, 1);
             let requests = missing.iter().map(|index| self.read(&pointers[*index], 0, PAGE, 0)).collect();
             for (index, buffer) in missing.iter().zip(self.psync().run_all(requests)?) {
                 let page = buffer.expect("a read hands its buffer back");

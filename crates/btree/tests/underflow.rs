@@ -137,15 +137,17 @@ fn overwritten_keys_give_their_leaves_back_too() {
             model.apply(&updates);
         };
         apply(puts(0..KEYS, seq));
-        // Each leaf has versions of a few of its keys, so that its tombstones will be few beside its entries.
-        let hot: Vec<u64> = (0..KEYS).filter(|number| number % 40 < 8).collect();
+        // Leaves that have room, and then have several versions of their keys: tombstones will be few beside them.
+        seq += 1;
+        apply(deletes(&(0..KEYS).filter(|number| number % 8 != 0).collect::<Vec<_>>(), seq));
         for _ in 0..random.random_range(1..12) {
             seq += 1;
-            apply(puts(hot.iter().copied().filter(|_| random.random_bool(0.5)), seq));
+            apply(puts((0..KEYS).step_by(8).filter(|_| random.random_bool(0.3)), seq));
         }
         let mut all: Vec<u64> = (0..KEYS).collect();
         all.shuffle(&mut random);
-        for numbers in all.chunks(3000) {
+        all.retain(|number| number % 8 == 0);
+        for numbers in all.chunks(500) {
             seq += 1;
             apply(deletes(numbers, seq));
         }

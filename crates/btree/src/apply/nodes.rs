@@ -181,6 +181,7 @@ impl Apply<'_> {
     /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the node that they were in.
     pub(super) fn grow(&mut self, mut edges: Edges, mut level: u8, mut old: Option<&Node>) -> Result<Root> {
         let leaf_pages = self.root.leaf_pages;
+        let is_top = edges.len() < 2;
         while edges.len() > 1 {
             level += 1;
             let mut above = Edges::default();
@@ -193,12 +194,10 @@ impl Apply<'_> {
             return Ok(Root { height: 0, pointer: None, leaf_pages });
         };
         // A root with a single child is not needed. Nodes that were written just now may have to be read back.
-        if level > 0 {
-            self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
-            let writes = self.nodes.take_writes();
-            self.base.shared.psync().run_all(writes)?;
+        if is_top && level > 0 {
+            self.write_nodes_out()?;
         }
-        while level > 0 {
+        while is_top && level > 0 {
             let node = self.base.shared.node(self.base.table, &pointer, level)?;
             if node.len() > 1 {
                 break;
