@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -16,7 +16,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use wal::Lsn;
 
 use crate::{
-    Structure,
+    Error, Result, Structure,
     opq::{Frozen, Opq},
 };
 
@@ -42,6 +42,8 @@ pub(crate) struct TableCore {
     pub(crate) documents: DocLog,
     pub(crate) state: ArcSwap<TableState>,
     pub(crate) active_bytes: AtomicU64,
+    /// A load is under way: nothing else may change the table.
+    loading: AtomicBool,
     applied: AtomicU64,
     pin: Arc<()>,
 }
@@ -54,7 +56,30 @@ impl TableCore {
         let pin = Arc::new(());
         let state = TableState { active: Arc::default(), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
         let (state, applied) = (ArcSwap::from_pointee(state), AtomicU64::new(applied.0));
-        Self { id, name, structure, tree, documents, state, active_bytes: AtomicU64::new(0), applied, pin }
+        let (active_bytes, loading) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { id, name, structure, tree, documents, state, active_bytes, loading, applied, pin }
+    }
+
+    /// Lets nobody change the table any more but the load that asks.
+    ///
+    /// # Errors
+    /// When another load is under way.
+    pub(crate) fn begin_load(&self) -> Result<()> {
+        if self.loading.swap(true, Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
+    }
+
+    /// The load has ended.
+    pub(crate) fn end_load(&self) {
+        self.loading.store(false, Ordering::SeqCst);
+    }
+
+    /// Fails while a load is under way.
+    pub(crate) fn check_not_loading(&self) -> Result<()> {
+        if self.loading.load(Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
+    }
+
+    fn loading(&self) -> Error {
+        Error::Loading { name: self.name.clone() }
     }
 
     /// All commits up to this one are in the structure.

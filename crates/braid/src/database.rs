@@ -158,7 +158,7 @@ impl Database {
     /// # Errors
     /// On a full disk, or when the database does not write.
     pub fn checkpoint(&self) -> Result<()> {
-        self.ask(true)
+        self.engine().ask(true)
     }
 
     /// Applies everything that is visible now to the structures, without a checkpoint.
@@ -166,17 +166,7 @@ impl Database {
     /// # Errors
     /// As [`Database::checkpoint`].
     pub fn drain(&self) -> Result<()> {
-        self.ask(false)
-    }
-
-    fn ask(&self, checkpoint: bool) -> Result<()> {
-        self.engine().check_writable()?;
-        let ticket = self.engine().signal.post(checkpoint);
-        self.engine().work_inline();
-        self.engine().signal.answer(ticket).map_err(|error| {
-            let closed = || Error::Failed { cause: "the background worker has ended".into() };
-            error.or_else(|| self.engine().health.check().err()).unwrap_or_else(closed)
-        })
+        self.engine().ask(false)
     }
 
     /// Empties the buffer pool, so that the next reads meet the device.

@@ -22,7 +22,7 @@ use std::{
 use btree::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 use doclog::{DocImage, DocPointer};
 use index::{Operation, Payload, Seq};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use psync::{File, Lock};
 use space::{FileStore, PagedFile};
 use wal::Wal;
@@ -171,7 +171,28 @@ impl Engine {
     pub(crate) fn close_doors(&self) {
         self.closed.store(true, Ordering::Release);
         self.pressure.close();
+        self.let_writes_end();
+    }
+
+    /// Keeps others from closing the doors while a change that is no commit ends.
+    pub(crate) fn keep_open(&self) -> RwLockReadGuard<'_, ()> {
+        self.writing.read()
+    }
+
+    /// Waits for the writes that are under way; what was set before this is seen by all later ones.
+    pub(crate) fn let_writes_end(&self) {
         drop(self.writing.write());
+    }
+
+    /// Has everything that is visible now applied, and a checkpoint written where wanted.
+    pub(crate) fn ask(&self, checkpoint: bool) -> Result<()> {
+        self.check_writable()?;
+        let ticket = self.signal.post(checkpoint);
+        self.work_inline();
+        self.signal.answer(ticket).map_err(|error| {
+            let closed = || Error::Failed { cause: "the background worker has ended".into() };
+            error.or_else(|| self.health.check().err()).unwrap_or_else(closed)
+        })
     }
 
     /// Ends all writing because of `cause`.
@@ -208,6 +229,7 @@ impl Engine {
                 return Err(Error::ForeignTable { name: table.name().to_owned() });
             }
             self.check_live(&table.core)?;
+            table.core.check_not_loading()?;
         }
         Ok(())
     }
@@ -215,14 +237,7 @@ impl Engine {
     fn check_limits(&self, items: &[Item<'_>]) -> Result<()> {
         let mut record_bytes = 0;
         for item in items {
-            let table = || item.table.name.clone();
-            if item.key.is_empty() || item.key.len() > KEY_BYTES_MAX {
-                return Err(Error::KeyLength { table: table(), length: item.key.len(), limit: KEY_BYTES_MAX });
-            }
-            if item.value.len() as u64 > VALUE_BYTES_MAX {
-                let length = item.value.len() as u64;
-                return Err(Error::ValueLength { table: table(), length, limit: VALUE_BYTES_MAX });
-            }
+            check_pair(item.table, item.key, item.value)?;
             let value = if item.value.len() > INLINE_BYTES_MAX { DocPointer::BYTES } else { 4 + item.value.len() };
             record_bytes += (7 + item.key.len() + value) as u64;
         }
@@ -260,10 +275,8 @@ impl Engine {
     fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
         let is_document = |item: &Item<'_>| item.value.len() > INLINE_BYTES_MAX;
-        if !self.log_reserved.load(Ordering::Relaxed) && items.iter().any(is_document) {
-            // Documents can fill the disk while the log is still small.
-            self.wal.reserve().map_err(|error| self.log_error(error))?;
-            self.log_reserved.store(true, Ordering::Relaxed);
+        if items.iter().any(is_document) {
+            self.reserve_log()?;
         }
         let mut done = 0;
         while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {
@@ -283,6 +296,15 @@ impl Engine {
             done = first + 1;
         }
         Ok(pointers)
+    }
+
+    /// Gives the log its segments for deletes and upkeep: what is not logged can fill the disk while the log is still small.
+    pub(crate) fn reserve_log(&self) -> Result<()> {
+        if !self.log_reserved.load(Ordering::Relaxed) {
+            self.wal.reserve().map_err(|error| self.log_error(error))?;
+            self.log_reserved.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Sorts the error of a write: a failed write or flush ends all writing, unless there was only no space for the write.
@@ -462,6 +484,7 @@ impl Engine {
         self.check_writable()?;
         let no_such_table = || Error::NoSuchTable { name: name.to_owned() };
         let table = self.catalog.by_name(name).ok_or_else(no_such_table)?;
+        table.check_not_loading()?;
         let position = self.append(kind::DROP_TABLE, &format::encode_drop_table(table.id), true)?;
         self.finish(position, Change::Drop(table.id), Durability::Sync)?;
         self.signal.kick();
@@ -483,6 +506,19 @@ fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<Table
         return Ok(table);
     }
     Err(Error::WrongStructure { name: table.name.clone(), found: table.structure, wanted })
+}
+
+/// Fails when a key or a value is outside the limits.
+#[inline]
+pub(crate) fn check_pair(table: &TableCore, key: &[u8], value: &[u8]) -> Result<()> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(Error::KeyLength { table: table.name.clone(), length: key.len(), limit: KEY_BYTES_MAX });
+    }
+    if value.len() as u64 > VALUE_BYTES_MAX {
+        let length = value.len() as u64;
+        return Err(Error::ValueLength { table: table.name.clone(), length, limit: VALUE_BYTES_MAX });
+    }
+    Ok(())
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -69,6 +69,32 @@ pub enum Error {
         /// What the caller asked for.
         wanted: Structure,
     },
+    /// A table that something is to be loaded into holds something.
+    #[error("table {name:?} is not empty, and only an empty table can be loaded; write to it, or load a new one")]
+    NotEmpty {
+        /// The name.
+        name: String,
+    },
+    /// The pairs of a load do not rise.
+    #[error(
+        "pair {pair} of the load of table {name:?} is out of order: its key \"{key}\" does not come after \"{before}\". It was not taken; keys have to rise, none twice"
+    )]
+    LoadOrder {
+        /// Table name.
+        name: String,
+        /// Which pair of the input, counted from 1.
+        pair: u64,
+        /// Its key, escaped and cut.
+        key: String,
+        /// The key before it, escaped and cut.
+        before: String,
+    },
+    /// A table is being loaded.
+    #[error("table {name:?} is being loaded, and nothing else can change it until that has ended. Nothing was written")]
+    Loading {
+        /// The name.
+        name: String,
+    },
     /// A batch names a table of another database.
     #[error("table {name:?} belongs to another open database; a batch commits in one. Nothing was written")]
     ForeignTable {
@@ -174,7 +200,7 @@ pub enum ErrorKind {
     InvalidInput,
     /// No such table or database.
     NotFound,
-    /// Open elsewhere.
+    /// Open elsewhere, or being loaded.
     Locked,
     /// Damage.
     Corrupt,
@@ -202,12 +228,14 @@ impl Error {
             | Self::BatchTooLarge { .. }
             | Self::TableName { .. }
             | Self::WrongStructure { .. }
+            | Self::NotEmpty { .. }
+            | Self::LoadOrder { .. }
             | Self::ForeignTable { .. }
             | Self::Option { .. } => ErrorKind::InvalidInput,
             Self::NoSuchTable { .. } | Self::NoDatabase { .. } => ErrorKind::NotFound,
             Self::ForeignFile { .. } => ErrorKind::ForeignFile,
             Self::NewerVersion { .. } => ErrorKind::NewerVersion,
-            Self::Locked { .. } => ErrorKind::Locked,
+            Self::Locked { .. } | Self::Loading { .. } => ErrorKind::Locked,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::ReadOnly | Self::Closed => ErrorKind::ReadOnly,
             Self::DiskFull { .. } => ErrorKind::DiskFull,

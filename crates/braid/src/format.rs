@@ -20,6 +20,7 @@
 //!
 //! The image is [`Image`], field by field in its order of declaration. A log record is [`Record`]; the log frames and checks it.
 
+use doclog::{Retained, SegmentId};
 use index::{DocPointer, Operation, Payload, Seq, TableId, Update};
 use space::{Extent, PageId};
 use wal::Lsn;
@@ -344,6 +345,8 @@ pub(crate) struct FlushEnd {
     pub(crate) redo: Vec<u8>,
     /// Documents that nothing refers to any more.
     pub(crate) dropped: Vec<DocPointer>,
+    /// Documents that the structure refers to from here on and that no commit names: those of a load, by segment.
+    pub(crate) retained: Vec<Retained>,
 }
 
 /// Table and number before each piece of a flush-end.
@@ -380,9 +383,16 @@ impl FlushEnd {
     fn body(&self) -> Vec<u8> {
         let mut bytes = self.through.0.to_le_bytes().to_vec();
         put_block(&mut bytes, &self.redo);
-        bytes.extend_from_slice(&length_of(self.dropped.len()).to_le_bytes());
+        for count in [self.dropped.len(), self.retained.len()] {
+            bytes.extend_from_slice(&length_of(count).to_le_bytes());
+        }
         for document in &self.dropped {
             bytes.extend_from_slice(&document.encode());
+        }
+        for retained in &self.retained {
+            for field in [retained.segment.0, retained.bytes, retained.end] {
+                bytes.extend_from_slice(&field.to_le_bytes());
+            }
         }
         bytes
     }
@@ -392,12 +402,16 @@ impl FlushEnd {
         let mut fields = Fields(body);
         let through = Seq(fields.u64()?);
         let redo = fields.block()?.to_vec();
-        let count = fields.u32()?;
+        let counts = (fields.u32()?, fields.u32()?);
         let mut dropped = Vec::new();
-        for _ in 0..count {
+        for _ in 0..counts.0 {
             dropped.push(document(&mut fields)?);
         }
-        Some(Self { table, through, redo, dropped })
+        let mut retained = Vec::new();
+        for _ in 0..counts.1 {
+            retained.push(Retained { segment: SegmentId(fields.u64()?), bytes: fields.u64()?, end: fields.u64()? });
+        }
+        Some(Self { table, through, redo, dropped, retained })
     }
 }
 
@@ -517,8 +531,15 @@ mod tests {
 
     #[test]
     fn a_flush_end_survives_encoding_in_any_number_of_pieces() {
-        let document = DocPointer { segment: doclog::SegmentId(4), offset: 8, length: 70_000, crc: 5 };
-        let record = FlushEnd { table: TableId(7), through: Seq(99), redo: vec![3; 100], dropped: vec![document; 5] };
+        let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let retained = Retained { segment: SegmentId(6), bytes: 70_024, end: 90_000 };
+        let record = FlushEnd {
+            table: TableId(7),
+            through: Seq(99),
+            redo: vec![3; 100],
+            dropped: vec![document; 5],
+            retained: vec![retained; 3],
+        };
         for most in [9, 20, 100, 10_000] {
             let payloads = record.encode(most);
             let mut body = Vec::new();
@@ -534,7 +555,7 @@ mod tests {
 
     #[test]
     fn commit_operations_survive_encoding() {
-        let document = DocPointer { segment: doclog::SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
         let operations =
             [Operation::Put(Payload::Inline(b"v")), Operation::Put(Payload::Document(document)), Operation::Delete];
         let mut payload = Vec::new();

@@ -411,6 +411,9 @@ impl Replay<'_> {
         for document in &record.dropped {
             table.documents.drop_document(document)?;
         }
+        for retained in &record.retained {
+            table.documents.retain_in(retained)?;
+        }
         let mut rest = Opq::default();
         {
             let state = table.state.load();

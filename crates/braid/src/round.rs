@@ -181,7 +181,16 @@ fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
         through,
         redo: part.applied.redo.clone(),
         dropped: part.applied.dropped_documents.clone(),
+        retained: Vec::new(),
     };
+    append_flush_end(engine, &record)
+}
+
+/// Appends a flush-end to the log, in pieces where it has to.
+///
+/// # Errors
+/// When the log fails, or has no room; a flush-end that is there in part counts for nothing.
+pub(crate) fn append_flush_end(engine: &Engine, record: &FlushEnd) -> Result<()> {
     let most = usize::try_from(engine.wal.record_bytes_max()).unwrap_or(usize::MAX);
     let payloads = record.encode(most);
     let count = payloads.len();

@@ -8,7 +8,7 @@ use std::{
 use index::{Bounds, DocPointer, Found, Stored};
 
 use crate::{
-    Durability, Range, Result, Structure, WriteBatch, catalog::TableCore, database::Handle, engine::Engine,
+    Durability, Loader, Range, Result, Structure, WriteBatch, catalog::TableCore, database::Handle, engine::Engine,
     stats::TableStats,
 };
 
@@ -70,6 +70,28 @@ impl Table {
         let mut batch = WriteBatch::new();
         batch.delete(self, key);
         self.engine().commit(&batch, durability)
+    }
+
+    /// Fills the table, which must be empty, with pairs whose keys rise: packed, in long sequential writes, past the log. It is durable
+    /// when this returns, and nobody sees any of it before. Returns the number of pairs. [`Table::loader`] takes them one by one.
+    ///
+    /// # Errors
+    /// As [`Table::loader`], [`Loader::push`] and [`Loader::finish`]; the table is empty then.
+    pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, sorted: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
+        let mut loader = self.loader()?;
+        for (key, value) in sorted {
+            loader.push(key, value)?;
+        }
+        loader.finish()
+    }
+
+    /// Begins a load of the table, which must be empty. Until it ends, all other writes to the table are refused with
+    /// [`crate::Error::Loading`]; reads find it empty.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotEmpty`], [`crate::Error::Loading`], or what keeps the database from writing.
+    pub fn loader(&self) -> Result<Loader> {
+        Loader::begin(self)
     }
 
     /// The value of `key`.

@@ -13,10 +13,10 @@
 //!    that the batch began with is as it was: leaves were written beyond their published lengths only.
 
 mod again;
-mod claims;
-mod layout;
+pub(crate) mod claims;
+pub(crate) mod layout;
 mod merge;
-mod nodes;
+pub(crate) mod nodes;
 mod rewrite;
 mod window;
 
@@ -54,7 +54,7 @@ pub(crate) struct Apply<'a> {
     touching: bool,
     /// What another pass, or another batch, has to look at.
     again: Again,
-    claims: Claims<'a>,
+    claims: Claims,
     nodes: NodeWriter,
     dropped_documents: Vec<DocPointer>,
     /// Updates that have reached their leaves.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use index::{Applied, Batch, Error, Horizon, Index, Result, TableId, View};
+use index::{Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, View};
 use parking_lot::Mutex;
 use space::Extent;
 
-use crate::apply::{Again, Apply};
+use crate::apply::{Again, Apply, Done};
 use crate::format::root::{Redo, Root};
 use crate::format::{Damage, LEAF_PAGES_MAX};
+use crate::load::{Load, Loaded};
 use crate::shared::Shared;
 use crate::version::Version;
 use crate::walk;
@@ -63,7 +64,7 @@ impl BTree {
     }
 
     fn with(shared: Arc<Shared>, table: TableId, root: Root) -> Self {
-        let current = Arc::new(Version::new(&shared, table, root));
+        let current = Arc::new(Version::new(&shared, table, root, Seq(0)));
         Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
     }
 
@@ -74,6 +75,33 @@ impl BTree {
     pub fn collect_extents(&self, visit: &mut dyn FnMut(Extent)) -> Result<()> {
         let version = self.current();
         walk::extents(&version, visit)
+    }
+
+    /// Begins to load sorted entries, whose runs will say `seq`. None where the tree is not empty. Nothing else may change the tree
+    /// until the load is dropped, published or discarded.
+    pub fn begin_load(&self, seq: Seq) -> Option<Load> {
+        let base = self.current();
+        base.root.pointer.is_none().then(|| Load::new(&self.shared, self.table, base.root.leaf_pages, seq))
+    }
+
+    /// Takes what was loaded, of which readers below `floor` will see nothing; not less than the seq that it began with. From
+    /// here on it is like an [`Index::apply`]: written, to be flushed, and to be published or discarded.
+    #[must_use]
+    pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
+        self.pend(loaded.0, floor)
+    }
+
+    /// A version to be published or discarded.
+    fn pend(&self, done: Done, floor: Seq) -> Applied {
+        let redo = Redo { root: done.root, allocated: done.allocated, retired: done.retired };
+        let bytes = redo.encode(self.table);
+        let version = Arc::new(Version::new(&self.shared, self.table, redo.root, floor));
+        let Redo { allocated, retired, .. } = redo;
+        let pending = Pending { version: Arc::clone(&version), allocated, retired, again: done.again };
+        // One that was neither published nor discarded keeps its pages until the next open: its redo may be in the log for all
+        // we know.
+        self.state.lock().pending = Some(pending);
+        Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents }
     }
 
     fn current(&self) -> Arc<Version> {
@@ -102,21 +130,14 @@ impl Index for BTree {
             (Arc::clone(&state.current), state.again.clone())
         };
         let done = Apply::new(&base, batch, horizon, again, progress).run()?;
-        let redo = Redo { root: done.root, allocated: done.allocated, retired: done.retired };
-        let bytes = redo.encode(self.table);
-        let version = Arc::new(Version::new(&self.shared, self.table, redo.root));
-        let Redo { allocated, retired, .. } = redo;
-        let pending = Pending { version: Arc::clone(&version), allocated, retired, again: done.again };
-        // One that was neither published nor discarded keeps its pages until the next open: its redo may be in the log for all
-        // we know.
-        self.state.lock().pending = Some(pending);
-        Ok(Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents })
+        Ok(self.pend(done, base.floor))
     }
 
     fn publish(&self, applied: &Applied) {
         let mut state = self.state.lock();
-        let Pending { version, retired, again, .. } = Pending::take(&mut state, applied);
+        let Pending { version, allocated, retired, again } = Pending::take(&mut state, applied);
         state.again = again;
+        self.shared.pages().settle(&allocated);
         let older = std::mem::replace(&mut state.current, version);
         match self.shared.pages().retire(&retired) {
             Ok(()) => older.token.succeed(Arc::clone(&state.current.token), retired),
@@ -143,7 +164,7 @@ impl Index for BTree {
         let redo = Redo::decode(redo, self.table).map_err(|damage| record_error("redo", self.table, damage))?;
         self.shared.pages().replay_allocate(&redo.allocated)?;
         self.shared.pages().replay_retire(&redo.retired)?;
-        let version = Arc::new(Version::new(&self.shared, self.table, redo.root));
+        let version = Arc::new(Version::new(&self.shared, self.table, redo.root, Seq(0)));
         let mut state = self.state.lock();
         state.current = version;
         state.pending = None;

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use index::{Bounds, Cursor, Direction, Found, Result, Seq, Stats, TableId, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, Pair, Result, Seq, Stats, TableId, View, Visit};
 use parking_lot::Mutex;
 use space::{Extent, PagedFile};
 
@@ -61,23 +61,41 @@ pub(crate) struct Version {
     pub(crate) shared: Arc<Shared>,
     pub(crate) table: TableId,
     pub(crate) root: Root,
+    /// Below this seq there is nothing: what was loaded has the seq of the load, whatever its runs say. No reader is older
+    /// than a restart, so it needs no place in the root record.
+    pub(crate) floor: Seq,
     pub(crate) token: Arc<Token>,
 }
 
 impl Version {
-    pub(crate) fn new(shared: &Arc<Shared>, table: TableId, root: Root) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, table: TableId, root: Root, floor: Seq) -> Self {
         let token = Token::new(Arc::clone(shared.pages()));
-        Self { shared: Arc::clone(shared), table, root, token }
+        Self { shared: Arc::clone(shared), table, root, floor, token }
+    }
+}
+
+/// A cursor at its end.
+struct Nothing;
+
+impl Cursor for Nothing {
+    fn next(&mut self) -> Result<Option<Pair>> {
+        Ok(None)
     }
 }
 
 impl View for Version {
     fn get_many(&self, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
         assert_eq!(keys.len(), out.len(), "one place for each key");
+        if at < self.floor {
+            return Ok(());
+        }
         search::get_many(self, keys, at, out)
     }
 
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Seq, direction: Direction) -> Result<Box<dyn Cursor>> {
+        if at < self.floor {
+            return Ok(Box::new(Nothing));
+        }
         Ok(Box::new(TreeCursor::new(self, bounds, at, direction)?))
     }
 

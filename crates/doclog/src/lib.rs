@@ -29,4 +29,4 @@ mod write;
 pub use error::{Error, Result};
 pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocPointer, SegmentId, SegmentImage};
 pub use log::{DocLog, SEGMENT_BYTES_DEFAULT};
-pub use segments::Stats;
+pub use segments::{Retained, Stats};

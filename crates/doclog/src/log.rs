@@ -11,7 +11,7 @@ use crate::files::SegmentFiles;
 use crate::format::DOCUMENT_BYTES_MAX;
 use crate::read::{self, Wanted};
 use crate::rewrite;
-use crate::segments::{Reservation, Segments, Stats};
+use crate::segments::{Reservation, Retained, Segments, Stats};
 use crate::write;
 use crate::{DocImage, DocPointer, Error, Result, SegmentId};
 
@@ -237,6 +237,19 @@ impl DocLog {
     /// [`Error::Corrupt`] when there can be no document at that place; nothing is counted then.
     pub fn retain(&self, pointer: &DocPointer) -> Result<()> {
         self.segments.lock().retain(pointer)
+    }
+
+    /// As [`DocLog::retain`] for many documents of a segment, which are all that is pending there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when they cannot be there; nothing is counted then.
+    pub fn retain_in(&self, retained: &Retained) -> Result<()> {
+        self.segments.lock().retain_in(retained)
+    }
+
+    /// No version will ever refer to any document that is pending: all of them were appended for what failed.
+    pub fn abandon_pending(&self) {
+        self.segments.lock().abandon_pending();
     }
 
     /// No version refers to this document any more: its bytes are dead. Called once per version that was retained.

@@ -31,6 +31,32 @@ pub struct Stats {
     pub pending_documents: u64,
 }
 
+/// Documents of one segment that are retained together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Their bytes, with headers and padding.
+    pub bytes: u64,
+    /// Where the last of them ends.
+    pub end: u64,
+}
+
+impl Retained {
+    /// Counts one more document; the documents of a load come segment by segment, nearly in order.
+    pub fn count(list: &mut Vec<Self>, pointer: &DocPointer) {
+        let bytes = pointer.stored_bytes();
+        let end = pointer.offset + bytes;
+        match list.iter_mut().rev().find(|retained| retained.segment == pointer.segment) {
+            Some(retained) => {
+                retained.bytes += bytes;
+                retained.end = retained.end.max(end);
+            }
+            None => list.push(Self { segment: pointer.segment, bytes, end }),
+        }
+    }
+}
+
 /// What is known of a segment.
 #[derive(Debug, Default)]
 struct Segment {
@@ -240,6 +266,30 @@ impl Segments {
             segment.dead_in_image = false;
         }
         Ok(())
+    }
+
+    /// The documents of a segment that `retained` counts are retained, all at once; those that were pending in it are among them.
+    pub(crate) fn retain_in(&mut self, retained: &Retained) -> Result<()> {
+        let path = self.files.path(retained.segment);
+        let wrong = |expected: String, found: String| {
+            Err(Error::corrupt(&path, retained.end, "segment of retained documents", expected, found))
+        };
+        let Some(segment) = self.all.get_mut(&retained.segment) else {
+            return wrong("a segment".to_owned(), "none".to_owned());
+        };
+        if retained.end > segment.end || retained.bytes > retained.end {
+            let expected = format!("{} bytes up to {}", retained.bytes, retained.end);
+            return wrong(expected, format!("{} bytes in the segment", segment.end));
+        }
+        segment.pending.clear();
+        segment.live_bytes += retained.bytes;
+        segment.retained_end = segment.retained_end.max(retained.end);
+        segment.dead_in_image = false;
+        Ok(())
+    }
+
+    pub(crate) fn abandon_pending(&mut self) {
+        self.all.values_mut().for_each(|segment| segment.pending.clear());
     }
 
     pub(crate) fn drop_document(&mut self, pointer: &DocPointer) -> Result<()> {

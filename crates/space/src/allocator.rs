@@ -1,10 +1,12 @@
 //! Which pages of a file are in use. No I/O happens here.
 //!
-//! 1. A page is free, retired, or else allocated; page 0 is allocated for ever. Every operation on a list of extents checks all of them first
+//! 1. A page is free, retired, ahead, or else allocated; page 0 is allocated for ever. Every operation on a list of extents checks all of them first
 //!    and then changes all of them, or nothing.
 //! 2. Some of the free pages are set aside as the reserve. They are the longest free runs at the time, because deletes and checkpoints on a full
 //!    disk need leaves and images, not only single pages. The reserve is filled up before a normal request is looked at, so what such a
 //!    request can have is what is free besides.
+//! 3. A page that is ahead was taken for something that no log record names yet. It is in use here, and free in an image: should there be
+//!    a restart before the record is there, nobody has to give it back.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -37,6 +39,8 @@ pub struct Stats {
     pub free_pages: u64,
     /// Pages that wait for readers of older versions.
     pub retired_pages: u64,
+    /// Pages in use that no log record names yet.
+    pub ahead_pages: u64,
     /// Free pages that only [`Class::Reclaim`] may use, once the file cannot grow: as many as there should be.
     pub reserve_pages: u64,
     /// Runs that the free pages are in, those of the reserve apart: few is no fragmentation.
@@ -73,7 +77,7 @@ pub(crate) fn reserve_for(total_pages: u64) -> u64 {
 
 /// State of every page of a file.
 ///
-/// Invariant: `free`, `reserve` and `retired` are disjoint and inside `1..total`.
+/// Invariant: `free`, `reserve`, `retired` and `ahead` are disjoint and inside `1..total`.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// For errors.
@@ -84,6 +88,7 @@ pub(crate) struct Allocator {
     /// Free pages that are.
     reserve: Runs,
     retired: Runs,
+    ahead: Runs,
 }
 
 impl Allocator {
@@ -95,6 +100,7 @@ impl Allocator {
             free: Runs::default(),
             reserve: Runs::default(),
             retired: Runs::default(),
+            ahead: Runs::default(),
         };
         for range in allocator.ranges("free", &image.free)? {
             allocator.free.insert(range);
@@ -213,6 +219,24 @@ impl Allocator {
         }
     }
 
+    /// Allocated → ahead.
+    pub(crate) fn set_ahead(&mut self, extents: &[Extent]) {
+        for extent in extents {
+            self.ahead.insert(extent.page.0..extent.end().0);
+        }
+    }
+
+    /// Ahead → allocated; what is allocated already stays so.
+    pub(crate) fn settle(&mut self, extents: &[Extent]) {
+        self.take_from_ahead(&extents.iter().map(|extent| extent.page.0..extent.end().0).collect::<Vec<_>>());
+    }
+
+    fn take_from_ahead(&mut self, ranges: &[Range<u64>]) {
+        for part in ranges.iter().flat_map(|range| self.ahead.within(range)).collect::<Vec<_>>() {
+            self.ahead.remove(part);
+        }
+    }
+
     /// Allocated → retired.
     pub(crate) fn retire(&mut self, extents: &[Extent]) -> Result<()> {
         for range in self.allocated("retire", extents)? {
@@ -221,11 +245,11 @@ impl Allocator {
         Ok(())
     }
 
-    /// Allocated → free.
+    /// Allocated or ahead → free.
     pub(crate) fn discard(&mut self, extents: &[Extent]) -> Result<()> {
-        for range in self.allocated("discard", extents)? {
-            self.free.insert(range);
-        }
+        let ranges = self.allocated("discard", extents)?;
+        self.take_from_ahead(&ranges);
+        ranges.into_iter().for_each(|range| self.free.insert(range));
         Ok(())
     }
 
@@ -283,12 +307,13 @@ impl Allocator {
         Ok(())
     }
 
-    /// Free and retired runs, for work outside the lock.
+    /// The runs, for work outside the lock.
     pub(crate) fn survey(&self) -> Survey {
         Survey {
             total: self.total,
             free: union(self.free.iter().chain(self.reserve.iter()).collect()).0,
             retired: self.retired.iter().collect(),
+            ahead: self.ahead.iter().collect(),
         }
     }
 
@@ -297,6 +322,7 @@ impl Allocator {
             total_pages: self.total,
             free_pages: self.free_pages(),
             retired_pages: self.retired.pages(),
+            ahead_pages: self.ahead.pages(),
             reserve_pages: reserve_for(self.total),
             free_runs: (self.free.count() + self.reserve.count()) as u64,
         }
@@ -358,12 +384,14 @@ pub struct Survey {
     total: u64,
     free: Vec<Range<u64>>,
     retired: Vec<Range<u64>>,
+    ahead: Vec<Range<u64>>,
 }
 
 impl Survey {
     pub(crate) fn image(self) -> AllocatorImage {
         let mut free = self.free;
         free.extend(self.retired);
+        free.extend(self.ahead);
         AllocatorImage { total_pages: self.total, free: extents(&union(free).0) }
     }
 
@@ -374,6 +402,7 @@ impl Survey {
         let (used, twice) = union(used.filter(|range| !range.is_empty()).collect());
         let mut known = self.free.clone();
         known.extend(self.retired.clone());
+        known.extend(self.ahead.clone());
         known.extend(used.clone());
         let ends = [0..1, self.total..u64::MAX];
         Audit {

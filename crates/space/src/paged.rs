@@ -125,6 +125,27 @@ impl PagedFile {
     /// # Errors
     /// [`Error::Full`] when there is no room; as it was before, and worth another try after space was made.
     pub fn allocate_many(&self, count: usize, pages: u32, class: Class) -> Result<Vec<Extent>> {
+        self.take_many(count, pages, class, false)
+    }
+
+    /// Takes pages as [`PagedFile::allocate_many`] does, ahead of the log record that will name them: until
+    /// [`PagedFile::settle`] an image counts them as free, so that a crash leaves none of them behind, and `discard` gives
+    /// them back.
+    ///
+    /// What gave these pages up may not be durable yet: the caller flushes the log before it writes to them.
+    ///
+    /// # Errors
+    /// As [`PagedFile::allocate_many`].
+    pub fn allocate_ahead(&self, count: usize, pages: u32, class: Class) -> Result<Vec<Extent>> {
+        self.take_many(count, pages, class, true)
+    }
+
+    /// The log names pages that were taken ahead; others of `extents` stay as they are. No image is made between the record and this.
+    pub fn settle(&self, extents: &[Extent]) {
+        self.allocator.lock().settle(extents);
+    }
+
+    fn take_many(&self, count: usize, pages: u32, class: Class, ahead: bool) -> Result<Vec<Extent>> {
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -134,7 +155,17 @@ impl PagedFile {
             .checked_mul(u64::from(pages))
             .filter(|wanted| (1..PAGES_MAX / 2).contains(wanted))
             .ok_or_else(|| Error::Size { file: self.file.path().to_owned(), count, pages })?;
-        if let Some(taken) = self.allocator.lock().take(extents, pages, class) {
+        let mark = |allocator: &mut Allocator, taken: Vec<Extent>| {
+            if ahead {
+                allocator.set_ahead(&taken);
+            }
+            taken
+        };
+        let take = |allocator: &mut Allocator| {
+            let taken = allocator.take(extents, pages, class)?;
+            Some(mark(allocator, taken))
+        };
+        if let Some(taken) = take(&mut self.allocator.lock()) {
             return Ok(taken);
         }
         let mut growth = self.growth.lock();
@@ -142,7 +173,7 @@ impl PagedFile {
             // Again under the growth lock: whoever held it has made room, for this request too or for others that took it.
             let (total, least) = {
                 let mut allocator = self.allocator.lock();
-                if let Some(taken) = allocator.take(extents, pages, class) {
+                if let Some(taken) = take(&mut allocator) {
                     return Ok(taken);
                 }
                 (allocator.total(), allocator.missing(wanted, class))
@@ -153,7 +184,8 @@ impl PagedFile {
                     Class::Normal => None,
                     Class::Reclaim => allocator.take_with_reserve(extents, pages),
                 };
-                return last.ok_or_else(|| allocator.full(wanted, class));
+                let full = allocator.full(wanted, class);
+                return last.map(|taken| mark(&mut allocator, taken)).ok_or(full);
             }
         }
     }

@@ -1,30 +1,62 @@
-//! Extents that a batch takes and gives up.
+//! Extents that a change of a tree takes and gives up.
 
-use index::Result;
+use std::sync::Arc;
+
+use index::{Error, Result};
 use space::{Class, Extent, PageId, PagedFile};
 
-/// Extents that a batch took and gave up; unless kept, those that it took are given back.
-pub(super) struct Claims<'a> {
-    pages: &'a PagedFile,
+/// Extents that a change took and gave up; unless kept, those that it took are given back.
+pub(crate) struct Claims {
+    pages: Arc<PagedFile>,
     class: Class,
+    /// Checkpoints may come before the change is in the log.
+    ahead: bool,
+    fresh: bool,
     allocated: Vec<Extent>,
     retired: Vec<Extent>,
 }
 
-impl<'a> Claims<'a> {
-    pub(super) fn new(pages: &'a PagedFile, class: Class) -> Self {
-        Self { pages, class, allocated: Vec::new(), retired: Vec::new() }
+impl Claims {
+    pub(crate) fn new(pages: &Arc<PagedFile>, class: Class) -> Self {
+        Self { pages: Arc::clone(pages), class, ahead: false, fresh: false, allocated: Vec::new(), retired: Vec::new() }
+    }
+
+    /// Those of a change that checkpoints do not wait for.
+    pub(crate) fn ahead(pages: &Arc<PagedFile>) -> Self {
+        let mut claims = Self::new(pages, Class::Normal);
+        claims.ahead = true;
+        claims
     }
 
     /// Takes `count` extents of `pages` pages, in page order.
-    pub(super) fn allocate(&mut self, count: usize, pages: u32) -> Result<Vec<Extent>> {
-        let extents = self.pages.allocate_many(count, pages, self.class)?;
+    pub(crate) fn allocate(&mut self, count: usize, pages: u32) -> Result<Vec<Extent>> {
+        let extents = if self.ahead {
+            self.pages.allocate_ahead(count, pages, self.class)?
+        } else {
+            self.pages.allocate_many(count, pages, self.class)?
+        };
         self.allocated.extend_from_slice(&extents);
+        self.fresh = true;
         Ok(extents)
     }
 
+    /// The longest extent that can be had of whole pieces of `unit` pages, up to `units` of them.
+    pub(crate) fn allocate_long(&mut self, unit: u32, mut units: u32) -> Result<Extent> {
+        loop {
+            match self.allocate(1, unit * units) {
+                Err(Error::Space(error)) if error.is_disk_full() && units > 1 => units /= 2,
+                other => return Ok(other?[0]),
+            }
+        }
+    }
+
+    /// Whether extents were taken since this was asked last.
+    pub(crate) const fn are_fresh(&mut self) -> bool {
+        std::mem::replace(&mut self.fresh, false)
+    }
+
     /// Gives back all but the first `keep` pages of an extent that was taken as a whole.
-    pub(super) fn shorten(&mut self, extent: Extent, keep: u32) -> Result<()> {
+    pub(crate) fn shorten(&mut self, extent: Extent, keep: u32) -> Result<()> {
         if keep == extent.pages {
             return Ok(());
         }
@@ -41,36 +73,36 @@ impl<'a> Claims<'a> {
     }
 
     /// The new version will not refer to an extent.
-    pub(super) fn retire(&mut self, extent: Extent) {
+    pub(crate) fn retire(&mut self, extent: Extent) {
         self.retired.push(extent);
     }
 
     /// Where [`Claims::undo`] goes back to.
-    pub(super) fn mark(&self) -> (usize, usize) {
+    pub(crate) fn mark(&self) -> (usize, usize) {
         (self.allocated.len(), self.retired.len())
     }
 
     /// Gives back what was taken since the mark; what was given up since then is not.
-    pub(super) fn undo(&mut self, (allocated, retired): (usize, usize)) {
-        give_back(self.pages, &self.allocated.split_off(allocated));
+    pub(crate) fn undo(&mut self, (allocated, retired): (usize, usize)) {
+        give_back(&self.pages, &self.allocated.split_off(allocated));
         self.retired.truncate(retired);
     }
 
-    /// The batch is done: what it took and what it gave up, in page order and joined where they touch.
-    pub(super) fn keep(&mut self) -> (Vec<Extent>, Vec<Extent>) {
+    /// The change is done: what it took and what it gave up, in page order and joined where they touch.
+    pub(crate) fn keep(&mut self) -> (Vec<Extent>, Vec<Extent>) {
         (joined(std::mem::take(&mut self.allocated)), joined(std::mem::take(&mut self.retired)))
     }
 }
 
-impl Drop for Claims<'_> {
+impl Drop for Claims {
     fn drop(&mut self) {
-        give_back(self.pages, &self.allocated);
+        give_back(&self.pages, &self.allocated);
     }
 }
 
 fn give_back(pages: &PagedFile, extents: &[Extent]) {
     if let Err(error) = pages.discard(extents) {
-        tracing::error!(%error, "pages of a failed batch stay unused until the database is opened again");
+        tracing::error!(%error, "pages of a failed change stay unused until the database is opened again");
     }
 }
 

@@ -48,6 +48,13 @@ const fn part(whole: usize, (numerator, denominator): (usize, usize)) -> usize {
     whole * numerator / denominator
 }
 
+/// How far a leaf of so many bytes is filled where nothing suggests that its keys will grow.
+///
+/// What is left takes a run or two, so that the first updates after a load or a compaction do not split every leaf they meet.
+pub(crate) const fn packed(capacity: usize) -> usize {
+    part(capacity, PACKED)
+}
+
 /// Bytes that runs take, a run per page.
 #[derive(Clone, Copy)]
 pub(super) struct Measure {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Result, Seq};
+use index::{Result, Seq, TableId};
 use psync::{Buffer, File, Request};
 use space::{Extent, PAGE};
 
@@ -22,9 +22,13 @@ use crate::format::Pointer;
 use crate::format::node::{NodeIdentity, decode, encode, node_bytes, pointer_bytes};
 use crate::format::root::Root;
 use crate::node::{Edges, Node};
+use crate::shared::Shared;
 
 /// A node smaller than this looks for a neighbour to be joined with.
 const SMALL: usize = PAGE / 4;
+
+/// How far nodes are filled that will hardly grow.
+pub(crate) const PACKED: usize = PAGE * 15 / 16;
 
 /// Nodes of the first and of the largest extent that a batch takes for them.
 const EXTENT_PAGES: (u32, u32) = (4, 256);
@@ -167,15 +171,7 @@ impl Apply<'_> {
     }
 
     fn write_node(&mut self, level: u8, edges: &Edges) -> Result<Pointer> {
-        let shared = &self.base.shared;
-        let (page, bytes) = self.nodes.page(&mut self.claims, shared.pages().file())?;
-        let pointer = Pointer::to_node(page, shared.incarnation());
-        let identity = NodeIdentity { table: self.base.table, page, incarnation: pointer.incarnation, level };
-        encode(&identity, edges, bytes);
-        let node = decode(&identity, bytes).expect("a node that was just encoded");
-        shared.keep_node(&pointer, node);
-        count(&shared.counters.nodes_written, 1);
-        Ok(pointer)
+        self.nodes.write(&mut self.claims, &self.base.shared, self.base.table, level, edges)
     }
 
     /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the node that they were in.
@@ -232,7 +228,7 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
     let empty = node_bytes(level, &Edges::default()) + prefix;
     let total = empty + (0..edges.len()).map(cost).sum::<usize>();
     let parts = total.div_ceil(PAGE * 7 / 10);
-    let target = if packed { PAGE * 15 / 16 } else { empty + (total - empty).div_ceil(parts) };
+    let target = if packed { PACKED } else { empty + (total - empty).div_ceil(parts) };
     let (mut out, mut start) = (Vec::new(), 0);
     while start < edges.len() {
         let (mut end, mut bytes) = (start + 1, empty + child);
@@ -252,7 +248,7 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
 
 /// Hands out pages for new nodes and writes them in long pieces.
 #[derive(Default)]
-pub(super) struct NodeWriter {
+pub(crate) struct NodeWriter {
     open: Option<Open>,
     /// Pages of the next extent.
     next: u32,
@@ -267,15 +263,29 @@ struct Open {
 }
 
 impl NodeWriter {
+    /// A new node, which is in the cache from now on.
+    pub(crate) fn write(
+        &mut self, claims: &mut Claims, shared: &Shared, table: TableId, level: u8, edges: &Edges,
+    ) -> Result<Pointer> {
+        let (page, bytes) = self.page(claims, shared.pages().file())?;
+        let pointer = Pointer::to_node(page, shared.incarnation());
+        let identity = NodeIdentity { table, page, incarnation: pointer.incarnation, level };
+        encode(&identity, edges, bytes);
+        let node = decode(&identity, bytes).expect("a node that was just encoded");
+        shared.keep_node(&pointer, node);
+        count(&shared.counters.nodes_written, 1);
+        Ok(pointer)
+    }
+
     /// The next page, and where its bytes go.
-    fn page(&mut self, claims: &mut Claims<'_>, file: &File) -> Result<(u64, &mut [u8])> {
+    fn page(&mut self, claims: &mut Claims, file: &File) -> Result<(u64, &mut [u8])> {
         if self.open.as_ref().is_some_and(|open| open.used == open.extent.pages) {
             self.close(claims, file)?;
         }
         let open = match self.open.take() {
             Some(open) => self.open.insert(open),
             None => {
-                let extent = Self::extent(claims, self.next.clamp(EXTENT_PAGES.0, EXTENT_PAGES.1))?;
+                let extent = claims.allocate_long(1, self.next.clamp(EXTENT_PAGES.0, EXTENT_PAGES.1))?;
                 self.next = extent.pages * 2;
                 self.open.insert(Open { extent, buffer: Buffer::zeroed(extent.pages as usize * PAGE), used: 0 })
             }
@@ -285,18 +295,8 @@ impl NodeWriter {
         Ok((open.extent.page.0 + u64::from(open.used) - 1, &mut open.buffer[at..at + PAGE]))
     }
 
-    /// The longest extent up to `pages` that can be had.
-    fn extent(claims: &mut Claims<'_>, mut pages: u32) -> Result<Extent> {
-        loop {
-            match claims.allocate(1, pages) {
-                Err(index::Error::Space(error)) if error.is_disk_full() && pages > 1 => pages /= 2,
-                other => return Ok(other?[0]),
-            }
-        }
-    }
-
     /// Gives back pages that were not needed, and queues the rest to be written.
-    pub(super) fn close(&mut self, claims: &mut Claims<'_>, file: &File) -> Result<()> {
+    pub(crate) fn close(&mut self, claims: &mut Claims, file: &File) -> Result<()> {
         if let Some(mut open) = self.open.take() {
             claims.shorten(open.extent, open.used)?;
             open.buffer.truncate(open.used as usize * PAGE);
@@ -306,7 +306,7 @@ impl NodeWriter {
     }
 
     /// Writes that are due.
-    pub(super) fn take_writes(&mut self) -> Vec<Request> {
+    pub(crate) fn take_writes(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.writes)
     }
 }

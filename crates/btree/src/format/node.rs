@@ -28,7 +28,10 @@ use crate::node::{Edges, Node};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BtNd");
 const VERSION: u8 = 1;
-const HEADER: usize = 36;
+const HEADER: usize = NODE_HEADER;
+
+/// Bytes of a node before its children.
+pub(crate) const NODE_HEADER: usize = 36;
 
 /// Three children with the longest separators fit, so every node can be split.
 const _: () = assert!(HEADER + 3 * LEAF_POINTER + 2 * (2 + KEY_BYTES_MAX) <= PAGE);

@@ -22,6 +22,7 @@
 
 use doclog::DocPointer;
 use index::{Operation, Payload, Seq, TableId, Update};
+use space::PAGE;
 
 use super::{Damage, INLINE_BYTES_MAX, KEY_BYTES_MAX, u16_at, u32_at, u64_at};
 
@@ -159,12 +160,7 @@ impl Plan {
         &self, updates: impl Iterator<Item = Update<'a>>, identity: &Identity, position: u32, previous: u32,
         out: &mut [u8],
     ) -> u32 {
-        assert_eq!(out.len(), self.bytes, "a run is written where it was planned");
-        out[..2].copy_from_slice(&short(self.bytes).to_le_bytes());
-        out[6] = RUN_TYPE;
-        out[7] = short(self.width).to_le_bytes()[0];
-        out[8..10].copy_from_slice(&short(self.count).to_le_bytes());
-        out[10..18].copy_from_slice(&self.base.to_le_bytes());
+        self.encode_header(out);
         let mut at = RUN_HEADER + 2 * self.count;
         for (index, update) in updates.take(self.count).enumerate() {
             let slot = RUN_HEADER + 2 * index;
@@ -177,6 +173,16 @@ impl Plan {
         crc
     }
 
+    fn encode_header(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.bytes, "a run is written where it was planned");
+        out[..2].copy_from_slice(&short(self.bytes).to_le_bytes());
+        out[6] = RUN_TYPE;
+        out[7] = short(self.width).to_le_bytes()[0];
+        out[8..10].copy_from_slice(&short(self.count).to_le_bytes());
+        out[10..18].copy_from_slice(&self.base.to_le_bytes());
+    }
+
+    #[inline]
     fn encode_entry(&self, update: &Update<'_>, at: usize, out: &mut [u8]) -> usize {
         let kind = match update.operation {
             Operation::Put(Payload::Inline(_)) => KIND_INLINE,
@@ -202,6 +208,63 @@ impl Plan {
             }
             Operation::Delete => value_at,
         }
+    }
+}
+
+/// A run of updates that come one by one and all have one seq.
+pub(crate) struct OneSeqRun {
+    plan: Plan,
+    /// The entries, encoded, one behind the other.
+    entries: Box<[u8; PAGE]>,
+    used: usize,
+    /// Where each begins among them.
+    starts: Vec<u16>,
+}
+
+impl OneSeqRun {
+    pub(crate) fn new(seq: Seq) -> Self {
+        let plan = Plan { count: 0, bytes: 0, base: seq.0, width: 0 };
+        Self { plan, entries: Box::new([0; PAGE]), used: 0, starts: Vec::with_capacity(PAGE / ENTRY_BYTES_MIN) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Updates.
+    pub(crate) fn count(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Bytes of the run with one more update.
+    #[inline]
+    pub(crate) fn bytes_with(&self, update: &Update<'_>) -> usize {
+        RUN_HEADER + 2 * self.starts.len() + self.used + entry_bytes(update)
+    }
+
+    /// Adds an update with which the run is at most a page.
+    #[inline]
+    pub(crate) fn push(&mut self, update: &Update<'_>) {
+        self.starts.push(short(self.used));
+        self.used = self.plan.encode_entry(update, self.used, &mut self.entries[..]);
+    }
+
+    /// Writes the run to the beginning of `out`, which is a page, and zeros behind it; gives its bytes and its CRC. It is empty then.
+    pub(crate) fn finish(&mut self, identity: &Identity, position: u32, previous: u32, out: &mut [u8]) -> (usize, u32) {
+        let first = RUN_HEADER + 2 * self.starts.len();
+        let bytes = first + self.used;
+        let (run, rest) = out.split_at_mut(bytes);
+        Plan { count: self.starts.len(), bytes, ..self.plan }.encode_header(run);
+        for (slot, start) in run[RUN_HEADER..first].chunks_exact_mut(2).zip(&self.starts) {
+            slot.copy_from_slice(&(short(first) + start).to_le_bytes());
+        }
+        run[first..].copy_from_slice(&self.entries[..self.used]);
+        rest.fill(0);
+        let crc = identity.crc(position, previous, run);
+        run[2..6].copy_from_slice(&crc.to_le_bytes());
+        self.used = 0;
+        self.starts.clear();
+        (bytes, crc)
     }
 }
 
@@ -388,6 +451,29 @@ mod tests {
         for (index, update) in updates.iter().enumerate() {
             assert_eq!(read.entry(index), Some(*update));
             assert_eq!(read.key(index), Some((update.key, update.seq)));
+        }
+    }
+
+    #[test]
+    fn a_run_that_grew_update_by_update_is_the_same_run() {
+        let document = DocPointer { segment: SegmentId(0x21), offset: 0x31, length: 0x41, crc: 0x5152_5354 };
+        let long = Update { key: b"c", seq: Seq(9), operation: Operation::Put(Payload::Document(document)) };
+        let updates = [put(b"a", 9, b"xy"), put(b"bb", 9, b""), long];
+        let mut run = OneSeqRun::new(Seq(9));
+        for _ in 0..2 {
+            let mut page = vec![7; PAGE];
+            for (index, update) in updates.iter().enumerate() {
+                assert_eq!(
+                    run.bytes_with(update),
+                    Plan::fit(updates[..=index].iter().copied(), PAGE).expect("fits").bytes
+                );
+                run.push(update);
+            }
+            let (bytes, crc) = run.finish(&IDENTITY, 40, 7, &mut page);
+            let expected = encode(&updates);
+            assert_eq!(page[..bytes], expected);
+            assert_eq!(crc.to_le_bytes(), expected[2..6]);
+            assert!(page[bytes..].iter().all(|byte| *byte == 0) && run.is_empty());
         }
     }
 

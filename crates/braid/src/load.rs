@@ -1,0 +1,341 @@
+//! Loads: an empty table filled with sorted pairs, past the log.
+//!
+//! 1. From its begin to its end a load is the only one that may change its table: other writes are refused, and those under
+//!    way are waited for.
+//! 2. Pairs go straight into packed leaves ([`btree::Load`]). From the first value that is too long for a leaf on they
+//!    wait until [`WAITING_BYTES`] are together; then the long values go to the document log in one psync, and the pairs on.
+//! 3. At the end the data file and the documents are flushed. An empty commit gives the load its seq; a flush-end up to that seq is
+//!    logged and flushed; then the table gets its new view, and the seq becomes visible.
+//!
+//! Invariants: pages that a load takes are written only after what freed them is durable; until its flush-end is logged
+//! a checkpoint counts them as free, so a crash leaves an empty table and no page lost; whoever reads below the load's seq finds the
+//! table empty.
+
+use std::sync::Arc;
+
+use btree::INLINE_BYTES_MAX;
+use doclog::Retained;
+use index::{Applied, DocPointer, Index, Payload, Seq};
+use psync::Request;
+use wal::Claim;
+
+use crate::{
+    Error, Result, Table,
+    engine::{self, Engine},
+    format::{FlushEnd, kind},
+    publish::{Change, Pending, Safety},
+    round,
+};
+
+/// Bytes of pairs that wait for their documents, unless a single value is longer.
+const WAITING_BYTES: usize = 4 << 20;
+
+/// Bytes of a key that an error shows.
+const SHOWN_BYTES: usize = 40;
+
+/// A load under way; see [`Table::loader`]. Dropping it before it was finished leaves the table empty and gives everything back.
+pub struct Loader {
+    table: Table,
+    /// None once it ended.
+    load: Option<btree::Load>,
+    waiting: Waiting,
+    /// Documents written so far.
+    retained: Vec<Retained>,
+    pairs: u64,
+    bytes: u64,
+    failed: Option<Error>,
+}
+
+impl Loader {
+    pub(crate) fn begin(table: &Table) -> Result<Self> {
+        let engine = table.engine();
+        engine.check_writable()?;
+        table.core.begin_load()?;
+        // From here on dropping it ends the load.
+        let mut loader = Self {
+            table: table.clone(),
+            load: None,
+            waiting: Waiting::default(),
+            retained: Vec::new(),
+            pairs: 0,
+            bytes: 0,
+            failed: None,
+        };
+        engine.let_writes_end();
+        engine.check_live(&table.core)?;
+        engine.ask(false)?;
+        let load = table.core.tree.begin_load(engine.publisher.visible());
+        loader.load = Some(load.ok_or_else(|| Error::NotEmpty { name: table.name().to_owned() })?);
+        Ok(loader)
+    }
+
+    /// Takes the next pair.
+    ///
+    /// # Errors
+    /// [`Error::LoadOrder`] when its key is not above the one before, and as [`Table::put`] outside the limits: then it was not taken, and
+    /// the load can go on without it. After any other error the load has ended, everything was given back, and
+    /// this and [`Loader::finish`] say so again.
+    #[inline]
+    pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        engine::check_pair(&self.table.core, key, value)?;
+        let Some(load) = &mut self.load else { return Err(self.failure()) };
+        if !self.waiting.is_empty() || value.len() > INLINE_BYTES_MAX {
+            return self.push_late(key, value);
+        }
+        if key <= load.last_key() {
+            return Err(self.out_of_order(key));
+        }
+        let engine = self.table.engine();
+        if let Err(error) = load.push(key, Payload::Inline(value), &|| is_ready(engine)) {
+            return Err(self.fail(error));
+        }
+        self.count(key, value);
+        Ok(())
+    }
+
+    /// Ends the load: all of it is durable and visible when this returns. Returns the number of pairs.
+    ///
+    /// # Errors
+    /// On a full disk, or when the database does not write any more. The table is empty then, but after
+    /// [`Error::OutcomeUnknown`], which is as for a commit.
+    pub fn finish(mut self) -> Result<u64> {
+        if self.load.is_none() {
+            return Err(self.failure());
+        }
+        self.write_waiting()?;
+        let load = self.load.take().expect("it was there, and waiting pairs that fail return");
+        let (table, engine) = (&self.table, self.table.engine());
+        let _open = engine.keep_open();
+        let loaded = load.finish(&|| is_ready(engine)).map_err(|error| engine.write_error(error))?;
+        let mut flushes = vec![Request::flush(engine.pages.file(), 0)];
+        flushes.extend(table.core.documents.take_unflushed().iter().map(|file| Request::flush(file, 0)));
+        engine.store.psync().run_all(flushes).map_err(|error| engine.write_error(error.into()))?;
+        let seq = self.publish(loaded)?;
+        engine.publish();
+        engine.publisher.wait(seq).map_err(|()| outcome_unknown(engine))?;
+        let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        engine.counters.committed(usize::try_from(self.pairs).unwrap_or(usize::MAX), bytes);
+        Ok(self.pairs)
+    }
+
+    /// Gives the load its seq, logs it, and puts its view in place.
+    fn publish(&self, loaded: btree::Loaded) -> Result<Seq> {
+        let (table, engine) = (&self.table.core, self.table.engine());
+        let _still = engine.maintenance.lock();
+        let commit = engine.wal.append(kind::COMMIT, &[], true, Claim::Upkeep);
+        let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
+        let seq = commit.as_ref().map_or(Seq(0), |position| Seq(position.seq));
+        let applied = table.tree.take_loaded(loaded, seq);
+        let outcome = match &commit {
+            Ok(_) => self.log(&applied, seq),
+            Err(error) => Err(error.clone()),
+        };
+        match &outcome {
+            Ok(()) => self.show(&applied, seq)?,
+            Err(Error::OutcomeUnknown { .. }) => {}
+            Err(_) => table.tree.discard(&applied),
+        }
+        if let Ok(position) = commit {
+            // Whatever became of the rest: the log has the commit, and later ones wait for its turn.
+            let change = Change::Commit(Vec::new());
+            let pending = Pending { lsn: position.lsn, end: position.end, safety: Safety::Written, change };
+            engine.publisher.enqueue(seq, pending);
+        }
+        outcome.map(|()| seq)
+    }
+
+    /// Logs the flush-end and makes it durable.
+    fn log(&self, applied: &Applied, seq: Seq) -> Result<()> {
+        let engine = self.table.engine();
+        let record = FlushEnd {
+            table: self.table.core.id,
+            through: seq,
+            redo: applied.redo.clone(),
+            dropped: Vec::new(),
+            retained: self.retained.clone(),
+        };
+        round::append_flush_end(engine, &record).map_err(|error| engine.write_error(error))?;
+        engine.flush_log().map_err(|error| {
+            engine.fail(error.cause());
+            outcome_unknown(engine)
+        })
+    }
+
+    /// Puts the view in place. Its seq is not visible yet, and below it there is nothing in it.
+    fn show(&self, applied: &Applied, seq: Seq) -> Result<()> {
+        let table = &self.table.core;
+        table.tree.publish(applied);
+        for retained in &self.retained {
+            table.documents.retain_in(retained)?;
+        }
+        table.set_applied(seq);
+        let active = Arc::clone(&table.state.load().active);
+        table.replace_state(active, None, Arc::clone(&applied.view));
+        self.table.engine().counters.changed();
+        Ok(())
+    }
+
+    /// Takes a pair while others wait, or that has to wait itself.
+    fn push_late(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let last = self.waiting.last_key().or_else(|| self.load.as_ref().map(btree::Load::last_key));
+        if last.is_some_and(|last| key <= last) {
+            return Err(self.out_of_order(key));
+        }
+        if self.waiting.bytes() + key.len() + value.len() > WAITING_BYTES {
+            self.write_waiting()?;
+        }
+        if value.len() > WAITING_BYTES {
+            let document = self.append(&[value])?.pop();
+            let document = document.expect("as many pointers as documents");
+            self.push_payload(key, Payload::Document(document))?;
+        } else {
+            self.waiting.push(key, value);
+        }
+        self.count(key, value);
+        Ok(())
+    }
+
+    /// Writes the documents of the pairs that wait, and lets those go on.
+    fn write_waiting(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let long: Vec<&[u8]> = waiting.pairs().map(|(_, value)| value).filter(|value| is_long(value)).collect();
+        let mut documents = self.append(&long)?.into_iter();
+        for (key, value) in waiting.pairs() {
+            let document = is_long(value).then(|| documents.next()).flatten();
+            self.push_payload(key, document.map_or(Payload::Inline(value), Payload::Document))?;
+        }
+        self.waiting = waiting.emptied();
+        Ok(())
+    }
+
+    /// Appends documents, all in one psync.
+    fn append(&mut self, values: &[&[u8]]) -> Result<Vec<DocPointer>> {
+        let engine = self.table.engine();
+        let append = || {
+            is_ready(engine)?;
+            engine.reserve_log()?;
+            Ok(self.table.core.documents.append(values)?)
+        };
+        let documents = append().map_err(|error| self.fail(error))?;
+        documents.iter().for_each(|document| Retained::count(&mut self.retained, document));
+        Ok(documents)
+    }
+
+    fn push_payload(&mut self, key: &[u8], payload: Payload<'_>) -> Result<()> {
+        let engine = self.table.engine();
+        let Some(load) = &mut self.load else { return Err(self.failure()) };
+        load.push(key, payload, &|| is_ready(engine)).map_err(|error| self.fail(error))
+    }
+
+    #[inline]
+    fn count(&mut self, key: &[u8], value: &[u8]) {
+        self.pairs += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+    }
+
+    #[cold]
+    fn out_of_order(&self, key: &[u8]) -> Error {
+        let shown = |key: &[u8]| key[..key.len().min(SHOWN_BYTES)].escape_ascii().to_string();
+        let before = self.waiting.last_key().or_else(|| self.load.as_ref().map(btree::Load::last_key));
+        Error::LoadOrder {
+            name: self.table.name().to_owned(),
+            pair: self.pairs + 1,
+            key: shown(key),
+            before: shown(before.unwrap_or_default()),
+        }
+    }
+
+    /// Ends the load because of an error, and gives everything back.
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        let error = self.table.engine().write_error(error);
+        self.load = None;
+        self.failed = Some(error.clone());
+        error
+    }
+
+    #[cold]
+    fn failure(&self) -> Error {
+        self.failed.clone().unwrap_or(Error::Closed)
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.load = None;
+        // All that is pending there is of this load, and was retained where it ended well.
+        self.table.core.documents.abandon_pending();
+        self.table.core.end_load();
+    }
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Loader").field("table", &self.table.name()).field("pairs", &self.pairs).finish()
+    }
+}
+
+fn is_long(value: &[u8]) -> bool {
+    value.len() > INLINE_BYTES_MAX
+}
+
+/// Whether pages that were just taken may be written: what gave them up is durable then.
+fn is_ready(engine: &Engine) -> Result<()> {
+    engine.check_writable()?;
+    engine.flush_log()
+}
+
+fn outcome_unknown(engine: &Engine) -> Error {
+    Error::OutcomeUnknown { cause: engine.health.cause().unwrap_or("publishing ended").to_owned() }
+}
+
+/// Pairs whose documents are not written yet, and those between them.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// Where each key and each value ends.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    fn start(&self, index: usize) -> usize {
+        if index == 0 { 0 } else { self.ends[index - 1].1 }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.ends.iter().enumerate().map(|(index, &(key_end, value_end))| {
+            (&self.bytes[self.start(index)..key_end], &self.bytes[key_end..value_end])
+        })
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        let &(key_end, _) = self.ends.last()?;
+        Some(&self.bytes[self.start(self.ends.len() - 1)..key_end])
+    }
+
+    /// The same memory, for what comes next.
+    fn emptied(mut self) -> Self {
+        self.bytes.clear();
+        self.ends.clear();
+        self
+    }
+}

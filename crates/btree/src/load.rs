@@ -1,0 +1,362 @@
+//! Loading: a tree from entries that come in key order.
+//!
+//! 1. Entries are packed into runs of a page each, and those into leaves that are filled to 15/16 ([`packed`]).
+//! 2. Leaves get neighbouring extents, cut out of long ones, whose length doubles. Their pages gather in a buffer that is
+//!    written when it holds [`PIECE_BYTES`]; [`PIECES_IN_FLIGHT`] such writes are on their way while the next is filled.
+//! 3. A full list of children becomes a node, and that a child one level up: the tree grows from its leaves to its root, and
+//!    only its right edge is in memory.
+//! 4. [`Load::finish`] writes what is begun on each level and gives the root.
+//!
+//! Invariants: every page of a leaf's extent is written, so that all writes are long; no page is written before the
+//! caller has made durable that it is free; a load that is dropped gives every page back.
+//!
+//! Left to others: limits and order of the keys, flushing, the log, publishing, and that nothing else changes the tree meanwhile.
+
+use std::sync::Arc;
+
+use index::{Error, Operation, Payload, Seq, TableId, Update};
+use psync::{Buffer, Request, Stream};
+use space::{Extent, PAGE};
+
+use crate::apply::claims::Claims;
+use crate::apply::layout::packed;
+use crate::apply::nodes::{self, NodeWriter};
+use crate::apply::{Again, Done};
+use crate::counters::count;
+use crate::format::node::{NODE_HEADER, node_bytes};
+use crate::format::root::Root;
+use crate::format::run::{ENTRY_FIXED, Identity, OneSeqRun, RUN_HEADER};
+use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_POINTER, Pointer};
+use crate::node::{Edges, separator};
+use crate::shared::Shared;
+
+/// Bytes of a write.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Writes that are on their way together.
+const PIECES_IN_FLIGHT: usize = 8;
+
+/// Pages of the longest extent that leaves are cut out of, if a leaf is not longer: 64 MiB.
+const EXTENT_PAGES_MAX: u32 = 16_384;
+
+/// Leaves of the first.
+const EXTENT_LEAVES_MIN: u32 = 16;
+
+/// Children that stay behind when a node is written, so that no node is left with a single one.
+const STAY: usize = 2;
+
+const _: () = assert!(RUN_HEADER + ENTRY_FIXED + KEY_BYTES_MAX + INLINE_BYTES_MAX <= packed(PAGE));
+const _: () = assert!(NODE_HEADER + 2 * STAY * LEAF_POINTER + (2 * STAY - 1) * (2 + KEY_BYTES_MAX) <= nodes::PACKED);
+
+/// A tree under construction. See [`crate::BTree::begin_load`].
+pub struct Load {
+    // First, so that the writes are complete before the pages are given back.
+    writes: Writes,
+    claims: Claims,
+    shared: Arc<Shared>,
+    table: TableId,
+    leaf_pages: u32,
+    seq: Seq,
+    nodes: NodeWriter,
+    /// Children without a node yet, by level; those on level 0 are leaves.
+    levels: Vec<Edges>,
+    region: Option<Region>,
+    region_leaves: u32,
+    leaf: OpenLeaf,
+    run: OneSeqRun,
+    /// Bytes that the run may have.
+    room: usize,
+    last_key: Vec<u8>,
+}
+
+/// A tree that is written: what [`crate::BTree::take_loaded`] takes.
+pub struct Loaded(pub(crate) Done);
+
+/// The extent that leaves are being cut out of, and the piece of it that is being filled.
+struct Region {
+    extent: Extent,
+    /// Pages of it that are in this piece or before.
+    pages: u32,
+    piece: Buffer,
+    filled: usize,
+}
+
+/// The leaf that is being filled.
+#[derive(Default)]
+struct OpenLeaf {
+    low: Vec<u8>,
+    page: u64,
+    incarnation: u64,
+    /// Pages with a run.
+    pages: u32,
+    length: usize,
+    chain: u32,
+    entries: u32,
+    documents: bool,
+}
+
+/// Writes on their way.
+struct Writes {
+    stream: Stream,
+    spare: Vec<Buffer>,
+}
+
+impl Load {
+    pub(crate) fn new(shared: &Arc<Shared>, table: TableId, leaf_pages: u32, seq: Seq) -> Self {
+        let mut load = Self {
+            writes: Writes { stream: shared.psync().stream(PIECES_IN_FLIGHT), spare: Vec::new() },
+            claims: Claims::ahead(shared.pages()),
+            shared: Arc::clone(shared),
+            table,
+            leaf_pages,
+            seq,
+            nodes: NodeWriter::default(),
+            levels: Vec::new(),
+            region: None,
+            region_leaves: EXTENT_LEAVES_MIN,
+            leaf: OpenLeaf::default(),
+            run: OneSeqRun::new(seq),
+            room: 0,
+            last_key: Vec::with_capacity(KEY_BYTES_MAX),
+        };
+        load.room = load.room_on(0);
+        load
+    }
+
+    /// The key of the entry before, or nothing before the first.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Takes the next entry. Its key is above [`Load::last_key`], and both its parts are within the limits. `ready` is called when pages were
+    /// taken and before they are written: it makes durable that they are free, and can refuse to go on.
+    ///
+    /// # Errors
+    /// When storage fails or is full, or `ready` does; the load cannot go on then.
+    #[inline]
+    pub fn push<E: From<Error>>(
+        &mut self, key: &[u8], payload: Payload<'_>, ready: &dyn Fn() -> Result<(), E>,
+    ) -> Result<(), E> {
+        debug_assert!(key > self.last_key.as_slice(), "keys rise");
+        let update = Update { key, seq: self.seq, operation: Operation::Put(payload) };
+        if self.run.bytes_with(&update) > self.room {
+            self.next_page(&update, ready)?;
+        }
+        self.run.push(&update);
+        self.leaf.documents |= matches!(payload, Payload::Document(_));
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// Writes what is left. Nothing is flushed. `ready` as for [`Load::push`].
+    ///
+    /// # Errors
+    /// When storage fails or is full, or `ready` does; every page is given back then.
+    pub fn finish<E: From<Error>>(mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<Loaded, E> {
+        let root = self.root(ready)?;
+        if let Some(mut region) = self.region.take() {
+            self.claims.shorten(region.extent, region.pages)?;
+            region.piece.truncate(region.filled);
+            self.write(region.request(&self.shared), ready)?;
+        }
+        self.nodes.close(&mut self.claims, self.shared.pages().file())?;
+        self.write_nodes(ready)?;
+        self.writes.wait(0)?;
+        let (allocated, retired) = self.claims.keep();
+        Ok(Loaded(Done { root, allocated, retired, dropped_documents: Vec::new(), again: Again::default() }))
+    }
+
+    fn root<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<Root, E> {
+        let leaf_pages = self.leaf_pages;
+        if self.run.is_empty() {
+            return Ok(Root { height: 0, pointer: None, leaf_pages });
+        }
+        self.end_page(ready)?;
+        self.end_leaf(ready)?;
+        let mut level = 0;
+        loop {
+            let edges = std::mem::take(&mut self.levels[level]);
+            level += 1;
+            if level == self.levels.len() && edges.len() == 1 {
+                let height = u8::try_from(level).expect("a tree has fewer levels than 48-bit page numbers have bits");
+                return Ok(Root { height, pointer: edges.pointers().first().copied(), leaf_pages });
+            }
+            self.write_node(level, &edges, ready)?;
+        }
+    }
+
+    /// Bytes that the run on a page of a leaf may have.
+    fn room_on(&self, page: u32) -> usize {
+        packed(self.leaf_pages as usize * PAGE).saturating_sub(page as usize * PAGE).min(PAGE)
+    }
+
+    /// Ends the page, and the leaf where `next` does not fit its next page.
+    #[cold]
+    fn next_page<E: From<Error>>(&mut self, next: &Update<'_>, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+        self.end_page(ready)?;
+        self.room = self.room_on(self.leaf.pages);
+        if self.run.bytes_with(next) > self.room {
+            self.end_leaf(ready)?;
+            self.leaf.low.extend_from_slice(separator(&self.last_key, next.key));
+            self.room = self.room_on(0);
+        }
+        Ok(())
+    }
+
+    /// Puts the run on the leaf's next page.
+    fn end_page<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+        if self.leaf.pages == 0 {
+            self.leaf.page = self.place()?;
+            self.leaf.incarnation = self.shared.incarnation();
+        }
+        let leaf = &mut self.leaf;
+        let identity = Identity { incarnation: leaf.incarnation, table: self.table };
+        let start = leaf.pages as usize * PAGE;
+        let position = u32::try_from(start).expect("a leaf is shorter than 4 GiB");
+        leaf.entries += u32::try_from(self.run.count()).expect("a page holds fewer than 2^16 entries");
+        let region = self.region.as_mut().expect("a leaf was given its place in a region");
+        let (bytes, chain) = self.run.finish(&identity, position, leaf.chain, region.page());
+        leaf.chain = chain;
+        leaf.length = start + bytes;
+        leaf.pages += 1;
+        self.end_piece(ready)
+    }
+
+    /// Fills the leaf's extent up, and gives the leaf to its parent.
+    fn end_leaf<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+        for _ in self.leaf.pages..self.leaf_pages {
+            self.region.as_mut().expect("a leaf was given its place in a region").page().fill(0);
+            self.end_piece(ready)?;
+        }
+        let leaf = std::mem::take(&mut self.leaf);
+        let pointer = Pointer {
+            page: leaf.page,
+            pages: self.leaf_pages,
+            incarnation: leaf.incarnation,
+            length: u32::try_from(leaf.length).expect("a leaf is shorter than 4 GiB"),
+            chain: leaf.chain,
+            entries: leaf.entries,
+            keys_min: leaf.entries,
+            documents: leaf.documents,
+        };
+        count(&self.shared.counters.leaf_pages_written, self.leaf_pages as usize);
+        self.add_child(0, &leaf.low, pointer, ready)
+    }
+
+    /// The first page of the next leaf.
+    fn place(&mut self) -> index::Result<u64> {
+        let leaf_pages = self.leaf_pages;
+        if let Some(region) = &self.region
+            && region.pages < region.extent.pages
+        {
+            return Ok(region.extent.page.0 + u64::from(region.pages));
+        }
+        let most = (EXTENT_PAGES_MAX / leaf_pages).max(1);
+        let extent = self.claims.allocate_long(leaf_pages, self.region_leaves.min(most))?;
+        self.region_leaves = most.min(self.region_leaves * 2);
+        let piece = self.writes.buffer(extent.bytes());
+        self.region = Some(Region { extent, pages: 0, piece, filled: 0 });
+        Ok(extent.page.0)
+    }
+
+    /// Writes the piece if it is full, and begins the next.
+    fn end_piece<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+        let Some(region) = self.region.take_if(|region| region.filled == region.piece.len()) else { return Ok(()) };
+        let (extent, pages) = (region.extent, region.pages);
+        self.write(region.request(&self.shared), ready)?;
+        let left = extent.pages - pages;
+        if left > 0 {
+            let piece = self.writes.buffer(u64::from(left) * PAGE as u64);
+            self.region = Some(Region { extent, pages, piece, filled: 0 });
+        }
+        Ok(())
+    }
+
+    /// Adds a child to the list of its level; a list that is full becomes a node.
+    fn add_child<E: From<Error>>(
+        &mut self, level: usize, low: &[u8], pointer: Pointer, ready: &dyn Fn() -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.levels.len() == level {
+            self.levels.push(Edges::default());
+        }
+        let edges = &mut self.levels[level];
+        edges.push(low, pointer);
+        if node_bytes(node_level(level + 1), edges) <= nodes::PACKED {
+            return Ok(());
+        }
+        let (mut full, mut stay) = (Edges::default(), Edges::default());
+        let cut = edges.len() - STAY;
+        full.extend_from(edges, 0..cut);
+        stay.extend_from(edges, cut..edges.len());
+        *edges = stay;
+        self.write_node(level + 1, &full, ready)
+    }
+
+    fn write_node<E: From<Error>>(
+        &mut self, level: usize, edges: &Edges, ready: &dyn Fn() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let pointer = self.nodes.write(&mut self.claims, &self.shared, self.table, node_level(level), edges)?;
+        self.write_nodes(ready)?;
+        self.add_child(level, edges.low(0), pointer, ready)
+    }
+
+    fn write_nodes<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+        self.nodes.take_writes().into_iter().try_for_each(|request| self.write(request, ready))
+    }
+
+    fn write<E: From<Error>>(&mut self, request: Request, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+        if self.claims.are_fresh() {
+            ready()?;
+        }
+        Ok(self.writes.push(request)?)
+    }
+}
+
+fn node_level(level: usize) -> u8 {
+    u8::try_from(level).expect("a tree has fewer levels than 48-bit page numbers have bits")
+}
+
+impl Region {
+    /// The next page, to be filled whole.
+    fn page(&mut self) -> &mut [u8] {
+        let at = self.filled;
+        self.filled += PAGE;
+        self.pages += 1;
+        &mut self.piece[at..at + PAGE]
+    }
+
+    fn request(self, shared: &Shared) -> Request {
+        let first = self.extent.page.0 + u64::from(self.pages) - (self.filled / PAGE) as u64;
+        Request::write(shared.pages().file(), first * PAGE as u64, self.piece, 0)
+    }
+}
+
+impl Writes {
+    fn push(&mut self, request: Request) -> index::Result<()> {
+        self.wait(PIECES_IN_FLIGHT - 1)?;
+        self.stream.push(request);
+        self.stream.submit();
+        Ok(())
+    }
+
+    /// Waits until at most so many are on their way.
+    fn wait(&mut self, in_flight: usize) -> index::Result<()> {
+        while self.stream.in_flight() > in_flight
+            && let Some(completion) = self.stream.next()
+        {
+            completion.result?;
+            let reusable = |buffer: &Buffer| buffer.len() == PIECE_BYTES && self.spare.len() < PIECES_IN_FLIGHT;
+            let buffer = completion.buffer.filter(reusable);
+            self.spare.extend(buffer);
+        }
+        Ok(())
+    }
+
+    /// A buffer for the next piece of what is `left`, whatever is in it.
+    fn buffer(&mut self, left: u64) -> Buffer {
+        let bytes = usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        self.spare.pop().filter(|_| bytes == PIECE_BYTES).unwrap_or_else(|| Buffer::zeroed(bytes))
+    }
+}
