@@ -18,6 +18,7 @@ use wal::Lsn;
 use crate::{
     Error, Result, Structure,
     opq::{Frozen, Opq},
+    traffic::Traffic,
 };
 
 /// Where a table's operations are at one moment: a reader takes this as one unit, so that an operation is never missed between
@@ -42,6 +43,7 @@ pub(crate) struct TableCore {
     pub(crate) documents: DocLog,
     pub(crate) state: ArcSwap<TableState>,
     pub(crate) active_bytes: AtomicU64,
+    pub(crate) traffic: Traffic,
     /// A load is under way: nothing else may change the table.
     loading: AtomicBool,
     applied: AtomicU64,
@@ -56,8 +58,8 @@ impl TableCore {
         let pin = Arc::new(());
         let state = TableState { active: Arc::default(), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
         let (state, applied) = (ArcSwap::from_pointee(state), AtomicU64::new(applied.0));
-        let (active_bytes, loading) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { id, name, structure, tree, documents, state, active_bytes, loading, applied, pin }
+        let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
+        Self { id, name, structure, tree, documents, state, active_bytes, traffic, loading, applied, pin }
     }
 
     /// Lets nobody change the table any more but the load that asks.

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, thread::JoinHandle};
 use psync::Psync;
 
 use crate::{
-    Durability, Error, Options, Result, Structure, Table, WriteBatch,
+    Durability, Error, Options, Result, Structure, Table, TableOptions, WriteBatch,
     engine::Engine,
     keeper, recovery,
     stats::Stats,
@@ -104,7 +104,15 @@ impl Database {
     /// # Errors
     /// When it has another structure, or can't be created.
     pub fn table(&self, name: &str, structure: Structure) -> Result<Table> {
-        let core = self.engine().table(name, structure)?;
+        self.table_with(name, structure, &TableOptions::new())
+    }
+
+    /// Opens a table, creating it with this structure, for the use that `expected` says, where there is none.
+    ///
+    /// # Errors
+    /// As [`Database::table`], and when `expected` is out of bounds.
+    pub fn table_with(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Table> {
+        let core = self.engine().table(name, structure, expected)?;
         Ok(Table { handle: Arc::clone(&self.handle), core })
     }
 

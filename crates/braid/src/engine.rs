@@ -28,7 +28,7 @@ use space::{FileStore, PagedFile};
 use wal::Wal;
 
 use crate::{
-    Durability, Error, ErrorKind, Options, Result, Structure, WriteBatch,
+    Durability, Error, ErrorKind, Options, Result, Structure, TableOptions, WriteBatch,
     batch::{BatchOperation, Item},
     catalog::{Catalog, TableCore},
     format::{self, kind},
@@ -38,6 +38,7 @@ use crate::{
     publish::{Change, LogState, Pending, Publisher, Safety},
     signal::Signal,
     superblock::SuperblockFile,
+    tuning::Tuning,
 };
 
 /// Longest key of a table with structure `btree`, in bytes.
@@ -78,6 +79,7 @@ impl wal::Companions for UnflushedDocuments {
 pub(crate) struct Engine {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
+    pub(crate) tuning: Tuning,
     pub(crate) store: FileStore,
     pub(crate) pages: Arc<PagedFile>,
     pub(crate) trees: Arc<btree::Shared>,
@@ -109,6 +111,7 @@ pub(crate) struct Engine {
 pub(crate) struct Parts {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
+    pub(crate) tuning: Tuning,
     pub(crate) store: FileStore,
     pub(crate) pages: Arc<PagedFile>,
     pub(crate) trees: Arc<btree::Shared>,
@@ -124,11 +127,12 @@ impl Engine {
     /// Puts an engine together after recovery.
     pub(crate) fn new(parts: Parts) -> Self {
         let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
-        let pressure = Pressure::new(parts.options.write_buffer_bytes, parts.options.background);
+        let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
         let engine = Self {
             pressure,
             path: parts.path,
             options: parts.options,
+            tuning: parts.tuning,
             store: parts.store,
             pages: parts.pages,
             trees: parts.trees,
@@ -403,7 +407,9 @@ impl Engine {
                 self.counters.changed();
             }
             Change::Drop(id) => {
-                self.catalog.drop_table(id);
+                if let Some(table) = self.catalog.drop_table(id) {
+                    self.counters.looked_up(table.traffic.lookups());
+                }
                 self.counters.changed();
             }
         }
@@ -428,11 +434,14 @@ impl Engine {
                 queue.append(&update, lsn);
             };
             enter(update);
+            let mut count = 1;
             while let Some((_, update)) = operations.next_if(|(next, _)| *next == id) {
                 enter(update);
+                count += 1;
             }
             let bytes = queue.as_ref().map(|queue| queue.bytes() as u64);
             if let (Some(table), Some(bytes)) = (table, bytes) {
+                table.traffic.changed(count);
                 self.note_growth(table, bytes);
             }
         }
@@ -453,11 +462,14 @@ impl Engine {
     }
 
     /// Opens a table, creating it where it is missing.
-    pub(crate) fn table(&self, name: &str, structure: Structure) -> Result<Arc<TableCore>> {
+    pub(crate) fn table(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Arc<TableCore>> {
         check_name(name)?;
+        expected.check()?;
         if let Some(table) = self.catalog.by_name(name) {
             return check_structure(table, structure);
         }
+        self.check_writable()?;
+        self.know_device();
         let _schema = self.schema.lock();
         let _writing = self.writing.read();
         self.check_writable()?;
@@ -468,7 +480,7 @@ impl Engine {
         let record = format::CreateTable {
             id: self.catalog.take_id(),
             structure,
-            leaf_pages: self.options.leaf_pages,
+            leaf_pages: self.tuning.leaf_pages(expected),
             name: name.to_owned(),
         };
         let table = Arc::new(new_table(&self.store, &self.trees, &record)?);

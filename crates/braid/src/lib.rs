@@ -64,6 +64,8 @@ mod signal;
 mod stats;
 mod superblock;
 mod table;
+mod traffic;
+mod tuning;
 mod verify;
 mod worker;
 
@@ -72,7 +74,7 @@ pub use database::{Database, TableInfo};
 pub use engine::{KEY_BYTES_MAX_BTREE, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 pub use error::{Error, ErrorKind, Result};
 pub use load::Loader;
-pub use options::{Durability, Options, Structure};
+pub use options::{Durability, Options, Structure, TableOptions};
 pub use psync::BackendKind;
 pub use range::Range;
 pub use stats::{CacheStats, LogStats, Recovery, SpaceStats, Stats, StreamStats, TableStats};

@@ -72,20 +72,94 @@ impl FromStr for Structure {
     }
 }
 
+/// What a table that is created will be used for: its leaves get the size with the least time per operation (the cost model of the PIO B-tree, `btree::cost`).
+/// Nothing depends on it but speed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TableOptions {
+    pub(crate) insert_share: f64,
+    pub(crate) batched_share: f64,
+    pub(crate) records: u64,
+    pub(crate) record_bytes: u64,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { insert_share: 0.5, batched_share: 0.0, records: 10_000_000, record_bytes: 128 }
+    }
+}
+
+impl TableOptions {
+    /// The defaults: as many puts as lookups, these one at a time, on ten million records of 128 bytes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Share of operations that are puts or deletes, from 0 to 1; the others are lookups.
+    #[must_use]
+    pub const fn insert_share(mut self, share: f64) -> Self {
+        self.insert_share = share;
+        self
+    }
+
+    /// Share of looked up keys that come in batches ([`Table::get_many`](crate::Table::get_many)), from 0 to 1.
+    #[must_use]
+    pub const fn batched_share(mut self, share: f64) -> Self {
+        self.batched_share = share;
+        self
+    }
+
+    /// Records that the table will hold.
+    #[must_use]
+    pub const fn records(mut self, records: u64) -> Self {
+        self.records = records;
+        self
+    }
+
+    /// Bytes of a record, key and value.
+    #[must_use]
+    pub const fn record_bytes(mut self, bytes: u64) -> Self {
+        self.record_bytes = bytes;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        for (option, share) in [("insert_share", self.insert_share), ("batched_share", self.batched_share)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(Error::Option { option, problem: format!("{share} is not a share from 0 to 1") });
+            }
+        }
+        for (option, number) in [("records", self.records), ("record_bytes", self.record_bytes)] {
+            if number == 0 {
+                return Err(Error::Option { option, problem: "it must be at least 1".into() });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// How to open a database.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub(crate) cache_bytes: u64,
-    pub(crate) write_buffer_bytes: u64,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) cache_bytes: Option<u64>,
+    pub(crate) write_buffer_bytes: Option<u64>,
     pub(crate) durability: Durability,
     pub(crate) backend: Option<BackendKind>,
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) segment_bytes: u64,
-    pub(crate) leaf_pages: u32,
+    pub(crate) leaf_pages: Option<u32>,
     pub(crate) background: bool,
 }
 
+/// Bytes of the cache where nothing is said.
+pub(crate) const CACHE_BYTES: u64 = 256 << 20;
+/// Bytes of the write buffer where nothing is said.
+pub(crate) const WRITE_BUFFER_BYTES: u64 = 64 << 20;
+
+/// The model gives each part of a sum this small its least.
+const SMALLEST_MEMORY: u64 = 2 << 20;
 const SMALLEST_CACHE: u64 = 1 << 20;
 const SMALLEST_WRITE_BUFFER: u64 = 64 << 10;
 const SMALLEST_SEGMENT: u64 = 64 << 10;
@@ -94,14 +168,15 @@ const LARGEST_SEGMENT: u64 = 1 << 30;
 impl Default for Options {
     fn default() -> Self {
         Self {
-            cache_bytes: 256 << 20,
-            write_buffer_bytes: 64 << 20,
+            memory_bytes: None,
+            cache_bytes: None,
+            write_buffer_bytes: None,
             durability: Durability::Sync,
             backend: None,
             read_only: false,
             create: true,
             segment_bytes: 16 << 20,
-            leaf_pages: 4,
+            leaf_pages: None,
             background: true,
         }
     }
@@ -114,17 +189,25 @@ impl Options {
         Self::default()
     }
 
+    /// Bytes of memory for the buffer pool and for operations that wait, together; at least 2 MiB. The cost model divides them, unless
+    /// [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
+    #[must_use]
+    pub const fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
     /// Bytes of the buffer pool that all tables share; at least 1 MiB.
     #[must_use]
     pub const fn cache_bytes(mut self, bytes: u64) -> Self {
-        self.cache_bytes = bytes;
+        self.cache_bytes = Some(bytes);
         self
     }
 
     /// Bytes of operations that wait in memory for their structure, over all tables; at least 64 KiB.
     #[must_use]
     pub const fn write_buffer_bytes(mut self, bytes: u64) -> Self {
-        self.write_buffer_bytes = bytes;
+        self.write_buffer_bytes = Some(bytes);
         self
     }
 
@@ -164,11 +247,11 @@ impl Options {
         self
     }
 
-    /// Pages of a leaf of tables created now. For tests and experiments.
+    /// Pages of a leaf of tables created now, whatever the cost model says. For tests and experiments.
     #[doc(hidden)]
     #[must_use]
     pub const fn leaf_pages(mut self, pages: u32) -> Self {
-        self.leaf_pages = pages;
+        self.leaf_pages = Some(pages);
         self
     }
 
@@ -206,18 +289,19 @@ impl Options {
             }
             Ok(())
         };
-        least("cache_bytes", self.cache_bytes, SMALLEST_CACHE)?;
-        least("write_buffer_bytes", self.write_buffer_bytes, SMALLEST_WRITE_BUFFER)?;
+        let rest = |of: Option<u64>| self.memory_bytes.zip(of).map(|(all, of)| all.saturating_sub(of));
+        let cache = self.cache_bytes.or_else(|| rest(self.write_buffer_bytes));
+        let write_buffer = self.write_buffer_bytes.or_else(|| rest(self.cache_bytes));
+        least("memory_bytes", self.memory_bytes.unwrap_or(SMALLEST_MEMORY), SMALLEST_MEMORY)?;
+        least("cache_bytes", cache.unwrap_or(CACHE_BYTES), SMALLEST_CACHE)?;
+        least("write_buffer_bytes", write_buffer.unwrap_or(WRITE_BUFFER_BYTES), SMALLEST_WRITE_BUFFER)?;
         least("segment_bytes", self.segment_bytes, SMALLEST_SEGMENT)?;
         if self.segment_bytes > LARGEST_SEGMENT || !self.segment_bytes.is_multiple_of(space::PAGE as u64) {
             let problem = format!("{} is not a multiple of 4096 up to 1 GiB", self.segment_bytes);
             return Err(Error::Option { option: "segment_bytes", problem });
         }
-        if !(1..=256).contains(&self.leaf_pages) {
-            return Err(Error::Option {
-                option: "leaf_pages",
-                problem: format!("{} is not 1 to 256", self.leaf_pages),
-            });
+        if let Some(pages) = self.leaf_pages.filter(|pages| !(1..=256).contains(pages)) {
+            return Err(Error::Option { option: "leaf_pages", problem: format!("{pages} is not 1 to 256") });
         }
         if let Durability::Lazy(interval) = self.durability
             && interval.is_zero()
@@ -244,5 +328,24 @@ mod tests {
     fn options_out_of_bounds_name_themselves() {
         let error = Options::new().cache_bytes(5).check().expect_err("too small");
         assert!(error.to_string().contains("cache_bytes"), "{error}");
+        let error = Options::new().memory_bytes(1 << 20).check().expect_err("too small");
+        assert!(error.to_string().contains("memory_bytes"), "{error}");
+        let all = Options::new().memory_bytes(8 << 20).cache_bytes(8 << 20);
+        let error = all.check().expect_err("nothing is left");
+        assert!(error.to_string().contains("write_buffer_bytes"), "{error}");
+        assert!(Options::new().memory_bytes(2 << 20).check().is_ok());
+    }
+
+    #[test]
+    fn table_options_out_of_bounds_name_themselves() {
+        let named = |options: TableOptions, name: &str| {
+            let error = options.check().expect_err("out of bounds");
+            assert!(error.to_string().contains(name), "{error}");
+        };
+        named(TableOptions::new().insert_share(1.5), "insert_share");
+        named(TableOptions::new().batched_share(f64::NAN), "batched_share");
+        named(TableOptions::new().records(0), "records");
+        named(TableOptions::new().record_bytes(0), "record_bytes");
+        assert!(TableOptions::new().insert_share(1.0).batched_share(0.0).records(1).record_bytes(1).check().is_ok());
     }
 }

@@ -37,6 +37,7 @@ use crate::{
     opq::Opq,
     stats::Recovery,
     superblock::{self, SuperblockFile},
+    tuning::{self, Tuning},
 };
 
 const DATA: &str = "data";
@@ -131,8 +132,11 @@ fn create(
         store.release(&format!("wal/{name}"))?;
     }
     let epoch = superblock.begin_epoch()?;
+    let profile = if options.leaf_pages.is_none() { tuning::measured } else { tuning::known };
+    let tuning = Tuning::new(options, profile(store.psync(), path), 0);
+    let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
-    let trees = btree::Shared::new(Arc::clone(&pages), options.cache_bytes, tree_epoch(epoch, path)?);
+    let trees = btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?);
     let unflushed = Arc::new(UnflushedDocuments::default());
     let log_options = log_options(&superblock, epoch, Lsn(0), Lsn(0), 1, false);
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
@@ -143,6 +147,7 @@ fn create(
     let parts = Parts {
         path: path.to_owned(),
         options,
+        tuning,
         store,
         pages,
         trees: Arc::new(trees),
@@ -193,9 +198,13 @@ fn recover(
     let started = Instant::now();
     let image = read_image(&store, &superblock)?;
     let allocator = AllocatorImage::decode(&image.allocator)?;
+    let free: u64 = allocator.free.iter().map(|extent| u64::from(extent.pages)).sum();
+    let data_bytes = allocator.total_pages.saturating_sub(free).saturating_mul(PAGE as u64);
+    let tuning = Tuning::new(options, tuning::known(store.psync(), path), data_bytes);
+    let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
     let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
-    let trees = Arc::new(btree::Shared::new(Arc::clone(&pages), options.cache_bytes, tree_epoch(epoch, path)?));
+    let trees = Arc::new(btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?));
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
         catalog.insert(Arc::new(open_table(&store, &trees, table)?));
@@ -226,7 +235,20 @@ fn recover(
     };
     let options = Options { segment_bytes: superblock.current().segment_bytes, ..options.clone() };
     let path = path.to_owned();
-    Ok(Engine::new(Parts { path, options, store, pages, trees, wal, catalog, superblock, unflushed, lock, replayed }))
+    Ok(Engine::new(Parts {
+        path,
+        options,
+        tuning,
+        store,
+        pages,
+        trees,
+        wal,
+        catalog,
+        superblock,
+        unflushed,
+        lock,
+        replayed,
+    }))
 }
 
 /// Makes every directory entry durable: the process that made one may have died before it could.

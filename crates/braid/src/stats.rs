@@ -35,6 +35,7 @@ pub(crate) struct EngineCounters {
     commits: AtomicU64,
     operations: AtomicU64,
     user_bytes: AtomicU64,
+    /// Keys looked up in tables that are gone; the others count their own.
     lookups: AtomicU64,
     applies: AtomicU64,
     applied_operations: AtomicU64,
@@ -73,8 +74,9 @@ impl EngineCounters {
         self.changed();
     }
 
-    pub(crate) fn looked_up(&self, keys: usize) {
-        self.lookups.fetch_add(keys as u64, Ordering::Relaxed);
+    /// A table that is no longer counted was asked for so many keys.
+    pub(crate) fn looked_up(&self, keys: u64) {
+        self.lookups.fetch_add(keys, Ordering::Relaxed);
     }
 
     pub(crate) fn applied(&self, operations: usize, took: Duration) {
@@ -194,6 +196,12 @@ pub struct TableStats {
     pub leaves: u64,
     /// Pages that leaves occupy.
     pub leaf_pages: u64,
+    /// Pages of a new leaf, chosen when the table was created or last built anew.
+    pub pages_of_new_leaf: u32,
+    /// Share of puts and deletes among puts, deletes and keys looked up since opening, if these were enough to say.
+    pub insert_share: Option<f64>,
+    /// Pages of a leaf that the cost model chooses for that use and what the table holds now.
+    pub pages_of_leaf_for_use: Option<u32>,
     /// Bytes of runs in leaves.
     pub run_bytes: u64,
     /// Entries in runs, versions that are no longer visible included.
@@ -208,8 +216,10 @@ pub struct TableStats {
 
 impl TableStats {
     /// Of `table`, as it is in `state`.
-    pub(crate) fn of(table: &TableCore, state: &TableState) -> Result<Self> {
+    pub(crate) fn of(engine: &Engine, table: &TableCore, state: &TableState) -> Result<Self> {
         let shape = state.view.stats()?;
+        let shares = table.traffic.shares();
+        let now = |shares| engine.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares);
         let (mut operations, mut bytes) = {
             let active = state.active.read();
             (active.len() as u64, active.bytes() as u64)
@@ -228,6 +238,9 @@ impl TableStats {
             internal_pages: shape.internal_pages,
             leaves: shape.leaves,
             leaf_pages: shape.leaf_pages,
+            pages_of_new_leaf: table.tree.leaf_pages(),
+            insert_share: shares.map(|shares| shares.insert),
+            pages_of_leaf_for_use: shares.map(now),
             run_bytes: shape.run_bytes,
             entries: shape.entries,
             document_segments: documents.segments,
@@ -292,7 +305,7 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn of(engine: &Engine) -> Result<Self> {
-        let counters = &engine.counters;
+        let (counters, tables) = (&engine.counters, engine.catalog.live());
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let streams: Vec<StreamStats> = StreamKind::ALL.iter().map(|&kind| stream(engine, kind)).collect();
         let written: u64 = streams.iter().map(|stream| stream.written_bytes).sum();
@@ -311,7 +324,7 @@ impl Stats {
             commits: load(&counters.commits),
             operations: load(&counters.operations),
             user_bytes,
-            lookups: load(&counters.lookups),
+            lookups: load(&counters.lookups) + tables.iter().map(|table| table.traffic.lookups()).sum::<u64>(),
             applies: load(&counters.applies),
             applied_operations: load(&counters.applied_operations),
             apply_seconds: load(&counters.apply_micros) as f64 / 1e6,
@@ -329,11 +342,9 @@ impl Stats {
                 retired_pages: pages.retired_pages,
             },
             streams,
-            tables: engine
-                .catalog
-                .live()
+            tables: tables
                 .iter()
-                .map(|table| TableStats::of(table, &table.state.load_full()))
+                .map(|table| TableStats::of(engine, table, &table.state.load_full()))
                 .collect::<Result<_>>()?,
         })
     }
@@ -354,7 +365,7 @@ fn stream(engine: &Engine, kind: StreamKind) -> StreamStats {
 fn cache(engine: &Engine) -> CacheStats {
     let counters = engine.trees.counters();
     CacheStats {
-        capacity_bytes: engine.options.cache_bytes,
+        capacity_bytes: engine.tuning.cache_bytes,
         bytes: engine.trees.cache_stats().bytes,
         internal_hits: counters.node_hits,
         internal_reads: counters.node_reads,

@@ -141,11 +141,11 @@ impl Table {
     pub fn stats(&self) -> Result<TableStats> {
         let state = self.core.state.load_full();
         self.engine().check_live(&self.core)?;
-        TableStats::of(&self.core, &state)
+        TableStats::of(self.engine(), &self.core, &state)
     }
 
     fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.engine().counters.looked_up(keys.len());
+        self.core.traffic.looked_up(keys.len());
         // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
         let state = self.core.state.load_full();
         self.engine().check_live(&self.core)?;

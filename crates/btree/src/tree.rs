@@ -68,6 +68,12 @@ impl BTree {
         Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
     }
 
+    /// Pages of a new leaf.
+    #[must_use]
+    pub fn leaf_pages(&self) -> u32 {
+        self.current().root.leaf_pages
+    }
+
     /// Every extent of the current version, internal nodes and leaves; reads internal nodes only. For dropping a table.
     ///
     /// # Errors

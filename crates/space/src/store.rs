@@ -58,10 +58,12 @@ impl fmt::Display for StreamKind {
 
 /// A database directory; clones are the same one.
 #[derive(Clone)]
-pub struct FileStore(Arc<Inner>);
+pub struct FileStore {
+    psync: Psync,
+    inner: Arc<Inner>,
+}
 
 struct Inner {
-    psync: Psync,
     directory: PathBuf,
     read_only: bool,
     counters: [Arc<Counters>; StreamKind::ALL.len()],
@@ -94,38 +96,45 @@ impl FileStore {
         } else if !read_only {
             sync_names_above(&psync, directory)?;
         }
-        Ok(Self(Arc::new(Inner {
-            psync,
+        let inner = Inner {
             directory: directory.to_owned(),
             read_only,
             counters: StreamKind::ALL.map(|_| Arc::default()),
             changed: Mutex::new(changed),
             syncing: Mutex::new(()),
-        })))
+        };
+        Ok(Self { psync, inner: Arc::new(inner) })
+    }
+
+    /// The same store, through I/O with another bound on requests in flight. Clones made before keep theirs.
+    #[must_use]
+    pub fn with_pio_max(mut self, pio_max: usize) -> Self {
+        self.psync = self.psync.with_pio_max(pio_max);
+        self
     }
 
     /// The I/O that its files go through.
     #[must_use]
     pub fn psync(&self) -> &Psync {
-        &self.0.psync
+        &self.psync
     }
 
     /// The directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        &self.0.directory
+        &self.inner.directory
     }
 
     /// Whether nothing can be written through it.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.0.read_only
+        self.inner.read_only
     }
 
     /// Counters of all files of a kind that were opened through this store.
     #[must_use]
     pub fn counters(&self, kind: StreamKind) -> &Arc<Counters> {
-        &self.0.counters[kind as usize]
+        &self.inner.counters[kind as usize]
     }
 
     /// Where the file `name` is.
@@ -137,7 +146,7 @@ impl FileStore {
         if !plain {
             return Err(Error::Name { name: name.to_owned() });
         }
-        Ok(self.0.directory.join(name))
+        Ok(self.inner.directory.join(name))
     }
 
     /// Creates the file `name`, which must not exist, and its directory where that is missing. The entry is durable after
@@ -149,11 +158,11 @@ impl FileStore {
         let path = self.path_of(name)?;
         self.writable("create", &path)?;
         let parent = parent_of(&path);
-        if parent != self.0.directory && !self.0.psync.exists(&parent)? {
-            self.0.psync.create_directory(&parent)?;
+        if parent != self.inner.directory && !self.psync.exists(&parent)? {
+            self.psync.create_directory(&parent)?;
             self.note(parent_of(&parent));
         }
-        let file = self.0.psync.open(
+        let file = self.psync.open(
             &path,
             &OpenOptions {
                 write: true,
@@ -173,10 +182,10 @@ impl FileStore {
     /// When the name is not inside the store, the file is missing or the system refuses.
     pub fn open_existing(&self, kind: StreamKind, name: &str, direct: bool) -> Result<File> {
         let path = self.path_of(name)?;
-        Ok(self.0.psync.open(
+        Ok(self.psync.open(
             &path,
             &OpenOptions {
-                write: !self.0.read_only,
+                write: !self.inner.read_only,
                 direct,
                 counters: Some(Arc::clone(self.counters(kind))),
                 ..OpenOptions::default()
@@ -189,7 +198,7 @@ impl FileStore {
     /// # Errors
     /// When the name is not inside the store or the system cannot tell.
     pub fn exists(&self, name: &str) -> Result<bool> {
-        Ok(self.0.psync.exists(&self.path_of(name)?)?)
+        Ok(self.psync.exists(&self.path_of(name)?)?)
     }
 
     /// Unlinks the file `name`; does nothing where it is gone already. Whoever has it open keeps what is in it.
@@ -199,7 +208,7 @@ impl FileStore {
     pub fn release(&self, name: &str) -> Result<()> {
         let path = self.path_of(name)?;
         self.writable("remove", &path)?;
-        match self.0.psync.remove(&path) {
+        match self.psync.remove(&path) {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error.into()),
             Ok(()) => {
@@ -214,11 +223,11 @@ impl FileStore {
     /// # Errors
     /// When the name is not inside the store or the system refuses.
     pub fn list(&self, subdirectory: &str) -> Result<Vec<String>> {
-        let path = if subdirectory.is_empty() { self.0.directory.clone() } else { self.path_of(subdirectory)? };
-        if !self.0.psync.exists(&path)? {
+        let path = if subdirectory.is_empty() { self.inner.directory.clone() } else { self.path_of(subdirectory)? };
+        if !self.psync.exists(&path)? {
             return Ok(Vec::new());
         }
-        let mut names = self.0.psync.list(&path)?;
+        let mut names = self.psync.list(&path)?;
         names.sort_unstable();
         Ok(names)
     }
@@ -228,12 +237,12 @@ impl FileStore {
     /// # Errors
     /// When a directory cannot be synced. It is tried again by the next call.
     pub fn sync_directories(&self) -> Result<()> {
-        let _one_at_a_time = self.0.syncing.lock();
-        let changed = std::mem::take(&mut *self.0.changed.lock());
+        let _one_at_a_time = self.inner.syncing.lock();
+        let changed = std::mem::take(&mut *self.inner.changed.lock());
         let mut outcome = Ok(());
         for directory in changed {
             if outcome.is_ok() {
-                outcome = self.0.psync.sync_directory(&directory);
+                outcome = self.psync.sync_directory(&directory);
             }
             if outcome.is_err() {
                 self.note(directory);
@@ -243,11 +252,11 @@ impl FileStore {
     }
 
     fn note(&self, directory: PathBuf) {
-        self.0.changed.lock().insert(directory);
+        self.inner.changed.lock().insert(directory);
     }
 
     pub(crate) fn writable(&self, operation: &'static str, path: &Path) -> Result<()> {
-        if self.0.read_only {
+        if self.inner.read_only {
             return Err(Error::ReadOnly { operation, path: path.to_owned() });
         }
         Ok(())
@@ -256,7 +265,7 @@ impl FileStore {
 
 impl fmt::Debug for FileStore {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "FileStore({})", self.0.directory.display())
+        write!(formatter, "FileStore({})", self.inner.directory.display())
     }
 }
 

@@ -105,10 +105,10 @@ fn a_directory_holds_the_files_of_the_document() {
     let lock = directory.path().join("LOCK");
     let holder = std::fs::read_to_string(&lock).expect("reads");
     assert_eq!(holder, format!("{}\n", std::process::id()));
-    assert_eq!(names(directory.path()), ["LOCK", "data", "doc", "superblock", "wal"]);
+    assert_eq!(names(directory.path()), ["LOCK", "data", "device.json", "doc", "superblock", "wal"]);
     assert_eq!(names(&directory.path().join("doc")), ["1-1.doc"]);
     assert!(names(&directory.path().join("wal")).iter().all(|name| name.ends_with(".log")));
-    for name in ["LOCK", "data", "doc/<table>-<segment>.doc", "superblock", "wal/<index>.log"] {
+    for name in ["LOCK", "data", "device.json", "doc/<table>-<segment>.doc", "superblock", "wal/<index>.log"] {
         assert!(TEXT.contains(&format!("\n| `{name}` |")), "{name} has no row");
     }
     drop(table);

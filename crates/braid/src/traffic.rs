@@ -1,0 +1,76 @@
+//! What a table is asked for: counts of lookups and changes since it was opened, from which the cost model takes what the table is for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Keys of one call from which on the call counts as a batch: a device has several requests at a time then.
+const BATCH_KEYS: usize = 8;
+
+/// Operations below which their shares say nothing.
+const OPERATIONS_MIN: u64 = 10_000;
+
+/// Counts of one table.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    alone: AtomicU64,
+    batched: AtomicU64,
+    changes: AtomicU64,
+}
+
+/// Shares of operations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Shares {
+    /// Puts and deletes among all operations.
+    pub(crate) insert: f64,
+    /// Lookups in batches among lookups.
+    pub(crate) batched: f64,
+}
+
+impl Traffic {
+    /// One call looked `keys` keys up.
+    pub(crate) fn looked_up(&self, keys: usize) {
+        let counter = if keys >= BATCH_KEYS { &self.batched } else { &self.alone };
+        counter.fetch_add(keys as u64, Ordering::Relaxed);
+    }
+
+    /// So many puts and deletes were committed.
+    pub(crate) fn changed(&self, operations: u64) {
+        self.changes.fetch_add(operations, Ordering::Relaxed);
+    }
+
+    /// Keys looked up.
+    pub(crate) fn lookups(&self) -> u64 {
+        self.alone.load(Ordering::Relaxed) + self.batched.load(Ordering::Relaxed)
+    }
+
+    /// What the table is used for, if it was used enough to say.
+    pub(crate) fn shares(&self) -> Option<Shares> {
+        let (batched, changes) = (self.batched.load(Ordering::Relaxed), self.changes.load(Ordering::Relaxed));
+        let lookups = self.alone.load(Ordering::Relaxed) + batched;
+        let all = lookups + changes;
+        if all < OPERATIONS_MIN {
+            return None;
+        }
+        Some(Shares { insert: changes as f64 / all as f64, batched: batched as f64 / lookups.max(1) as f64 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_what_was_counted() {
+        let traffic = Traffic::default();
+        traffic.changed(OPERATIONS_MIN - 1);
+        assert_eq!(traffic.shares(), None);
+        traffic.looked_up(1);
+        assert_eq!(traffic.shares(), Some(Shares { insert: 0.9999, batched: 0.0 }));
+        for _ in 0..OPERATIONS_MIN / 100 - 1 {
+            traffic.looked_up(100);
+        }
+        traffic.looked_up(99);
+        assert_eq!(traffic.lookups(), OPERATIONS_MIN);
+        let shares = traffic.shares().expect("enough");
+        assert!((shares.insert - 0.5).abs() < 0.001 && (shares.batched - 0.9999).abs() < 0.001, "{shares:?}");
+    }
+}

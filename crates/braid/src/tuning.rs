@@ -1,0 +1,178 @@
+//! What follows from the device and the expected work: leaf sizes, the division of memory, requests in flight.
+//!
+//! 1. Creating a database measures its device once, in well under a second, and keeps the profile in `device.json`. Opening one only looks
+//!    there; where nothing is found, a plain SSD is assumed until something is created.
+//! 2. The cost model (`btree::cost`) chooses. What the options say goes before what it chose.
+//! 3. A tree that is built anew gets leaves for what its table holds and was asked for since it was opened.
+//!
+//! Left to others: the model itself, and measuring (`psync::probe`).
+
+use std::path::Path;
+
+use btree::cost::{self, Memory, Workload};
+use parking_lot::RwLock;
+use psync::{
+    Psync,
+    probe::{self, DeviceProfile},
+};
+
+use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, options, traffic::Shares};
+
+/// Bytes of an entry of a leaf besides key and value, about.
+const ENTRY_BYTES: u64 = 10;
+
+/// What was chosen for an open database, and from what.
+pub(crate) struct Tuning {
+    profile: RwLock<DeviceProfile>,
+    leaf_pages: Option<u32>,
+    pub(crate) cache_bytes: u64,
+    pub(crate) write_buffer_bytes: u64,
+}
+
+/// The profile of a database that is being created, or gets a table: measured where it is not known yet.
+pub(crate) fn measured(psync: &Psync, path: &Path) -> DeviceProfile {
+    probe::cached(psync, path).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the device could not be measured; a plain SSD is assumed");
+        DeviceProfile::default()
+    })
+}
+
+/// The profile of a database that is being opened.
+pub(crate) fn known(psync: &Psync, path: &Path) -> DeviceProfile {
+    probe::known(psync, path).unwrap_or_default()
+}
+
+impl Tuning {
+    /// For a database with so many bytes of data.
+    pub(crate) fn new(options: &Options, profile: DeviceProfile, data_bytes: u64) -> Self {
+        let (cache_bytes, write_buffer_bytes) = divide(options, &profile, data_bytes);
+        Self { profile: RwLock::new(profile), leaf_pages: options.leaf_pages, cache_bytes, write_buffer_bytes }
+    }
+
+    /// Pages of a leaf of a table that is used as `expected`.
+    pub(crate) fn leaf_pages(&self, expected: &TableOptions) -> u32 {
+        let memory = self.memory();
+        self.leaf_pages.unwrap_or_else(|| cost::choose(&self.profile.read(), &workload(expected, memory)).leaf_pages)
+    }
+
+    /// Pages of a leaf of a table that is there: for as many entries as it has, of that size on average.
+    pub(crate) fn leaf_pages_now(&self, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
+        let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
+        let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
+        self.leaf_pages(&expected.insert_share(shares.insert).batched_share(shares.batched))
+    }
+
+    /// Requests that the database keeps in flight.
+    pub(crate) fn pio_max(&self) -> usize {
+        cost::pio_max(&self.profile.read())
+    }
+
+    /// Whether leaf sizes depend on the device.
+    fn asks_device(&self) -> bool {
+        self.leaf_pages.is_none()
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Divided { cache_bytes: self.cache_bytes, write_buffer_bytes: self.write_buffer_bytes }
+    }
+}
+
+fn workload(expected: &TableOptions, memory: Memory) -> Workload {
+    Workload {
+        records: expected.records,
+        record_bytes: expected.record_bytes,
+        insert_share: expected.insert_share,
+        batched_share: expected.batched_share,
+        memory,
+    }
+}
+
+/// Cache and write buffer: as the options say, or as the model divides the sum that they give.
+fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, u64) {
+    match (options.memory_bytes, options.cache_bytes, options.write_buffer_bytes) {
+        (Some(bytes), None, None) => {
+            let usual = TableOptions::new();
+            let records = (data_bytes / usual.record_bytes).max(usual.records);
+            let choice = cost::choose(profile, &workload(&usual.records(records), Memory::Total { bytes }));
+            (choice.cache_bytes, choice.write_buffer_bytes)
+        }
+        (Some(bytes), Some(cache), None) => (cache, bytes.saturating_sub(cache)),
+        (Some(bytes), None, Some(write_buffer)) => (bytes.saturating_sub(write_buffer), write_buffer),
+        (_, cache, write_buffer) => {
+            (cache.unwrap_or(options::CACHE_BYTES), write_buffer.unwrap_or(options::WRITE_BUFFER_BYTES))
+        }
+    }
+}
+
+impl Engine {
+    /// Measures the device if a choice is about to depend on it and nobody has.
+    pub(crate) fn know_device(&self) {
+        if self.tuning.asks_device() && self.tuning.profile.read().measured_at == 0 {
+            let profile = measured(self.store.psync(), &self.path);
+            *self.tuning.profile.write() = profile;
+        }
+    }
+
+    /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and was asked for since it was opened. As
+    /// they are where it was not asked enough to say.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what rebuilds a tree asks it"))]
+    pub(crate) fn leaf_pages_for(&self, table: &TableCore) -> Result<u32> {
+        let Some(shares) = table.traffic.shares() else { return Ok(table.tree.leaf_pages()) };
+        let shape = table.state.load_full().view.stats()?;
+        self.know_device();
+        Ok(self.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Structure, WriteBatch};
+
+    fn divided(options: &Options) -> (u64, u64) {
+        divide(options, &DeviceProfile::default(), 0)
+    }
+
+    #[test]
+    fn what_the_options_say_goes_first() {
+        const M: u64 = 1 << 20;
+        assert_eq!(divided(&Options::new()), (256 * M, 64 * M));
+        assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 64 * M));
+        assert_eq!(divided(&Options::new().memory_bytes(100 * M).cache_bytes(90 * M)), (90 * M, 10 * M));
+        assert_eq!(divided(&Options::new().memory_bytes(100 * M).write_buffer_bytes(90 * M)), (10 * M, 90 * M));
+        let all = Options::new().memory_bytes(100 * M).cache_bytes(7 * M).write_buffer_bytes(9 * M);
+        assert_eq!(divided(&all), (7 * M, 9 * M));
+        let (cache, write_buffer) = divided(&Options::new().memory_bytes(100 * M));
+        assert_eq!(cache + write_buffer, 100 * M);
+        assert!(cache >= write_buffer && write_buffer >= 100 * M / 32, "{cache} {write_buffer}");
+    }
+
+    #[test]
+    fn a_tree_built_anew_gets_leaves_for_what_its_table_was_asked_for() {
+        let disk = psync::sim::SimDisk::new(1);
+        let db = Options::new().cache_bytes(1 << 20).open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let expected = TableOptions::new().insert_share(0.0).records(100_000_000);
+        let table = db.table_with("t", Structure::BTree, &expected).expect("a table");
+        let core = &table.core;
+        let chosen = core.tree.leaf_pages();
+        assert_eq!(table.engine().leaf_pages_for(core).expect("reads"), chosen, "nothing was asked yet");
+        let mut batch = WriteBatch::new();
+        (0..20_000_u32).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 100]));
+        db.write(batch).expect("writes");
+        db.drain().expect("applies");
+        let now = table.engine().leaf_pages_for(core).expect("reads");
+        assert!(now > chosen, "{now} pages for nothing but puts, {chosen} for nothing but lookups");
+        let stats = table.stats().expect("reads");
+        assert_eq!((stats.pages_of_new_leaf, stats.pages_of_leaf_for_use), (chosen, Some(now)));
+        assert_eq!(stats.insert_share, Some(1.0));
+    }
+
+    #[test]
+    fn a_table_that_is_written_gets_larger_leaves_than_one_that_is_read() {
+        let tuning = Tuning::new(&Options::new(), DeviceProfile::default(), 0);
+        let leaves = |insert| tuning.leaf_pages_now(20_000_000, 20_000_000 * 126, Shares { insert, batched: 0.0 });
+        assert!(leaves(0.05) < leaves(0.95), "{} {}", leaves(0.05), leaves(0.95));
+        let fixed = Tuning::new(&Options::new().leaf_pages(3), DeviceProfile::default(), 0);
+        assert_eq!(fixed.leaf_pages(&TableOptions::new()), 3);
+    }
+}
