@@ -3,6 +3,7 @@
 //! All of them keep entries of one [`Shape`] in files of one directory, do their I/O through psync, and hold no more memory than
 //! their budget says: buffers, mapping tables and queues together. None but Braid's logs anything; a crash loses them.
 
+pub mod bftl;
 pub mod blink;
 pub mod bplus;
 pub mod bulk;
@@ -11,14 +12,11 @@ mod node;
 pub mod pager;
 mod pending;
 
-#[cfg(test)]
-mod model;
-
 use std::path::PathBuf;
 
 use psync::Psync;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Lengths of keys and values, the same for all entries of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +32,23 @@ impl Shape {
     #[must_use]
     pub const fn entry_bytes(self) -> usize {
         self.key_bytes + self.value_bytes
+    }
+
+    /// Refuses entries of another shape.
+    fn check(self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_key(key)?;
+        if value.len() != self.value_bytes {
+            return Err(Error::Invalid(format!("values have {} bytes here, not {}", self.value_bytes, value.len())));
+        }
+        Ok(())
+    }
+
+    /// Refuses keys of another length.
+    fn check_key(self, key: &[u8]) -> Result<()> {
+        if key.len() != self.key_bytes {
+            return Err(Error::Invalid(format!("keys have {} bytes here, not {}", self.key_bytes, key.len())));
+        }
+        Ok(())
     }
 }
 

@@ -8,9 +8,9 @@
 
 use psync::Buffer;
 
-use super::Sorted;
 use super::node::{LEVELS_MAX, Layout, Node};
 use super::pager::{Loader, NodeId, Pager};
+use super::{Shape, Sorted};
 use crate::{Error, Result};
 
 /// The fill factor of built nodes unless said otherwise: the utilisation of a B+-tree that random inserts have made (ln 2), on which the
@@ -37,24 +37,45 @@ struct Builder<'p, 'l> {
     levels: Vec<Open<'l>>,
 }
 
-/// Builds a tree in an empty pager.
-pub(super) fn build(pager: &Pager, layout: &Layout, sorted: &mut Sorted<'_>, fill: f64) -> Result<Root> {
-    if !(fill > 0.0 && fill <= 1.0) {
-        return Err(Error::Invalid(format!("a fill factor of {fill} is not above 0 and at most 1")));
-    }
-    let mut builder = Builder { loader: Loader::new(pager), layout, fill, levels: Vec::new() };
-    builder.open_level();
+/// Hands the entries to `add`, one after the other, unless they are of another shape or out of order.
+pub(super) fn for_each(
+    shape: Shape, sorted: &mut Sorted<'_>, mut add: impl FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
     let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), Vec::new());
     while sorted(&mut key, &mut value) {
-        layout.check(&key, &value)?;
+        shape.check(&key, &value)?;
         if !last.is_empty() && last >= key {
             return Err(Error::Invalid(
                 "the entries to build a tree from are not in the order of their keys".to_owned(),
             ));
         }
-        builder.add(0, &key, &value)?;
+        add(&key, &value)?;
         last.clone_from(&key);
     }
+    Ok(())
+}
+
+/// Refuses what cannot be a fill factor.
+pub(super) fn check_fill(fill: f64) -> Result<()> {
+    if !(fill > 0.0 && fill <= 1.0) {
+        return Err(Error::Invalid(format!("a fill factor of {fill} is not above 0 and at most 1")));
+    }
+    Ok(())
+}
+
+/// Entries of a node that is filled to the part `fill`, of `capacity` that it has room for, but at least `least`.
+pub(super) fn filled(capacity: usize, fill: f64, least: usize) -> usize {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of the capacity")]
+    let filled = (capacity as f64 * fill) as usize;
+    filled.clamp(least, capacity)
+}
+
+/// Builds a tree in an empty pager.
+pub(super) fn build(pager: &Pager, layout: &Layout, sorted: &mut Sorted<'_>, fill: f64) -> Result<Root> {
+    check_fill(fill)?;
+    let mut builder = Builder { loader: Loader::new(pager), layout, fill, levels: Vec::new() };
+    builder.open_level();
+    for_each(layout.shape(), sorted, |key, value| builder.add(0, key, value))?;
     builder.finish()
 }
 
@@ -91,11 +112,8 @@ impl Builder<'_, '_> {
     }
 
     fn entries_max(&self, level: usize) -> usize {
-        let capacity = self.layout.capacity(level);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of the capacity")]
-        let filled = (capacity as f64 * self.fill) as usize;
         // An inner node with one child would never end.
-        filled.clamp(if level == 0 { 1 } else { 2 }, capacity)
+        filled(self.layout.capacity(level), self.fill, if level == 0 { 1 } else { 2 })
     }
 
     fn finish(mut self) -> Result<Root> {

@@ -25,9 +25,6 @@ mod page;
 mod run;
 mod tuning;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -38,7 +35,7 @@ use self::run::{Chunks, Item, Run, RunReader};
 use crate::Result;
 use crate::trees::pager::Pager;
 use crate::trees::pending::{Operation, Pending, partition};
-use crate::trees::{Setting, Sorted, Tree};
+use crate::trees::{Setting, Sorted, Tree, bulk};
 
 pub use self::tuning::{Tuning, tune};
 
@@ -104,10 +101,7 @@ impl FdTree {
     /// Writes the lowest level, then what leads to it. How many levels there are is known by then only.
     fn load(&self, sorted: &mut Sorted<'_>) -> Result<()> {
         let mut cascade = Cascade::new(&self.chunks, self.layout, 1);
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        while sorted(&mut key, &mut value) {
-            cascade.push(Item::Entry(&key, Operation::Put(&value)))?;
-        }
+        bulk::for_each(self.layout.shape, sorted, |key, value| cascade.push(Item::Entry(key, Operation::Put(value))))?;
         let (mut runs, mut fences) = cascade.finish()?;
         let pages = runs[0].pages;
         while !self.tuning.is_deep_enough(runs.len(), f64::from(pages)) {
@@ -150,7 +144,7 @@ impl FdTree {
         let target = self.target(entries, &old);
         let new = merge(&self.chunks, self.layout, head, &old, target)?;
         let mut state = self.state.write();
-        state.head = Pending::new(self.layout.shape);
+        state.head.clear();
         state.levels = Arc::new(new);
         drop(state);
         Ok(())
@@ -210,9 +204,8 @@ impl Levels {
     }
 }
 
-/// Whether an operation leaves a value, which is put into `value`.
+/// Whether an operation leaves a value, which is added to `value`.
 fn take(operation: Operation<'_>, value: &mut Vec<u8>) -> bool {
-    value.clear();
     match operation {
         Operation::Put(bytes) => {
             value.extend_from_slice(bytes);
@@ -228,6 +221,8 @@ impl Tree for FdTree {
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.layout.shape.check_key(key)?;
+        value.clear();
         let levels = {
             let state = self.state.read();
             if let Some(operation) = state.head.find(key) {
@@ -239,14 +234,18 @@ impl Tree for FdTree {
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.layout.shape.check(key, value)?;
         self.write(key, Operation::Put(value))
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
+        self.layout.shape.check_key(key)?;
         self.write(key, Operation::Delete)
     }
 
     fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        self.layout.shape.check_key(first)?;
+        self.layout.shape.check_key(end)?;
         if first >= end {
             return Ok(0);
         }

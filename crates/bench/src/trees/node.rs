@@ -77,19 +77,17 @@ impl Layout {
 
     /// Refuses entries of another shape.
     pub(super) fn check(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.check_key(key)?;
-        if value.len() != self.leaf.bytes {
-            return Err(Error::Invalid(format!("values have {} bytes here, not {}", self.leaf.bytes, value.len())));
-        }
-        Ok(())
+        self.shape().check(key, value)
     }
 
     /// Refuses keys of another length.
     pub(super) fn check_key(&self, key: &[u8]) -> Result<()> {
-        if key.len() != self.key_bytes {
-            return Err(Error::Invalid(format!("keys have {} bytes here, not {}", self.key_bytes, key.len())));
-        }
-        Ok(())
+        self.shape().check_key(key)
+    }
+
+    /// The shape it is for.
+    pub(super) const fn shape(&self) -> Shape {
+        Shape { key_bytes: self.key_bytes, value_bytes: self.leaf.bytes }
     }
 
     const fn payloads(&self, level: usize) -> &Payloads {

@@ -55,6 +55,11 @@ impl Pending {
         Self { shape, blocks: Vec::new(), firsts: Vec::new(), count: 0 }
     }
 
+    /// Forgets all of them.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.shape);
+    }
+
     /// How many keys have one.
     #[must_use]
     pub(super) const fn len(&self) -> usize {

@@ -146,5 +146,9 @@ pub(super) fn merge(
     while newest.next(&mut push)?.is_some() {}
     let (mut runs, fences) = cascade.finish()?;
     runs.extend(old.runs.iter().skip(target).cloned());
+    // Levels with nothing in them or below them are none, so that filters go where there is nothing to filter.
+    while runs.last().is_some_and(|run| run.pages == 0) {
+        runs.pop();
+    }
     Ok(Levels { runs, fences })
 }

@@ -127,10 +127,21 @@ impl Pager {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use psync::BLOCK;
+    use psync::sim::SimDisk;
 
     use super::*;
-    use crate::trees::model::{SHAPES, setting};
+    use crate::trees::{Setting, Shape};
+
+    fn pager(disk: &SimDisk) -> Pager {
+        let directory = PathBuf::from("/pager");
+        disk.psync().create_directory(&directory).expect("made");
+        let shape = Shape { key_bytes: 8, value_bytes: 8 };
+        let setting = Setting { psync: disk.psync(), directory, shape, memory_bytes: 0 };
+        Pager::create(&setting, "pages", BLOCK, 8 * BLOCK as u64).expect("created")
+    }
 
     fn pages(bytes: &[u8]) -> Buffer {
         Buffer::from_slice(&bytes.iter().flat_map(|byte| [*byte; BLOCK]).collect::<Vec<_>>())
@@ -138,8 +149,8 @@ mod tests {
 
     #[test]
     fn extents_are_written_in_bulk_and_read_either_way() {
-        let (_directory, setting) = setting(SHAPES[0], 0);
-        let pager = Pager::create(&setting, "pages", BLOCK, 8 * BLOCK as u64).expect("created");
+        let disk = SimDisk::new(1);
+        let pager = pager(&disk);
         let first = pager.reserve(3).expect("reserved");
         let second = pager.reserve(2).expect("reserved");
         assert_eq!(second, NodeId(first.0 + 3));
@@ -167,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_batch_that_fails_leaves_nothing_wrong_in_the_pool() {
-        let (_directory, setting) = setting(SHAPES[0], 0);
-        let pager = Pager::create(&setting, "pages", BLOCK, 8 * BLOCK as u64).expect("created");
+        let disk = SimDisk::new(1);
+        let pager = pager(&disk);
         let first = pager.reserve(2).expect("reserved");
         pager.write_past([(first, pages(&[1, 2]))].into_iter()).expect("written");
         let mut guards = Vec::new();
