@@ -4,8 +4,9 @@ CARGO ?= cargo
 SEEDS ?= 1000
 ROUNDS ?= 50
 DIR ?= target/bench
+EFFORT ?= quick
 
-.PHONY: run test check format bench crash kill big clean toolchain
+.PHONY: run test check format bench crash kill big reproduce-pio clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -46,6 +47,11 @@ big: toolchain
 	mkdir -p $(DIR)
 	./target/release/braid bench fillrandom --num 20000000 --key-size 16 --value-size 100 --cache 64MiB --durability os --db $(DIR)/big
 	./target/release/braid verify $(DIR)/big
+
+## reproduce-pio: the PIO paper's figures on this machine, into DIR/pio (EFFORT: quick, or full for 40 minutes and 30 GB)
+reproduce-pio: toolchain
+	$(CARGO) build --release --locked -p braid-cli
+	./target/release/braid reproduce pio --$(EFFORT) --out $(DIR)/pio
 
 clean:
 	$(CARGO) clean

@@ -27,6 +27,9 @@ pub enum Error {
     /// The measurement cannot be made as asked.
     #[error("{0}")]
     Invalid(String),
+    /// It was asked to stop.
+    #[error("interrupted")]
+    Interrupted,
     /// A read returned something else than what was written.
     #[error(
         "record {index} of table `{table}` has a value that no workload wrote ({bytes} bytes): run `braid verify` on the database"

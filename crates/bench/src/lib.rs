@@ -7,7 +7,7 @@
 //! 3. Keys and values are functions of an index ([`keys`], [`values`]), so a read workload can tell a right value from a wrong one without
 //!    knowing how the table was filled.
 //! 4. [`crash`] is a workload of numbered commits to be killed in the middle, and the check of what must be left of it.
-//! 5. [`trees`] has other index structures, to be measured beside Braid's.
+//! 5. [`reproduce`] makes the experiments of papers again, with the other index structures of [`trees`] and the trace of [`tpcc`].
 //!
 //! Invariants: I/O of a limit measurement is never counted as I/O of the workload; time waiting for queued operations to be applied
 //! counts in the rate of a fill; a wrong value is an error, never a number in a table.
@@ -26,6 +26,8 @@ pub mod crash;
 pub mod keys;
 pub mod limits;
 pub mod process;
+pub mod reproduce;
+pub mod tpcc;
 pub mod trees;
 pub mod values;
 

@@ -11,6 +11,7 @@ pub mod fdtree;
 mod node;
 pub mod pager;
 mod pending;
+pub mod pio;
 
 use std::path::PathBuf;
 

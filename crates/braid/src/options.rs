@@ -160,8 +160,10 @@ pub(crate) const WRITE_BUFFER_BYTES: u64 = 64 << 20;
 
 /// The model gives each part of a sum this small its least.
 const SMALLEST_MEMORY: u64 = 2 << 20;
-const SMALLEST_CACHE: u64 = 1 << 20;
-const SMALLEST_WRITE_BUFFER: u64 = 64 << 10;
+/// A few pages for the upper levels. Experiments with the memory of 2011 need no more, and everything works with it, slowly.
+const SMALLEST_CACHE: u64 = 64 << 10;
+/// Two queues, one of them being applied, of the smallest size that memory is taken in.
+const SMALLEST_WRITE_BUFFER: u64 = 16 << 10;
 const SMALLEST_SEGMENT: u64 = 64 << 10;
 const LARGEST_SEGMENT: u64 = 1 << 30;
 
@@ -197,14 +199,14 @@ impl Options {
         self
     }
 
-    /// Bytes of the buffer pool that all tables share; at least 1 MiB.
+    /// Bytes of the buffer pool that all tables share; at least 64 KiB.
     #[must_use]
     pub const fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = Some(bytes);
         self
     }
 
-    /// Bytes of operations that wait in memory for their structure, over all tables; at least 64 KiB.
+    /// Bytes of operations that wait in memory for their structure, over all tables; at least 16 KiB.
     #[must_use]
     pub const fn write_buffer_bytes(mut self, bytes: u64) -> Self {
         self.write_buffer_bytes = Some(bytes);

@@ -96,7 +96,7 @@ impl Error {
             Self::Bench(bench::Error::WrongValue { .. }) | Self::Damaged(_) => Exit::Corrupt,
             Self::Partly { error, .. } => error.exit(),
             Self::NotFound(_) => Exit::NotFound,
-            Self::Interrupted(_) => Exit::Interrupted,
+            Self::Interrupted(_) | Self::Bench(bench::Error::Interrupted) => Exit::Interrupted,
             // The reader of a pipe that has had enough (`braid scan … | head`) is no failure.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
             Self::Output(error) => of_io(error),

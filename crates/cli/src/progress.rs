@@ -20,6 +20,15 @@ impl Progress {
         Self::new(what, total, "{human_pos}", "{human_len}", "{per_sec}")
     }
 
+    /// Counts parts of the whole, which people read as a percentage.
+    pub(crate) fn share(what: &str) -> Self {
+        let progress = Self::new(what, Some(0), "", "", "");
+        let template = "{prefix} [{bar:30}] {percent}%, {elapsed}  {wide_msg}";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        progress.bar.set_style(style.progress_chars("=> "));
+        progress
+    }
+
     fn new(what: &str, total: Option<u64>, position: &str, length: &str, rate: &str) -> Self {
         let (bar, template) = match total {
             Some(total) => {

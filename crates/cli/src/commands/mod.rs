@@ -7,6 +7,7 @@ mod device;
 mod get;
 mod load;
 mod put;
+mod reproduce;
 mod scan;
 mod stats;
 mod tables;
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Device(device::Device),
     Bench(Box<bench::Bench>),
+    Reproduce(reproduce::Reproduce),
     Tour(tour::Tour),
     #[command(hide = true)]
     CrashChild(crash::CrashChild),
@@ -47,6 +49,7 @@ impl Command {
             Self::Verify(verify) => verify.run(json),
             Self::Device(device) => device.run(json),
             Self::Bench(bench) => bench.run(json),
+            Self::Reproduce(reproduce) => reproduce.run(json),
             Self::Tour(tour) => tour.run(json),
             Self::CrashChild(child) => child.run(),
         }

@@ -7,4 +7,5 @@ mod help;
 mod kill9;
 mod load;
 mod records;
+mod reproduce;
 mod tour;

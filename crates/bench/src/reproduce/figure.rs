@@ -1,0 +1,231 @@
+//! What an experiment found: figures made of panels, series and points, and claims to hold beside the paper's.
+
+use serde::Serialize;
+
+use crate::limits::median;
+
+/// One figure of a paper, measured here.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// Its number in the paper, or the name of a table of ours.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// How it was measured: sizes, operations, what differs from the paper.
+    pub notes: Vec<String>,
+    /// Its parts, side by side.
+    pub panels: Vec<Panel>,
+}
+
+impl Figure {
+    /// Starts a figure.
+    #[must_use]
+    pub fn new(name: &str, title: impl Into<String>) -> Self {
+        Self { name: name.into(), title: title.into(), notes: Vec::new(), panels: Vec::new() }
+    }
+
+    /// The name of its files without their ending: `figure9`, or its own name when it is no number.
+    #[must_use]
+    pub fn stem(&self) -> String {
+        if self.name.starts_with(|first: char| first.is_ascii_digit()) {
+            format!("figure{}", self.name)
+        } else {
+            self.name.clone()
+        }
+    }
+}
+
+/// How a panel is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drawing {
+    /// A line for each series.
+    Lines,
+    /// A bar at each point, of one piece for each series.
+    StackedBars,
+}
+
+/// One of the axes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Axis {
+    /// What it shows, with its unit.
+    pub label: String,
+    /// Whether equal ratios have equal lengths.
+    pub logarithmic: bool,
+}
+
+impl Axis {
+    /// An axis of equal differences.
+    #[must_use]
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.into(), logarithmic: false }
+    }
+
+    /// An axis of equal ratios.
+    #[must_use]
+    pub fn logarithmic(label: &str) -> Self {
+        Self { label: label.into(), logarithmic: true }
+    }
+}
+
+/// A part of a figure with axes of its own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// How it is drawn.
+    pub drawing: Drawing,
+    /// Across.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// What is compared.
+    pub series: Vec<Series>,
+}
+
+impl Panel {
+    /// Starts a panel.
+    #[must_use]
+    pub fn new(title: impl Into<String>, drawing: Drawing, x: Axis, y: Axis) -> Self {
+        Self { title: title.into(), drawing, x, y, series: Vec::new() }
+    }
+
+    /// Adds a point to the series of that name, which begins here if it is new.
+    pub fn add(&mut self, series: &str, point: Point) {
+        match self.series.iter_mut().find(|known| known.name == series) {
+            Some(known) => known.points.push(point),
+            None => self.series.push(Series { name: series.into(), points: vec![point] }),
+        }
+    }
+
+    /// The median of a series at `x`.
+    #[must_use]
+    pub fn at(&self, series: &str, x: f64) -> Option<f64> {
+        let points = &self.series.iter().find(|known| known.name == series)?.points;
+        points.iter().find(|point| point.x.total_cmp(&x).is_eq()).map(|point| point.median)
+    }
+}
+
+/// The points of one contestant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// In the order of their x.
+    pub points: Vec<Point>,
+}
+
+/// One cell: the median of its repeats.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Where across.
+    pub x: f64,
+    /// What stands below it, where that is not the number.
+    pub label: Option<String>,
+    /// The median of the samples, in the unit of the y axis.
+    pub median: f64,
+    /// One sample per repeat, in the order taken.
+    pub samples: Vec<f64>,
+}
+
+impl Point {
+    /// The median of samples. There is at least one.
+    #[must_use]
+    pub fn of(x: f64, samples: Vec<f64>) -> Self {
+        let median = median(&samples).unwrap_or(f64::NAN);
+        Self { x, label: None, median, samples }
+    }
+
+    /// The same with a label below it.
+    #[must_use]
+    pub fn labelled(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// What stands below it.
+    #[must_use]
+    pub fn x_text(&self) -> String {
+        self.label.clone().unwrap_or_else(|| self.x.to_string())
+    }
+}
+
+/// One row of the comparison with a paper.
+#[derive(Clone, Debug, Serialize)]
+pub struct Claim {
+    /// The figure that it is about.
+    pub figure: String,
+    /// What is compared.
+    pub what: String,
+    /// What the paper says.
+    pub paper: String,
+    /// What was measured here.
+    pub here: String,
+    /// What this project wants to reach, if it set itself a goal.
+    pub goal: Option<String>,
+    /// Whether the goal was met.
+    pub met: Option<bool>,
+    /// What the device gave at most in the same run, as far as it bounds this.
+    pub device: String,
+    /// Sizes, memory and durability.
+    pub setting: String,
+}
+
+/// `12.3x`, with the digits that matter.
+#[must_use]
+pub fn times(ratio: f64) -> String {
+    match ratio {
+        100.0.. => format!("{ratio:.0}x"),
+        10.0.. => format!("{ratio:.1}x"),
+        _ => format!("{ratio:.2}x"),
+    }
+}
+
+/// `3.10x to 12.4x` of what is there.
+#[must_use]
+pub fn times_range(ratios: &[f64]) -> String {
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if ratios.is_empty() {
+        return "not measured".into();
+    }
+    if ratios.len() == 1 { times(least) } else { format!("{} to {}", times(least), times(most)) }
+}
+
+/// The median of the ratios of two contestants' samples, repeat by repeat: both of a pair were measured in the same seconds.
+#[must_use]
+pub fn paired_ratio(over: &[f64], under: &[f64]) -> f64 {
+    let ratios: Vec<f64> = over.iter().zip(under).map(|(over, under)| over / under).collect();
+    median(&ratios).unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_join_their_series() {
+        let mut panel = Panel::new("a", Drawing::Lines, Axis::linear("x"), Axis::logarithmic("y"));
+        panel.add("one", Point::of(1.0, vec![3.0, 9.0, 4.0]));
+        panel.add("two", Point::of(1.0, vec![1.0]));
+        panel.add("one", Point::of(2.0, vec![5.0]).labelled("second"));
+        assert_eq!(panel.series.len(), 2);
+        assert_eq!(panel.at("one", 1.0), Some(4.0));
+        assert_eq!(panel.at("two", 2.0), None);
+        assert_eq!(panel.series[0].points[1].x_text(), "second");
+    }
+
+    #[test]
+    fn ratios_read_well() {
+        assert_eq!([1.234, 12.34, 123.4].map(times), ["1.23x", "12.3x", "123x"]);
+        assert_eq!(times_range(&[2.0, 16.25]), "2.00x to 16.2x");
+        assert_eq!(times_range(&[]), "not measured");
+        assert_eq!(paired_ratio(&[2.0, 9.0, 40.0], &[1.0, 3.0, 10.0]).to_string(), "3");
+    }
+
+    #[test]
+    fn files_are_named_after_figures() {
+        assert_eq!(Figure::new("12", "x").stem(), "figure12");
+        assert_eq!(Figure::new("headline", "x").stem(), "headline");
+    }
+}

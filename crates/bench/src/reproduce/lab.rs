@@ -1,0 +1,325 @@
+//! Where experiments are made: a directory on the device, interleaved repeats, the device's limits, and a way to stop.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use psync::probe::{DeviceProfile, LimitsOptions, limits, profile};
+use psync::{Buffer, OpenOptions, Psync, Request};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::keys::stream;
+use crate::run::Watch;
+use crate::{Error, Result};
+
+/// Bytes of one write when a file is filled.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Writes in flight when a file is filled.
+const CHUNKS: usize = 8;
+/// Depths at which the device's random reads are measured for every figure.
+const DEPTHS: [usize; 4] = [1, 32, 64, 128];
+/// Steps of the progress for one figure.
+const STEPS: u64 = 1000;
+
+/// One sample to be taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Whose.
+    pub contestant: usize,
+    /// Where its random numbers start: the same for all contestants of a repeat, another one in each repeat.
+    pub seed: u64,
+}
+
+/// What the device did by itself while a figure was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Device {
+    /// Random reads of 4 KiB per second, by requests in flight: 1, 32, 64, 128.
+    pub reads_per_second: Vec<(usize, f64)>,
+    /// Bytes per second of 1 MiB writes in order.
+    pub sequential_write_bytes_per_second: Option<f64>,
+    /// Writes of 4 KiB, each with its fdatasync, per second.
+    pub flushed_writes_per_second: Option<f64>,
+}
+
+impl Device {
+    /// Random reads of 4 KiB per second with so many in flight.
+    #[must_use]
+    pub fn reads_at(&self, depth: usize) -> f64 {
+        self.reads_per_second.iter().find(|(known, _)| *known == depth).map_or(f64::NAN, |(_, rate)| *rate)
+    }
+
+    /// All of it in a cell.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let at = |depth| format!("{:.1}K/s", self.reads_at(depth) / 1e3);
+        format!("4 KiB reads {} at depth 1, {} at 32 ({:.1}x), {} at 64", at(1), at(32), self.depth_ratio(), at(64))
+    }
+
+    /// How many times more reads the device gives with 32 in flight than with one: what batching alone can bring.
+    #[must_use]
+    pub fn depth_ratio(&self) -> f64 {
+        self.reads_at(32) / self.reads_at(1)
+    }
+}
+
+/// A place to measure in. What it wrote is removed when it is dropped.
+pub struct Lab<'a> {
+    watch: &'a Watch<'a>,
+    psync: Psync,
+    directory: TempDir,
+    repeats: usize,
+    slice: Duration,
+    file_bytes: u64,
+    file: Option<PathBuf>,
+    rooms: u64,
+    figures: u64,
+    figure: u64,
+    groups: u64,
+    group: u64,
+    seed: u64,
+}
+
+/// How a lab measures.
+#[derive(Clone, Copy, Debug)]
+pub struct Method {
+    /// Samples of each cell.
+    pub repeats: usize,
+    /// Time of a sample of the device.
+    pub slice: Duration,
+    /// Bytes of the file on which the device is measured.
+    pub file_bytes: u64,
+    /// Figures to be measured, for the progress.
+    pub figures: u64,
+}
+
+impl<'a> Lab<'a> {
+    /// Opens a lab in a new directory below `parent`, which needs `needed_bytes` free.
+    ///
+    /// # Errors
+    /// When there is less space, or the directory cannot be made.
+    pub fn open(psync: Psync, parent: &Path, needed_bytes: u64, method: Method, watch: &'a Watch<'a>) -> Result<Self> {
+        fs::create_dir_all(parent).map_err(Error::io("creating", parent))?;
+        let space = rustix::fs::statvfs(parent).map_err(|errno| Error::io("looking at", parent)(errno.into()))?;
+        let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        if free_bytes < needed_bytes {
+            let what = format!(
+                "the data takes up to {} MiB and {} has {} MiB free: choose another --dir, or --quick",
+                needed_bytes >> 20,
+                parent.display(),
+                free_bytes >> 20
+            );
+            return Err(Error::Invalid(what));
+        }
+        let directory =
+            tempfile::Builder::new().prefix("reproduce-").tempdir_in(parent).map_err(Error::io("creating", parent))?;
+        let Method { repeats, slice, file_bytes, figures } = method;
+        Ok(Self {
+            watch,
+            psync,
+            directory,
+            repeats,
+            slice,
+            file_bytes,
+            file: None,
+            rooms: 0,
+            figures,
+            figure: 0,
+            groups: 1,
+            group: 0,
+            seed: 0,
+        })
+    }
+
+    /// Does the I/O.
+    #[must_use]
+    pub fn psync(&self) -> &Psync {
+        &self.psync
+    }
+
+    /// Where its data is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Samples of each cell.
+    #[must_use]
+    pub const fn repeats(&self) -> usize {
+        self.repeats
+    }
+
+    /// Time of a sample of the device.
+    #[must_use]
+    pub const fn slice(&self) -> Duration {
+        self.slice
+    }
+
+    /// A new, empty directory.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn room(&mut self) -> Result<PathBuf> {
+        self.rooms += 1;
+        let path = self.path().join(self.rooms.to_string());
+        fs::create_dir(&path).map_err(Error::io("creating", &path))?;
+        Ok(path)
+    }
+
+    /// A figure begins.
+    pub fn begin_figure(&mut self, number: u64) {
+        (self.figure, self.groups, self.group) = (number, 1, 0);
+        self.tell();
+    }
+
+    /// The figure has so many groups of contestants.
+    pub fn expect_groups(&mut self, groups: usize) {
+        self.groups = groups.max(1) as u64;
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let done = self.figure * STEPS + STEPS * self.group.min(self.groups) / self.groups;
+        (self.watch.progress)(done, Some(self.figures * STEPS));
+    }
+
+    /// Says what is done now.
+    pub fn phase(&self, what: &str) {
+        (self.watch.phase)(what);
+    }
+
+    /// Whether to stop soon.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.watch.stop.load(Ordering::Relaxed)
+    }
+
+    /// Goes on, unless it is to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn go_on(&self) -> Result<()> {
+        if self.is_stopped() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Takes one sample of each contestant, then the next of each, and so on, in an order that turns: what the machine does
+    /// meanwhile hits all of them. Returns each contestant's samples.
+    ///
+    /// # Errors
+    /// What `sample` returns; [`Error::Interrupted`].
+    pub fn interleave<T>(
+        &mut self, what: &str, contestants: usize, mut sample: impl FnMut(&Self, Turn) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
+        let mut samples: Vec<Vec<T>> = (0..contestants).map(|_| Vec::with_capacity(self.repeats)).collect();
+        for repeat in 0..self.repeats {
+            self.phase(&format!("{what}, repeat {} of {}", repeat + 1, self.repeats));
+            self.seed += 1;
+            for turn in 0..contestants {
+                self.go_on()?;
+                let contestant = (turn + repeat) % contestants;
+                let taken = sample(self, Turn { contestant, seed: self.seed })?;
+                self.go_on()?;
+                samples[contestant].push(taken);
+            }
+        }
+        self.group += 1;
+        self.tell();
+        Ok(samples)
+    }
+
+    /// The terms of the cost model, measured now.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn profile(&self) -> Result<DeviceProfile> {
+        self.phase("profiling the device");
+        Ok(profile(&self.psync, self.path())?)
+    }
+
+    /// The device's limits, measured now.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn device(&mut self) -> Result<Device> {
+        let path = self.file()?;
+        self.phase("the device's limits");
+        let options = LimitsOptions { depths: DEPTHS.to_vec(), time: self.slice, ..LimitsOptions::default() };
+        let psync = self.psync.clone().with_pio_max(DEPTHS[DEPTHS.len() - 1]);
+        let limits = limits(&psync, &path, &options)?;
+        Ok(Device {
+            reads_per_second: limits.random_reads.iter().map(|rate| (rate.depth, rate.per_second)).collect(),
+            sequential_write_bytes_per_second: limits.sequential_write_bytes_per_second,
+            flushed_writes_per_second: limits.flushed_writes_per_second,
+        })
+    }
+
+    /// A file of random bytes to measure the device on.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn file(&mut self) -> Result<PathBuf> {
+        if let Some(path) = &self.file {
+            return Ok(path.clone());
+        }
+        let path = self.path().join("file");
+        self.fill(&path, self.file_bytes)?;
+        self.file = Some(path.clone());
+        Ok(path)
+    }
+
+    /// Writes a file of random bytes in full, so that no block of it is measured before it was ever written.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`Error::Interrupted`].
+    pub fn fill(&self, path: &Path, bytes: u64) -> Result<()> {
+        self.phase("writing a file to measure on");
+        let options = OpenOptions { write: true, create_new: true, direct: true, ..OpenOptions::default() };
+        let file = self.psync.open(path, &options)?;
+        let mut stream_of_writes = self.psync.stream(CHUNKS);
+        let (mut begun, mut buffers) = (0, Vec::new());
+        for seed in 0..CHUNKS as u64 {
+            let mut buffer = Buffer::zeroed(CHUNK_BYTES);
+            stream(seed, &mut buffer);
+            buffers.push(buffer);
+        }
+        while begun < bytes {
+            self.go_on()?;
+            let mut buffer = match buffers.pop() {
+                Some(buffer) => buffer,
+                None => {
+                    let completion = stream_of_writes.next().expect("all buffers are in flight");
+                    completion.result?;
+                    completion.buffer.expect("a write hands its buffer back")
+                }
+            };
+            if bytes - begun < buffer.len() as u64 {
+                buffer.truncate(usize::try_from(bytes - begun).expect("less than a chunk"));
+            }
+            let length = buffer.len() as u64;
+            stream_of_writes.push(Request::write(&file, begun, buffer, 0));
+            begun += length;
+        }
+        for completion in stream_of_writes {
+            completion.result?;
+        }
+        self.psync.run_all(vec![Request::flush(&file, 0)])?;
+        Ok(())
+    }
+
+    /// Repeats `step` for `time`, or until it is to stop; how often, and how long that took.
+    ///
+    /// # Errors
+    /// What `step` returns.
+    pub fn repeat_for(&self, time: Duration, mut step: impl FnMut() -> Result<u64>) -> Result<(u64, Duration)> {
+        let begun = Instant::now();
+        let mut done = 0;
+        loop {
+            done += step()?;
+            let elapsed = begun.elapsed();
+            if elapsed >= time || self.is_stopped() {
+                return Ok((done, elapsed));
+            }
+        }
+    }
+}

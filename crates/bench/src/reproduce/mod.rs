@@ -1,0 +1,177 @@
+//! Papers' experiments, made again on this machine.
+//!
+//! 1. An [`Experiment`] knows the figures of one paper and how to measure each. [`run()`] gives it a [`Lab`]: a directory on the device that
+//!    goes away at the end, interleaved repeats, and the device's own limits, measured again beside every figure.
+//! 2. A figure is panels of points; a point is the median of its repeats, and keeps all of them. A [`Claim`] holds what the
+//!    paper says, what was measured here and what the device gave side by side; goals are printed with what was measured, met or not.
+//! 3. The results become `results.json`, `report.md`, and a CSV and an SVG file for each figure. A run that is stopped writes what it has.
+//!
+//! Invariants: contestants are measured in turns, never one after the other's last repeat; every value read is checked; what is
+//! left in the data directory is nothing.
+//!
+//! Left to others: the trees ([`crate::trees`]), and arguments and the terminal (the command line).
+
+pub mod figure;
+pub mod lab;
+pub mod machine;
+pub mod pio;
+mod play;
+mod plot;
+mod stock;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use psync::Psync;
+
+pub use figure::{Claim, Figure};
+pub use lab::{Device, Lab, Method};
+pub use write::Results;
+
+use crate::run::Watch;
+use crate::{Error, Result};
+use machine::Machine;
+
+/// How much time a run may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Seconds, to see that everything works. Its figures mean nothing.
+    Tiny,
+    /// A few minutes.
+    Quick,
+    /// The paper's ratios of sizes.
+    Full,
+}
+
+impl Effort {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// What one figure showed.
+pub struct Finding {
+    /// The figure.
+    pub figure: Figure,
+    /// What it says about the paper's claims and this project's goals.
+    pub claims: Vec<Claim>,
+}
+
+/// The figures of one paper.
+pub trait Experiment {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What it reproduces.
+    fn title(&self) -> String;
+
+    /// Its figures, in the order in which they are measured.
+    fn figures(&self) -> &'static [&'static str];
+
+    /// Sizes and methods that hold for all of them.
+    fn setting(&self) -> Vec<String>;
+
+    /// How the lab is to measure.
+    fn method(&self) -> Method;
+
+    /// Most bytes on storage at a time.
+    fn needed_bytes(&self) -> u64;
+
+    /// Measures one figure. `device` was measured right before.
+    ///
+    /// # Errors
+    /// When a tree or the device fails, or a tree answers wrongly; [`Error::Interrupted`].
+    fn measure(&mut self, lab: &mut Lab<'_>, figure: &str, device: &Device) -> Result<Finding>;
+}
+
+/// Where a run puts things.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The results.
+    pub out: PathBuf,
+    /// The data while it is measured; what was written is removed.
+    pub data: PathBuf,
+}
+
+/// Measures figures (all, if none is named) and writes the results. A run that is stopped returns what it has, and says so in it.
+///
+/// # Errors
+/// When a figure is not one of the experiment's, there is too little space, or the device or a tree fails.
+pub fn run(
+    experiment: &mut dyn Experiment, effort: Effort, figures: &[String], places: &Places, watch: &Watch<'_>,
+) -> Result<Results> {
+    let begun = Instant::now();
+    let chosen = choose(experiment.figures(), figures)?;
+    let method = Method { figures: chosen.len() as u64, ..experiment.method() };
+    let mut lab = Lab::open(Psync::new(None)?, &places.data, experiment.needed_bytes(), method, watch)?;
+    let mut results = Results {
+        experiment: experiment.name().to_owned(),
+        title: experiment.title(),
+        effort: effort.name().to_owned(),
+        setting: experiment.setting(),
+        machine: Machine::here(lab.path()),
+        device: Vec::new(),
+        figures: Vec::new(),
+        claims: Vec::new(),
+        seconds: 0.0,
+        interrupted: false,
+    };
+    for (number, name) in (0..).zip(chosen) {
+        lab.begin_figure(number);
+        match measure(experiment, &mut lab, name, &mut results) {
+            Ok(()) => {}
+            Err(Error::Interrupted) => {
+                results.interrupted = true;
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    results.seconds = begun.elapsed().as_secs_f64();
+    results.write(&places.out)?;
+    Ok(results)
+}
+
+fn measure(experiment: &mut dyn Experiment, lab: &mut Lab<'_>, name: &str, results: &mut Results) -> Result<()> {
+    let device = lab.device()?;
+    lab.go_on()?;
+    let finding = experiment.measure(lab, name, &device)?;
+    results.device.push((name.to_owned(), device));
+    results.figures.push(finding.figure);
+    results.claims.extend(finding.claims);
+    Ok(())
+}
+
+fn choose(known: &'static [&'static str], wanted: &[String]) -> Result<Vec<&'static str>> {
+    if let Some(unknown) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(Error::Invalid(format!("there is no figure `{unknown}`: choose from {}", known.join(", "))));
+    }
+    Ok(known.iter().copied().filter(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)).collect())
+}
+
+/// The directory for data that goes with results in `out`.
+#[must_use]
+pub fn data_directory(out: &Path) -> PathBuf {
+    out.join("data")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_chosen_by_name_and_kept_in_order() {
+        let known: &[&str] = &["2", "9", "headline"];
+        assert_eq!(choose(known, &[]).expect("all"), known);
+        assert_eq!(choose(known, &["headline".into(), "2".into()]).expect("two"), ["2", "headline"]);
+        let error = choose(known, &["7".into()]).expect_err("no such figure").to_string();
+        assert!(error.contains("`7`") && error.contains("2, 9, headline"), "{error}");
+    }
+}

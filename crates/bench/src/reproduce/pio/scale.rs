@@ -1,0 +1,150 @@
+//! Sizes: the paper's ratios at what an effort affords.
+
+use std::time::Duration;
+
+use crate::reproduce::Effort;
+use crate::reproduce::stock::{Contestant, Load, Plan};
+use crate::tpcc;
+use crate::trees::Shape;
+
+/// Entries of 8 B + 8 B, as in the paper.
+pub(super) const SMALL: Shape = Shape { key_bytes: 8, value_bytes: 8 };
+/// Entries of 16 B + 100 B, as stores of today are measured.
+pub(super) const LARGE: Shape = Shape { key_bytes: 16, value_bytes: 100 };
+/// Data : memory in the paper: 8 GB and 16 MB.
+pub(super) const PAPER_RATIO: u64 = 512;
+/// Data : memory with more memory.
+pub(super) const EASY_RATIO: u64 = 64;
+/// Data : memory of TPC-C in the paper: 1 GB and 4 MB.
+pub(super) const TPCC_RATIO: u64 = 256;
+/// Least budget of a tree: below, a pool of pages is no pool.
+const MEMORY_BYTES_MIN: u64 = 256 << 10;
+
+/// Sizes and times of one effort.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    effort: Effort,
+    /// Entries of 8 B + 8 B; as many bytes of others.
+    pub(super) entries: u64,
+    /// Samples of each cell.
+    pub(super) repeats: usize,
+    /// Time of a sample of a tree.
+    pub(super) slice: Duration,
+    /// Time of a sample of the TPC-C trace.
+    pub(super) trace_slice: Duration,
+    /// Time of a sample of the device.
+    pub(super) device_slice: Duration,
+    /// Bytes of the file that figures 2 to 4 read and write.
+    pub(super) file_bytes: u64,
+    /// TPC-C's scale.
+    pub(super) warehouses: u64,
+}
+
+impl Scale {
+    pub(super) fn new(effort: Effort) -> Self {
+        let milliseconds = Duration::from_millis;
+        match effort {
+            Effort::Tiny => Self {
+                effort,
+                entries: 1 << 16,
+                repeats: 2,
+                slice: milliseconds(5),
+                trace_slice: milliseconds(20),
+                device_slice: milliseconds(2),
+                file_bytes: 16 << 20,
+                warehouses: 1,
+            },
+            Effort::Quick => Self {
+                effort,
+                entries: 4 << 20,
+                repeats: 3,
+                slice: milliseconds(200),
+                trace_slice: milliseconds(700),
+                device_slice: milliseconds(50),
+                file_bytes: 512 << 20,
+                warehouses: 4,
+            },
+            Effort::Full => Self {
+                effort,
+                entries: 64 << 20,
+                repeats: 5,
+                slice: milliseconds(1500),
+                trace_slice: milliseconds(6000),
+                device_slice: milliseconds(200),
+                file_bytes: 4 << 30,
+                warehouses: 100,
+            },
+        }
+    }
+
+    /// Bytes of the entries' keys and values.
+    pub(super) const fn data_bytes(&self) -> u64 {
+        self.entries * SMALL.entry_bytes() as u64
+    }
+
+    /// The budget of a tree that has one byte of memory for so many of data.
+    pub(super) fn memory_bytes(&self, ratio: u64) -> u64 {
+        (self.data_bytes() / ratio).max(MEMORY_BYTES_MIN)
+    }
+
+    /// A tree of entries of that shape, as many as have the bytes of all small ones.
+    pub(super) fn plan(&self, contestant: Contestant, shape: Shape, memory_bytes: u64) -> Plan {
+        let load = Load::Even(self.entries_of(shape));
+        Plan { contestant, shape, load, memory_bytes }
+    }
+
+    /// Entries of that shape.
+    pub(super) const fn entries_of(&self, shape: Shape) -> u64 {
+        self.data_bytes() / shape.entry_bytes() as u64
+    }
+
+    /// Bytes of keys and values of the TPC-C indexes.
+    pub(super) fn tpcc_bytes(&self) -> u64 {
+        tpcc::loaded_keys(self.warehouses) * SMALL.entry_bytes() as u64
+    }
+
+    /// The budget of TPC-C's indexes together.
+    pub(super) fn tpcc_memory_bytes(&self) -> u64 {
+        (self.tpcc_bytes() / TPCC_RATIO).max(MEMORY_BYTES_MIN)
+    }
+
+    /// Most bytes on storage at a time: the trees at hand and kept, which are up to three times as large as their data while they
+    /// are built, logs, and the files of figures 2 to 4.
+    pub(super) const fn needed_bytes(&self) -> u64 {
+        16 * self.data_bytes() + 2 * self.file_bytes + (1 << 30)
+    }
+
+    pub(super) fn setting(&self) -> Vec<String> {
+        let mebibytes = |bytes: u64| format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20));
+        let mut sentences = vec![
+            format!(
+                "{} entries of 8 B + 8 B ({} of data), or as many bytes of 16 B + 100 B; the paper has 10^9 entries in 8 GB. Memory for buffers, \
+                 queues and tables together: {} (1/{} of the data: the paper's 16 MB : 8 GB), and {} (1/{}).",
+                self.entries,
+                mebibytes(self.data_bytes()),
+                mebibytes(self.memory_bytes(PAPER_RATIO)),
+                self.data_bytes() / self.memory_bytes(PAPER_RATIO),
+                mebibytes(self.memory_bytes(EASY_RATIO)),
+                self.data_bytes() / self.memory_bytes(EASY_RATIO),
+            ),
+            format!(
+                "Each point is the median of {} samples, taken in turns with the other contestants'. A sample of a tree lasts {} ms (with inserts: \
+                 until they are in the tree, which counts), where the paper has 5 or 10 million operations; times are per operation.",
+                self.repeats,
+                self.slice.as_millis()
+            ),
+            "PioMax 64, speriod 5000, bcnt 5000, as in the paper.".into(),
+            "The PIO B-tree is Braid with one table and durability `os`: it logs every write, handed to the operating system when the call returns, \
+             and flushes its data file and its log in every bupdate. The other trees log nothing and never flush."
+                .into(),
+            "Buffers of requests in flight (up to PioMax pages) are in nobody's budget.".into(),
+        ];
+        if self.effort != Effort::Full {
+            sentences.push(format!(
+                "This is a `{}` run: at this size even 1/64 of the data holds few pages, and short samples scatter. Ratios to quote come from `--full`.",
+                self.effort.name()
+            ));
+        }
+        sentences
+    }
+}

@@ -1,0 +1,133 @@
+//! The PIO B-tree: Braid itself, a database with one table.
+//!
+//! 1. Its cache and its write buffer together are the budget. The LSMap of the paper is the length that a leaf's pointer
+//!    publishes, which lives in the internal nodes and so in the cache.
+//! 2. Commits have durability `os`: each is in the log, handed to the operating system, when it returns. The other trees log nothing.
+//!
+//! Left to others: choosing the leaf size and the share of the queue.
+
+use std::path::Path;
+
+use braid::{Database, Durability, Structure, Table, WriteBatch};
+use psync::Psync;
+
+use super::{Setting, Sorted, Tree};
+use crate::{Error, Result};
+
+/// Requests in flight per call: PioMax of the paper's evaluation (§4.1).
+const PIO_MAX: usize = 64;
+/// The table.
+const TABLE: &str = "pio";
+/// Records that are loaded in one batch.
+const LOAD_RECORDS: usize = 20_000;
+/// Least of the budget that the cache keeps.
+pub const CACHE_BYTES_MIN: u64 = 64 << 10;
+/// Least bytes of an operation queue.
+pub const QUEUE_BYTES_MIN: u64 = 16 << 10;
+
+/// How a PIO B-tree is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Pages of a leaf: L.
+    pub leaf_pages: u32,
+    /// Bytes of the budget that the operation queue has: O in bytes.
+    pub queue_bytes: u64,
+}
+
+/// A database with one table.
+pub struct Pio {
+    database: Database,
+    table: Table,
+    memory_bytes: u64,
+}
+
+impl Pio {
+    /// Builds it from sorted entries.
+    ///
+    /// # Errors
+    /// When the database cannot be made or written.
+    pub fn build(setting: &Setting, entries: &mut Sorted<'_>, tuning: Tuning) -> Result<Self> {
+        let psync = setting.psync.clone().with_pio_max(PIO_MAX);
+        let path = setting.directory.join("database");
+        load(&psync, &path, tuning, entries)?;
+        let queue_bytes = tuning.queue_bytes.max(QUEUE_BYTES_MIN);
+        let Some(cache_bytes) = setting.memory_bytes.checked_sub(queue_bytes).filter(|left| *left >= CACHE_BYTES_MIN)
+        else {
+            let what = format!(
+                "an OPQ of {queue_bytes} bytes leaves less than {CACHE_BYTES_MIN} of a budget of {} bytes for the cache",
+                setting.memory_bytes
+            );
+            return Err(Error::Invalid(what));
+        };
+        let options =
+            Database::options().cache_bytes(cache_bytes).write_buffer_bytes(queue_bytes).durability(Durability::Os);
+        let database = options.open_on(psync, &path)?;
+        let table = database.open_table(TABLE)?;
+        Ok(Self { database, table, memory_bytes: setting.memory_bytes })
+    }
+
+    /// The database itself.
+    #[must_use]
+    pub const fn database(&self) -> &Database {
+        &self.database
+    }
+}
+
+/// Fills the table with all the memory that makes it fast; the measured one is opened after it.
+fn load(psync: &Psync, path: &Path, tuning: Tuning, entries: &mut Sorted<'_>) -> Result<()> {
+    let options = Database::options().leaf_pages(tuning.leaf_pages).durability(Durability::Os);
+    let database = options.open_on(psync.clone(), path)?;
+    let table = database.table(TABLE, Structure::BTree)?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut batch = WriteBatch::new();
+    while entries(&mut key, &mut value) {
+        batch.put(&table, &key, &value);
+        if batch.len() >= LOAD_RECORDS {
+            database.write(std::mem::take(&mut batch))?;
+        }
+    }
+    database.write(batch)?;
+    drop(table);
+    Ok(database.close()?)
+}
+
+impl Tree for Pio {
+    fn name(&self) -> &'static str {
+        "PIO B-tree"
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.table.get(key)?;
+        Ok(found.map(|found| *value = found).is_some())
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
+        Ok(self.table.get_many(keys)?.iter().flatten().count())
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.table.put(key, value)?)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        Ok(self.table.delete(key)?)
+    }
+
+    fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let mut count = 0;
+        for pair in self.table.range(first..end) {
+            let (key, value) = pair?;
+            visit(&key, &value);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn settle(&self) -> Result<()> {
+        Ok(self.database.drain()?)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+}

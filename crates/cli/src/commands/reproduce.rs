@@ -1,0 +1,164 @@
+//! `braid reproduce`: the experiments of papers, made again on this machine.
+
+use std::path::PathBuf;
+
+use bench::reproduce::pio::PioPaper;
+use bench::reproduce::{Claim, Effort, Experiment, Places, Results, data_directory, run};
+use bench::{Error as BenchError, Watch};
+use clap::{Args, Subcommand};
+
+use crate::exit::{Error, Exit, Result};
+use crate::interrupt;
+use crate::output::{Output, list};
+use crate::progress::Progress;
+use crate::units::seconds;
+
+/// Make the experiments of a paper again on this machine
+///
+/// Measures the figures of a paper that Braid is built on, against the structures that the paper compares with, beside the device's own limits, and writes a
+/// report: `report.md`, `results.json`, and a CSV and an SVG file for each figure.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  braid reproduce pio --quick --out results
+  braid reproduce pio --full --out results --dir /ssd/scratch
+  braid reproduce pio --figure 9,12 --out results
+  braid reproduce pio --quick --out results --json | jq '.claims[].here'")]
+pub(crate) struct Reproduce {
+    #[command(subcommand)]
+    paper: Paper,
+}
+
+#[derive(Subcommand, Debug)]
+enum Paper {
+    Pio(Pio),
+}
+
+/// The PIO B-tree: Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State Drives", PVLDB 5(4), 2011
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Figures:
+  2         latency by size of request
+  3         bandwidth by requests in flight; reads and writes mixed
+  4         psync against threads; context switches
+  9         point search by size of the buffer
+  10        range search by length of the range
+  11        insert and point search by size of the operation queue
+  12        five mixed workloads: BFTL, B+-tree, FD-tree, PIO B-tree
+  13        a trace of TPC-C's index operations; 1 to 16 threads
+  headline  the goals that this project set itself
+
+Examples:
+  braid reproduce pio --out results
+  braid reproduce pio --full --out results --dir /ssd/scratch
+  braid reproduce pio --figure 2,3,4 --out results
+
+Data goes to --dir and is removed at the end. Ctrl-C stops at the next safe
+place; the report then has what was measured until then.")]
+struct Pio {
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Args, Debug)]
+struct Options {
+    /// Figures to measure, separated by commas [default: all]
+    #[arg(long, value_name = "FIGURE", value_delimiter = ',')]
+    figure: Vec<String>,
+    /// Small data and short samples: under 5 minutes (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Data large enough for the paper's ratios: about 40 minutes and 30 GB of space
+    #[arg(long)]
+    full: bool,
+    /// Hardly any data: seconds, to see that everything works
+    #[arg(long, hide = true, conflicts_with_all = ["quick", "full"])]
+    tiny: bool,
+    /// Directory for the results; created where it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Directory for the data, on the device to be measured [default: `data` below --out]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Reproduce {
+    pub(crate) fn run(self, json: bool) -> Result<Exit> {
+        let Paper::Pio(Pio { options }) = self.paper;
+        let effort = options.effort();
+        measure(&mut PioPaper::new(effort), effort, options, json)
+    }
+}
+
+impl Options {
+    const fn effort(&self) -> Effort {
+        match (self.full, self.tiny) {
+            (true, _) => Effort::Full,
+            (_, true) => Effort::Tiny,
+            _ => Effort::Quick,
+        }
+    }
+}
+
+fn measure(experiment: &mut dyn Experiment, effort: Effort, options: Options, json: bool) -> Result<Exit> {
+    let data = options.dir.unwrap_or_else(|| data_directory(&options.out));
+    let is_ours = !data.exists();
+    let places = Places { out: options.out, data };
+    let progress = Progress::share(experiment.name());
+    let watch = Watch {
+        stop: interrupt::watch(),
+        progress: &|done, total| {
+            progress.total(total);
+            progress.set(done);
+        },
+        phase: &|phase| progress.message(phase),
+    };
+    let results = run(experiment, effort, &options.figure, &places, &watch);
+    drop(progress);
+    if is_ours {
+        // Empty unless something else was put there meanwhile, and then it is not ours to remove.
+        let _ = std::fs::remove_dir(&places.data);
+    }
+    let results = match results {
+        Err(BenchError::Interrupted) => {
+            return Err(Error::Interrupted("interrupted before anything was measured".into()));
+        }
+        other => other?,
+    };
+    let mut output = Output::new();
+    if json {
+        output.json(&results)?;
+    } else {
+        print(&results, &mut output)?;
+        output.line(format!("\nreport: {}", places.out.join("report.md").display()))?;
+    }
+    output.flush()?;
+    if results.interrupted {
+        return Err(Error::Interrupted("interrupted: the report has the figures that were finished".into()));
+    }
+    Ok(Exit::Ok)
+}
+
+fn print(results: &Results, output: &mut Output) -> Result<()> {
+    output.line(format!("{} figures in {}", results.figures.len(), seconds(results.seconds)))?;
+    for claim in &results.claims {
+        output.line("")?;
+        output.line(format!("figure {}: {} ({})", claim.figure, claim.what, claim.setting))?;
+        for line in list(&rows(claim)) {
+            output.line(format!("  {line}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn rows(claim: &Claim) -> Vec<(&'static str, String)> {
+    let met = match claim.met {
+        Some(true) => ", met",
+        Some(false) => ", NOT met",
+        None => "",
+    };
+    let mut rows = vec![("paper", claim.paper.clone()), ("measured here", claim.here.clone())];
+    rows.extend(claim.goal.as_ref().map(|goal| ("goal", format!("{goal}{met}"))));
+    rows.push(("device", claim.device.clone()));
+    rows
+}
