@@ -204,6 +204,18 @@ impl Database {
         self.engine().store.psync()
     }
 
+    /// Bytes of its buffer pool: as the options said, or as the cost model divided what they gave.
+    #[must_use]
+    pub fn cache_bytes(&self) -> u64 {
+        self.engine().tuning.cache_bytes
+    }
+
+    /// Bytes of its write buffer, likewise.
+    #[must_use]
+    pub fn write_buffer_bytes(&self) -> u64 {
+        self.engine().tuning.write_buffer_bytes
+    }
+
     /// Its directory.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -27,12 +27,15 @@ const HEADING: &str = "Database options";
 /// How to open a database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Tuning {
-    /// Memory for the cache of pages, e.g. 64MiB or 1g
-    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
-    pub(crate) cache: u64,
-    /// Memory for writes that wait to be applied to their table
-    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
-    pub(crate) write_buffer: u64,
+    /// Memory for the cache and the write buffer together, divided by the cost model unless one of the two is given
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) memory: Option<u64>,
+    /// Memory for the cache of pages, e.g. 64MiB or 1g [default: 256MiB]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) cache: Option<u64>,
+    /// Memory for writes that wait to be applied to their table [default: 64MiB]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) write_buffer: Option<u64>,
     /// When a commit is done: `sync` on stable storage, `os` handed to the operating system (survives a killed process, not a power cut),
     /// `lazy:MS` in memory, on stable storage within that many milliseconds [default: sync]
     #[arg(long, help_heading = HEADING, value_name = "sync|os|lazy:MS", value_parser = parse_durability)]
@@ -55,12 +58,19 @@ pub(crate) enum Mode {
 
 impl Tuning {
     pub(crate) fn options(&self, mode: Mode) -> Options {
-        let options = Database::options()
-            .cache_bytes(self.cache)
-            .write_buffer_bytes(self.write_buffer)
+        let mut options = Database::options()
             .durability(self.durability.unwrap_or_default())
             .read_only(mode == Mode::Read)
             .create(mode == Mode::Create);
+        if let Some(bytes) = self.memory {
+            options = options.memory_bytes(bytes);
+        }
+        if let Some(bytes) = self.cache {
+            options = options.cache_bytes(bytes);
+        }
+        if let Some(bytes) = self.write_buffer {
+            options = options.write_buffer_bytes(bytes);
+        }
         match self.backend {
             Some(backend) => options.backend(backend),
             None => options,

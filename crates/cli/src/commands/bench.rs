@@ -114,7 +114,7 @@ impl Bench {
     pub(crate) fn run(self, json: bool) -> Result<Exit> {
         interrupt::watch();
         for workload in &self.workloads {
-            self.config(*workload, 1).check()?;
+            self.config(*workload, 1, None).check()?;
         }
         let (_temporary, path) = self.directory()?;
         let database = self.tuning.open(&path, Mode::Create)?;
@@ -142,7 +142,7 @@ impl Bench {
         let key_size = to_usize(self.key_size);
         let existing =
             if self.num.is_some() || workload.fills() { None } else { bench::existing_records(database, key_size)? };
-        let config = self.config(workload, self.num.or(existing).unwrap_or(NUM));
+        let config = self.config(workload, self.num.or(existing).unwrap_or(NUM), Some(database));
         let progress = Progress::count(workload.name(), None);
         let watch = Watch {
             stop: interrupt::watch(),
@@ -155,7 +155,7 @@ impl Bench {
         Ok(bench::run(database, &config, &watch)?)
     }
 
-    fn config(&self, workload: Workload, num: u64) -> Config {
+    fn config(&self, workload: Workload, num: u64, database: Option<&Database>) -> Config {
         // Waiting for a flush after each of a million puts would measure the flush; `commit` does that.
         let by_default = if workload == Workload::Commit { Durability::Sync } else { Durability::Os };
         Config {
@@ -170,8 +170,8 @@ impl Bench {
             duration: self.duration,
             pairs: self.pairs,
             cold: self.cold,
-            cache_bytes: self.tuning.cache,
-            write_buffer_bytes: self.tuning.write_buffer,
+            cache_bytes: database.map_or(0, Database::cache_bytes),
+            write_buffer_bytes: database.map_or(0, Database::write_buffer_bytes),
         }
     }
 
@@ -191,8 +191,8 @@ impl Bench {
             path.display(),
             if self.db.is_some() { "" } else { " (temporary)" },
             database.psync().backend(),
-            bytes(self.tuning.cache),
-            bytes(self.tuning.write_buffer),
+            bytes(database.cache_bytes()),
+            bytes(database.write_buffer_bytes()),
             count(self.key_size),
             count(self.value_size)
         )

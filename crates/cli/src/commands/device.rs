@@ -1,31 +1,34 @@
 //! `braid device`: what the device can do, and what follows from it.
 
-mod model;
+mod explain;
 
 use std::path::PathBuf;
 
+use btree::cost::{Choice, Memory, Workload, choose};
 use clap::Args;
 use psync::probe::{DeviceProfile, profile};
 use psync::{BackendKind, Psync};
 use serde::Serialize;
 
-use self::model::{LeafCost, Load, leaf_costs};
 use crate::exit::{Error, Exit, Result};
 use crate::open::parse_backend;
 use crate::output::{Output, table};
-use crate::units::{bytes, count, microseconds, number, parse_count, parse_size};
+use crate::units::{bytes, microseconds, number, parse_count, parse_size};
 
 /// Measure the device under a directory, and show what follows from it
 ///
 /// Takes under a second: reads, writes and flushes of a small scratch file, past the page cache. The figures are the terms of the cost model of the PIO B-tree
-/// (Roh et al., PVLDB 5(4), 2011, section 3.5).
+/// (Roh et al., PVLDB 5(4), 2011, section 3.5), which chooses the leaf size of a table when it is created. A database keeps the profile that was
+/// measured when it was created; this measures anew and changes nothing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   braid device                                  under the working directory
   braid device /ssd                             another one
   braid device --backend sync                   one request at a time
-  braid device --records 1g --insert-share 0.9  for a table mostly written
+  braid device --explain                        every term of the cost model
+  braid device --explain --insert-share 0.9     for a table mostly written
+  braid device --explain --memory 1g            with memory to be divided
   braid device --json | jq .depth_ratio         for programs")]
 pub(crate) struct Device {
     /// Directory on the device; must be writable
@@ -43,9 +46,21 @@ pub(crate) struct Device {
     /// Share of operations that are puts or deletes, from 0 to 1; the others are lookups
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.5")]
     insert_share: f64,
+    /// Share of lookups that come in batches, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0")]
+    batched_share: f64,
+    /// Memory for the cache of pages
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
+    cache: u64,
     /// Memory for writes that wait to be applied
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
     write_buffer: u64,
+    /// Memory for both, for the model to divide
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["cache", "write_buffer"])]
+    memory: Option<u64>,
+    /// Show every term of the cost model for each leaf size, and why what was chosen was
+    #[arg(long)]
+    explain: bool,
 }
 
 #[derive(Serialize)]
@@ -55,16 +70,12 @@ struct Report {
     profile: DeviceProfile,
     /// Reads per second in batches over reads per second one at a time.
     depth_ratio: f64,
-    /// Requests to keep in flight.
-    suggested_pio_max: usize,
     /// Commits per second of one thread that waits for each.
     commits_per_second_alone: f64,
-    /// The load that the leaf size is for.
-    load: Load,
-    /// Time per operation for each leaf size.
-    leaf_costs: Vec<LeafCost>,
-    /// Pages of a leaf with the least time.
-    suggested_leaf_pages: usize,
+    /// What the leaf size is for.
+    workload: Workload,
+    /// What the cost model chooses, with each term for each leaf size.
+    choice: Choice,
 }
 
 impl Device {
@@ -74,23 +85,15 @@ impl Device {
         }
         let psync = Psync::new(self.backend)?;
         let profile = profile(&psync, &self.directory)?;
-        let load = Load {
-            records: self.records,
-            record_bytes: self.record_size,
-            insert_share: self.insert_share,
-            write_buffer_bytes: self.write_buffer,
-        };
-        let leaf_costs = leaf_costs(&profile, &load);
-        let least = leaf_costs.iter().min_by(|left, right| left.microseconds.total_cmp(&right.microseconds));
+        let workload = self.workload();
+        let choice = choose(&profile, &workload);
         let report = Report {
             directory: self.directory,
             backend_fallback: psync.fallback_reason(),
             depth_ratio: profile.read_us / profile.batched_read_us,
-            suggested_pio_max: profile.best_depth,
             commits_per_second_alone: 1e6 / profile.flushed_write_us,
-            suggested_leaf_pages: least.map_or(1, |cost| cost.pages),
-            leaf_costs,
-            load,
+            workload,
+            choice,
             profile,
         };
         let mut output = Output::new();
@@ -98,9 +101,23 @@ impl Device {
             output.json(&report)?;
         } else {
             print(&report, &mut output)?;
+            if self.explain {
+                explain::print(&report.workload, &report.choice, &mut output)?;
+            }
         }
         output.flush()?;
         Ok(Exit::Ok)
+    }
+
+    fn workload(&self) -> Workload {
+        let divided = Memory::Divided { cache_bytes: self.cache, write_buffer_bytes: self.write_buffer };
+        Workload {
+            records: self.records,
+            record_bytes: self.record_size,
+            insert_share: self.insert_share,
+            batched_share: self.batched_share,
+            memory: self.memory.map_or(divided, |bytes| Memory::Total { bytes }),
+        }
     }
 }
 
@@ -116,16 +133,8 @@ fn print(report: &Report, output: &mut Output) -> Result<()> {
     }
     section("Measured, pages of 4 KiB:", &measured(profile), output)?;
     section("Reads of L pages:", &reads(profile), output)?;
-    section("What follows:", &follows(report), output)?;
-    let load = &report.load;
-    let title = format!(
-        "Time per operation by leaf size, for {} records of {}, {:.0}% puts, a write buffer of {}, internal nodes in the cache:",
-        count(load.records),
-        bytes(load.record_bytes),
-        load.insert_share * 100.0,
-        bytes(load.write_buffer_bytes)
-    );
-    section(&title, &costs(report), output)
+    section("Writes of L pages in place:", &writes(profile), output)?;
+    section("What follows:", &follows(report), output)
 }
 
 fn section(title: &str, rows: &[Vec<String>], output: &mut Output) -> Result<()> {
@@ -150,17 +159,25 @@ fn measured(profile: &DeviceProfile) -> Vec<Vec<String>> {
 
 fn reads(profile: &DeviceProfile) -> Vec<Vec<String>> {
     let title = ["L", "alone: P_r(L)", "in batches, each: P'_r(L)", "in batches"].map(String::from).to_vec();
-    let row = |read: &psync::probe::ReadCost| {
-        let page = psync::probe::PAGE_BYTES * read.pages;
-        let rate = page as f64 * 1e6 / read.batched_us;
-        vec![
-            format!("{} ({})", read.pages, bytes(page as u64)),
-            microseconds(read.alone_us),
-            microseconds(read.batched_us),
-            format!("{}/s", crate::units::bytes_f64(rate)),
-        ]
-    };
+    let row = |read: &psync::probe::ReadCost| sized(read.pages, read.alone_us, read.batched_us);
     std::iter::once(title).chain(profile.reads.iter().map(row)).collect()
+}
+
+fn writes(profile: &DeviceProfile) -> Vec<Vec<String>> {
+    let title = ["L", "alone: P_w(L)", "in batches, each: P'_w(L)", "in batches"].map(String::from).to_vec();
+    let row = |write: &psync::probe::WriteCost| sized(write.pages, write.alone_us, write.batched_us);
+    std::iter::once(title).chain(profile.writes.iter().map(row)).collect()
+}
+
+fn sized(pages: usize, alone_us: f64, batched_us: f64) -> Vec<String> {
+    let size = psync::probe::PAGE_BYTES * pages;
+    let rate = size as f64 * 1e6 / batched_us;
+    vec![
+        format!("{pages} ({})", bytes(size as u64)),
+        microseconds(alone_us),
+        microseconds(batched_us),
+        format!("{}/s", crate::units::bytes_f64(rate)),
+    ]
 }
 
 fn follows(report: &Report) -> Vec<Vec<String>> {
@@ -173,13 +190,13 @@ fn follows(report: &Report) -> Vec<Vec<String>> {
         ),
         row(
             "PioMax",
-            report.suggested_pio_max.to_string(),
-            "requests in flight that bring 95% of the best rate with the least latency",
+            report.choice.pio_max.to_string(),
+            "requests in flight that bring 95% of the best rate with the least latency, 32 at the least",
         ),
         row(
             "leaf pages",
-            report.suggested_leaf_pages.to_string(),
-            "the leaf size with the least time per operation below",
+            report.choice.leaf_pages.to_string(),
+            "by the cost model, for the expected table; --explain shows its terms",
         ),
         row(
             "commits",
@@ -187,22 +204,6 @@ fn follows(report: &Report) -> Vec<Vec<String>> {
             "durable, for one thread that waits for each; commits that wait together share a flush",
         ),
     ]
-}
-
-fn costs(report: &Report) -> Vec<Vec<String>> {
-    let title = ["leaf pages", "lookup alone", "lookup in a batch", "put", "all", ""].map(String::from).to_vec();
-    let row = |cost: &LeafCost| {
-        let mark = if cost.pages == report.suggested_leaf_pages { "<- least" } else { "" };
-        vec![
-            cost.pages.to_string(),
-            microseconds(cost.search_us),
-            microseconds(cost.batched_search_us),
-            microseconds(cost.insert_us),
-            microseconds(cost.microseconds),
-            mark.to_owned(),
-        ]
-    };
-    std::iter::once(title).chain(report.leaf_costs.iter().map(row)).collect()
 }
 
 fn parse_share(text: &str) -> std::result::Result<f64, String> {

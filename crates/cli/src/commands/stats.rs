@@ -126,6 +126,15 @@ fn streams(stats: &Counted) -> Vec<Vec<String>> {
     std::iter::once(title).chain(stats.streams.iter().map(stream)).collect()
 }
 
+fn new_leaf(table: &TableStats, page: u64) -> String {
+    let size = |pages: u32| bytes(u64::from(pages) * page);
+    let chosen = size(table.pages_of_new_leaf);
+    match (table.insert_share, table.pages_of_leaf_for_use) {
+        (Some(share), Some(pages)) => format!("{chosen}; {} would fit {} puts", size(pages), percent(share)),
+        _ => chosen,
+    }
+}
+
 fn one_table(table: &TableStats, page: u64) -> Rows {
     let fill = if table.leaf_pages == 0 { 0.0 } else { table.run_bytes as f64 / (table.leaf_pages * page) as f64 };
     let mut rows = vec![
@@ -136,6 +145,7 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
             "leaves",
             format!("{} in {}, {} filled", count(table.leaves), bytes(table.leaf_pages * page), percent(fill)),
         ),
+        row("a new leaf", new_leaf(table, page)),
         row(
             "waiting to be applied",
             format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),

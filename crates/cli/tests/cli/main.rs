@@ -2,6 +2,7 @@
 
 mod bench;
 mod common;
+mod device;
 mod exits;
 mod help;
 mod kill9;

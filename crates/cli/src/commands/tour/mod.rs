@@ -151,7 +151,13 @@ impl Tour {
     }
 
     fn open(&self, path: &Path) -> Result<Database> {
-        let tuning = Tuning { cache: self.cache, write_buffer: 16 << 20, durability: None, backend: None };
+        let tuning = Tuning {
+            memory: None,
+            cache: Some(self.cache),
+            write_buffer: Some(16 << 20),
+            durability: None,
+            backend: None,
+        };
         tuning.open(path, Mode::Create)
     }
 }

@@ -1,0 +1,58 @@
+//! `braid device` measures, and shows what the cost model makes of it.
+
+use crate::common::{Place, braid};
+
+#[test]
+fn the_figures_are_there_for_programs() {
+    let place = Place::new();
+    let answer = braid(&["device", &place.path("").to_string_lossy(), "--json", "--insert-share", "0.9"]).expect(0);
+    let report = &answer.json()[0];
+    let choice = &report["choice"];
+    let estimates = choice["estimates"].as_array().expect("a list");
+    let sizes: Vec<_> = estimates.iter().map(|of| of["leaf_pages"].as_u64().expect("a number")).collect();
+    assert_eq!(sizes, [1, 2, 4, 8, 16]);
+    assert!(sizes.contains(&choice["leaf_pages"].as_u64().expect("a number")));
+    for of in estimates {
+        let number = |part: &str, name: &str| of[part][name].as_f64().expect("a number");
+        let search = number("search", "nodes_us") + number("search", "leaf_us");
+        let insert = ["node_reads_us", "node_writes_us", "append_us", "rewrite_us"].map(|name| number("insert", name));
+        assert!((number("search", "total_us") - search).abs() < 1e-6, "{of}");
+        assert!((number("insert", "total_us") - insert.iter().sum::<f64>()).abs() < 1e-6, "{of}");
+        let total = 0.1 * search + 0.9 * insert.iter().sum::<f64>();
+        assert!((of["total_us"].as_f64().expect("a number") - total).abs() < 1e-6, "{of}");
+        assert!(of["paper_us"].as_f64().expect("a number") > 0.0);
+    }
+    assert_eq!(report["workload"]["insert_share"], 0.9);
+    assert_eq!(choice["write_buffer_bytes"], 64 << 20);
+}
+
+#[test]
+fn explain_shows_each_term_and_why() {
+    let place = Place::new();
+    let directory = place.path("").to_string_lossy().into_owned();
+    let plain = braid(&["device", &directory]).expect(0).text();
+    assert!(plain.contains("P_r(L)") && plain.contains("P'_w(L)") && !plain.contains("Cost model"), "{plain}");
+    let text = braid(&["device", &directory, "--explain", "--memory", "128m"]).expect(0).text();
+    for part in
+        ["128.0 MiB of memory", "G", "rewrite when full", "paper: operation", "<- chosen", "PioMax", "L  ", "O  "]
+    {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(std::fs::read_dir(place.path("")).expect("lists").next().is_none(), "it leaves nothing behind");
+    braid(&["device", &directory, "--memory", "1g", "--cache", "1m"]).expect(2).says("--memory");
+    braid(&["device", &directory, "--insert-share", "1.5"]).expect(2).says("0 to 1");
+}
+
+#[test]
+fn memory_in_one_sum_is_divided() {
+    let place = Place::new();
+    let db = place.database();
+    braid(&["put", &db, "k", "v", "--memory", "64m"]).expect(0);
+    let stats = braid(&["stats", &db, "--memory", "64m", "--json"]).expect(0);
+    let stats = &stats.json()[0];
+    let bytes = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let (cache, write_buffer) =
+        (bytes(&stats["cache"]["capacity_bytes"]), bytes(&stats["write_buffer_capacity_bytes"]));
+    assert_eq!(cache + write_buffer, 64 << 20);
+    assert!(write_buffer >= 2 << 20, "{write_buffer}");
+}
