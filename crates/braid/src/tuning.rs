@@ -67,6 +67,11 @@ impl Tuning {
         cost::pio_max(&self.profile.read())
     }
 
+    /// Makes the I/O of background work fit the device: see [`psync::Background`].
+    pub(crate) fn pace(&self, psync: &Psync) {
+        psync.set_background_depth(self.profile.read().parallelism());
+    }
+
     /// Whether leaf sizes depend on the device.
     fn asks_device(&self) -> bool {
         self.leaf_pages.is_none()
@@ -110,6 +115,7 @@ impl Engine {
         if self.tuning.asks_device() && self.tuning.profile.read().measured_at == 0 {
             let profile = measured(self.store.psync(), &self.path);
             *self.tuning.profile.write() = profile;
+            self.tuning.pace(self.store.psync());
         }
     }
 
