@@ -31,7 +31,7 @@
 //!    everybody who waits with it, and becomes visible in that order (`engine`, `publish`).
 //! 2. Its operations wait in their tables' operation queues (`opq`) until the background worker applies a whole queue to
 //!    the table's structure in one sweep of batched I/O (`worker`).
-//! 3. A reader takes {queues, structure} of its table as one unit and asks newest first (`table`, `range`).
+//! 3. A reader takes {queues, structure} of its table as one unit and asks newest first (`table`, `walk`).
 //! 4. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
 //!    `recovery`).
 //!
@@ -67,6 +67,7 @@ mod table;
 mod traffic;
 mod tuning;
 mod verify;
+mod walk;
 mod worker;
 
 pub use batch::WriteBatch;

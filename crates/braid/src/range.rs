@@ -1,35 +1,58 @@
-//! Walks a table in key order: the queues and the structure, merged.
+//! Ranges of pairs, as users see them.
 //!
-//! 1. A range takes its table's state and the visible seq when it is first advanced, and sees that moment to its end.
-//! 2. Each queue hands out steps in small, growing portions; the structure has a cursor that prefetches with psync.
-//! 3. The nearest key wins; among equal keys the newest source does, for queues cover rising intervals of seqs.
-//! 4. Pairs are gathered in a window, small at first, so that the documents of a window are read in one psync.
+//! 1. A range begins its [`Walk`] when it is first advanced.
+//! 2. A pair whose value is in the structure is shown where it lies.
+//! 3. Where the walk comes to a document, pairs are gathered in a window, small at first, so that the documents of a window
+//!    are read in one psync.
+//! 4. What fails is told when everything before it was shown; the range is then at its end.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
-use index::{Bounds, Cursor, Direction, DocPointer, Pair, Seq, Stored};
-use parking_lot::RwLock;
+use index::{Bounds, Direction, DocPointer, PairRef, Payload, Stored};
 
-use crate::{
-    Error, Result, Table,
-    catalog::TableState,
-    opq::{Opq, Step},
-};
+use crate::{Error, Result, Table, walk::Walk};
 
 const FIRST_WINDOW: usize = 8;
 const LARGEST_WINDOW: usize = 256;
 const DOCUMENT_BYTES_PER_WINDOW: u64 = 4 << 20;
 
 /// A range of pairs in key order. Made by [`Table::range`], [`Table::prefix`] and [`Table::iter`].
+///
+/// As an iterator it hands out copies; [`Range::next_pair`] shows the same pairs without making any:
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let users = braid::Database::open(directory.path().join("data"))?.table("users", braid::Structure::BTree)?;
+/// let mut range = users.range("a".."n");
+/// let mut bytes = 0;
+/// while let Some((key, value)) = range.next_pair()? {
+///     bytes += key.len() + value.len();
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Range {
     table: Table,
     bounds: Bounds,
     direction: Direction,
     keys_only: bool,
     walk: Option<Walk>,
-    ready: VecDeque<(Vec<u8>, Vec<u8>)>,
+    gathered: VecDeque<(Vec<u8>, Vec<u8>)>,
     window: usize,
+    shown: Shown,
+    /// What failed behind the pairs that were gathered.
+    failed: Option<Error>,
     ended: bool,
+}
+
+/// Where the pair is that the range stands on.
+enum Shown {
+    Nothing,
+    /// Where the walk stands.
+    Walked,
+    /// The first of those gathered.
+    Gathered,
 }
 
 impl Range {
@@ -40,8 +63,10 @@ impl Range {
             direction: Direction::Forward,
             keys_only: false,
             walk: None,
-            ready: VecDeque::new(),
+            gathered: VecDeque::new(),
             window: FIRST_WINDOW,
+            shown: Shown::Nothing,
+            failed: None,
             ended: false,
         }
     }
@@ -64,37 +89,120 @@ impl Range {
         self
     }
 
-    fn fill(&mut self) -> Result<()> {
-        if self.walk.is_none() {
-            self.walk = Some(Walk::begin(&self.table, &self.bounds, self.direction)?);
+    /// The next key and value, borrowed until the range moves on; none at the end. A long scan that looks at pairs and passes on
+    /// is faster this way than as an iterator.
+    ///
+    /// # Errors
+    /// When storage fails, what it holds is damaged, or the table was dropped. Every pair before the place that it is about was
+    /// shown, and none comes after it.
+    pub fn next_pair(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(if self.advance()? { self.pair() } else { None })
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        let moved = self.moved();
+        if !matches!(moved, Ok(true)) {
+            self.shown = Shown::Nothing;
+            self.ended = true;
+            self.walk = None;
         }
-        let walk = self.walk.as_mut().expect("set above");
+        moved
+    }
+
+    fn moved(&mut self) -> Result<bool> {
+        if let Shown::Gathered = self.shown {
+            self.gathered.pop_front();
+        }
+        loop {
+            if !self.gathered.is_empty() {
+                self.shown = Shown::Gathered;
+                return Ok(true);
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if self.ended || self.bounds.is_empty() {
+                return Ok(false);
+            }
+            let walk = match &mut self.walk {
+                Some(walk) => walk,
+                None => self.walk.insert(Walk::begin(&self.table, &self.bounds, self.direction)?),
+            };
+            if !walk.advance()? {
+                return Ok(false);
+            }
+            let inline = walk.current().is_some_and(|pair| matches!(pair.value, Payload::Inline(_)));
+            if inline || self.keys_only {
+                self.shown = Shown::Walked;
+                return Ok(true);
+            }
+            self.gather();
+        }
+    }
+
+    fn pair(&self) -> Option<(&[u8], &[u8])> {
+        match self.shown {
+            Shown::Nothing => None,
+            Shown::Walked => match self.walk.as_ref()?.current()? {
+                PairRef { key, value: Payload::Inline(value), .. } if !self.keys_only => Some((key, value)),
+                PairRef { key, .. } => Some((key, &[])),
+            },
+            Shown::Gathered => self.gathered.front().map(|(key, value)| (key.as_slice(), value.as_slice())),
+        }
+    }
+
+    /// Gathers a window of pairs from where the walk stands.
+    fn gather(&mut self) {
+        let Some(walk) = &mut self.walk else { return };
         let mut pairs = Vec::with_capacity(self.window);
         let mut documents: Vec<DocPointer> = Vec::new();
         let mut document_bytes = 0;
-        while pairs.len() < self.window && document_bytes < DOCUMENT_BYTES_PER_WINDOW {
-            let Some(pair) = walk.next()? else {
-                self.ended = true;
-                break;
-            };
-            if let (Stored::Document(document), false) = (&pair.value, self.keys_only) {
+        while let Some(pair) = walk.current() {
+            if let Payload::Document(document) = pair.value {
                 document_bytes += document.length;
-                documents.push(*document);
+                documents.push(document);
             }
-            pairs.push(pair);
+            pairs.push(pair.to_pair());
+            if pairs.len() >= self.window || document_bytes >= DOCUMENT_BYTES_PER_WINDOW {
+                break;
+            }
+            match walk.advance() {
+                Ok(true) => {}
+                Ok(false) => self.ended = true,
+                Err(error) => self.failed = Some(error),
+            }
         }
         self.window = (self.window * 2).min(LARGEST_WINDOW);
-        let values = if documents.is_empty() { Vec::new() } else { self.table.core.documents.read_many(&documents)? };
-        let mut values = values.into_iter();
+        let mut values = self.read(&documents).into_iter();
         for pair in pairs {
             let value = match pair.value {
-                _ if self.keys_only => Vec::new(),
                 Stored::Inline(value) => value,
-                Stored::Document(_) => values.next().expect("one document was read for each pointer"),
+                Stored::Document(_) => match values.next() {
+                    Some(value) => value,
+                    None => break,
+                },
             };
-            self.ready.push_back((pair.key, value));
+            self.gathered.push_back((pair.key, value));
         }
-        Ok(())
+    }
+
+    /// Reads documents, in one psync; those before the first that fails.
+    fn read(&mut self, documents: &[DocPointer]) -> Vec<Vec<u8>> {
+        let log = &self.table.core.documents;
+        let mut values = match log.read_many(documents) {
+            Ok(values) => return values,
+            Err(_) => Vec::new(),
+        };
+        for document in documents {
+            match log.read_many(std::slice::from_ref(document)) {
+                Ok(value) => values.extend(value),
+                Err(error) => {
+                    self.failed = Some(error.into());
+                    break;
+                }
+            }
+        }
+        values
     }
 }
 
@@ -102,111 +210,22 @@ impl Iterator for Range {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ready.is_empty() && !self.ended {
-            if self.bounds.is_empty() {
-                self.ended = true;
-            } else if let Err(error) = self.fill() {
-                self.ended = true;
-                return Some(Err(error));
-            }
+        match self.advance() {
+            Err(error) => Some(Err(error)),
+            Ok(false) => None,
+            Ok(true) => match self.shown {
+                Shown::Gathered => {
+                    self.shown = Shown::Nothing;
+                    self.gathered.pop_front().map(Ok)
+                }
+                _ => self.pair().map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
+            },
         }
-        self.ready.pop_front().map(Ok)
     }
 }
 
 impl std::fmt::Debug for Range {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Range").field("table", &self.table).field("bounds", &self.bounds).finish()
-    }
-}
-
-/// One queue's part of a walk.
-struct QueueWalk {
-    queue: Arc<RwLock<Opq>>,
-    steps: VecDeque<Step>,
-    last: Option<Vec<u8>>,
-    portion: usize,
-    ended: bool,
-}
-
-impl QueueWalk {
-    const fn new(queue: Arc<RwLock<Opq>>) -> Self {
-        Self { queue, steps: VecDeque::new(), last: None, portion: FIRST_WINDOW, ended: false }
-    }
-
-    fn fill(&mut self, bounds: &Bounds, direction: Direction, at: Seq) {
-        if !self.steps.is_empty() || self.ended {
-            return;
-        }
-        let steps = self.queue.read().steps(bounds, direction, self.last.as_deref(), self.portion, at);
-        self.ended = steps.len() < self.portion;
-        self.portion = (self.portion * 2).min(LARGEST_WINDOW);
-        if let Some(step) = steps.last() {
-            self.last = Some(step.key.clone());
-        }
-        self.steps.extend(steps);
-    }
-}
-
-/// A walk under way.
-struct Walk {
-    bounds: Bounds,
-    direction: Direction,
-    at: Seq,
-    queues: Vec<QueueWalk>,
-    cursor: Box<dyn Cursor>,
-    below: Option<Pair>,
-    _state: Arc<TableState>,
-}
-
-impl Walk {
-    fn begin(table: &Table, bounds: &Bounds, direction: Direction) -> Result<Self> {
-        // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
-        let state = table.core.state.load_full();
-        table.engine().check_live(&table.core)?;
-        let at = table.engine().publisher.visible();
-        let mut queues = vec![QueueWalk::new(Arc::clone(&state.active))];
-        queues.extend(state.frozen.iter().map(|frozen| QueueWalk::new(Arc::clone(frozen.opq()))));
-        let mut cursor = Arc::clone(&state.view).cursor(bounds, at, direction)?;
-        let below = cursor.next()?;
-        Ok(Self { bounds: bounds.clone(), direction, at, queues, cursor, below, _state: state })
-    }
-
-    /// The next pair that is not deleted.
-    fn next(&mut self) -> Result<Option<Pair>> {
-        loop {
-            for queue in &mut self.queues {
-                queue.fill(&self.bounds, self.direction, self.at);
-            }
-            let Some(nearest) = self.nearest() else { return Ok(None) };
-            let mut winner = None;
-            for queue in &mut self.queues {
-                if queue.steps.front().is_some_and(|step| step.key == nearest) {
-                    let step = queue.steps.pop_front().expect("its front was just seen");
-                    winner.get_or_insert(step.found);
-                }
-            }
-            if self.below.as_ref().is_some_and(|pair| pair.key == nearest) {
-                let next = self.cursor.next().map_err(Error::from)?;
-                let pair = std::mem::replace(&mut self.below, next).expect("it was just seen");
-                if winner.is_none() {
-                    return Ok(Some(pair));
-                }
-            }
-            let found = winner.expect("the nearest key came from a queue or the cursor");
-            if let Some(value) = found.value {
-                return Ok(Some(Pair { key: nearest, seq: found.seq, value }));
-            }
-        }
-    }
-
-    fn nearest(&self) -> Option<Vec<u8>> {
-        let fronts = self.queues.iter().filter_map(|queue| queue.steps.front().map(|step| step.key.as_slice()));
-        let keys = fronts.chain(self.below.as_ref().map(|pair| pair.key.as_slice()));
-        match self.direction {
-            Direction::Forward => keys.min(),
-            Direction::Backward => keys.max(),
-        }
-        .map(<[u8]>::to_vec)
     }
 }

@@ -18,7 +18,7 @@ use crate::node::head;
 
 /// A run and where it is.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+pub(crate) struct Span {
     start: usize,
     /// Heads of its first and last key: keys outside are not in the run.
     heads: (u64, u64),
@@ -68,53 +68,16 @@ pub(crate) struct Sorted<'a> {
     pub(crate) place: Place,
 }
 
-fn malformed(start: usize) -> Damage {
+pub(crate) fn malformed(start: usize) -> Damage {
     Damage::new(start, "entries of a run", "whole entries", "an entry that leaves the run")
 }
 
 impl Leaf {
     /// Parses the pages that hold the published bytes.
     pub(crate) fn parse(pages: &[u8], pointer: &Pointer, table: TableId) -> Result<Self, Damage> {
-        let identity = Identity { incarnation: pointer.incarnation, table };
-        let bytes = pages[..pages.len().min(pointer.length as usize)].into();
-        let mut leaf = Self { bytes, spans: Vec::new() };
-        leaf.walk(0, pointer.length as usize, &identity)?;
-        let (end, chain) = leaf.spans.last().map_or((0, 0), |span| (span.end(), span.header.crc));
-        if end != pointer.length as usize {
-            return Err(Damage::new(end, "end of a leaf's last run", pointer.length, end));
-        }
-        if chain != pointer.chain && !seeded::on(seeded::Bug::RunChecksumSkipped) {
-            let (expected, found) = (format!("{:08x}", pointer.chain), format!("{chain:08x}"));
-            return Err(Damage::new(end, "CRC of a leaf's last run", expected, found));
-        }
-        Ok(leaf)
-    }
-
-    /// Adds the runs between `at` and `end`.
-    fn walk(&mut self, mut at: usize, end: usize, identity: &Identity) -> Result<(), Damage> {
-        let known = self.bytes.len().min(end);
-        while at < known {
-            let page_end = (at / PAGE + 1) * PAGE;
-            if page_end - at < RUN_HEADER {
-                at = page_end;
-                continue;
-            }
-            let room = &self.bytes[at..page_end.min(known)];
-            let Some(header) = RunHeader::decode(room).map_err(|damage| shifted(damage, at))? else {
-                at = page_end;
-                continue;
-            };
-            let run = &room[..usize::from(header.length)];
-            let previous = self.spans.last().map_or(0, |span| span.header.crc);
-            let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
-            header.check(run, identity, position, previous).map_err(|damage| shifted(damage, at))?;
-            let entries = Run::new(run, &header);
-            let ends = entries.key(0).zip(entries.key(entries.count() - 1));
-            let ((first, _), (last, _)) = ends.ok_or_else(|| malformed(at))?;
-            self.spans.push(Span { start: at, heads: (head(first), head(last)), header });
-            at += run.len();
-        }
-        Ok(())
+        let mut spans = Vec::new();
+        let bytes = Visible::check(pages, pointer, table, &mut spans)?.bytes.into();
+        Ok(Self { bytes, spans })
     }
 
     /// The leaf after an append: `pages` are its new last pages, from page `first` on; runs begin at `from`.
@@ -130,7 +93,7 @@ impl Leaf {
         let spans = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
         let mut leaf = Self { bytes: bytes.into(), spans };
         let identity = Identity { incarnation: pointer.incarnation, table };
-        leaf.walk(from, pointer.length as usize, &identity).ok()?;
+        add_runs(&leaf.bytes, from, &identity, &mut leaf.spans).ok()?;
         leaf.visible(pointer).is_some().then_some(leaf)
     }
 
@@ -144,10 +107,41 @@ impl Leaf {
         (same || stale).then_some(Visible { bytes: &self.bytes, spans: &self.spans[..runs] })
     }
 
+    /// Its published bytes.
+    pub(crate) const fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes.len() + self.spans.capacity() * size_of::<Span>()
     }
+}
+
+/// Adds the runs from `at` to the end of `bytes` to those before it.
+fn add_runs(bytes: &[u8], mut at: usize, identity: &Identity, spans: &mut Vec<Span>) -> Result<(), Damage> {
+    while at < bytes.len() {
+        let page_end = (at / PAGE + 1) * PAGE;
+        if page_end - at < RUN_HEADER {
+            at = page_end;
+            continue;
+        }
+        let room = &bytes[at..page_end.min(bytes.len())];
+        let Some(header) = RunHeader::decode(room).map_err(|damage| shifted(damage, at))? else {
+            at = page_end;
+            continue;
+        };
+        let run = &room[..usize::from(header.length)];
+        let previous = spans.last().map_or(0, |span| span.header.crc);
+        let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
+        header.check(run, identity, position, previous).map_err(|damage| shifted(damage, at))?;
+        let entries = Run::new(run, &header);
+        let ends = entries.key(0).zip(entries.key(entries.count() - 1));
+        let ((first, _), (last, _)) = ends.ok_or_else(|| malformed(at))?;
+        spans.push(Span { start: at, heads: (head(first), head(last)), header });
+        at += run.len();
+    }
+    Ok(())
 }
 
 fn shifted(damage: Damage, by: usize) -> Damage {
@@ -155,6 +149,35 @@ fn shifted(damage: Damage, by: usize) -> Damage {
 }
 
 impl<'a> Visible<'a> {
+    /// Checks the pages that hold the published bytes, and lists their runs in `spans`, in place of what was there.
+    pub(crate) fn check(
+        pages: &'a [u8], pointer: &Pointer, table: TableId, spans: &'a mut Vec<Span>,
+    ) -> Result<Self, Damage> {
+        let identity = Identity { incarnation: pointer.incarnation, table };
+        let bytes = &pages[..pages.len().min(pointer.length as usize)];
+        spans.clear();
+        add_runs(bytes, 0, &identity, spans)?;
+        let (end, chain) = spans.last().map_or((0, 0), |span| (span.end(), span.header.crc));
+        if end != pointer.length as usize {
+            return Err(Damage::new(end, "end of a leaf's last run", pointer.length, end));
+        }
+        if chain != pointer.chain && !seeded::on(seeded::Bug::RunChecksumSkipped) {
+            let (expected, found) = (format!("{:08x}", pointer.chain), format!("{chain:08x}"));
+            return Err(Damage::new(end, "CRC of a leaf's last run", expected, found));
+        }
+        Ok(Self { bytes, spans })
+    }
+
+    /// The bytes that its runs are in.
+    pub(crate) const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Its runs, in the order in which they came, each with where it begins and its least seq.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, Seq, Run<'a>)> {
+        self.spans.iter().map(|span| (span.start, Seq(span.header.base), self.run(span)))
+    }
+
     fn run(&self, span: &Span) -> Run<'a> {
         Run::new(&self.bytes[span.start..span.end()], &span.header)
     }
@@ -284,7 +307,7 @@ fn position(run: &Run<'_>, key: &[u8], at: Seq) -> Option<usize> {
 }
 
 /// The first entry whose key is `wanted`, as all after it are; or the number of entries.
-fn first_that(run: &Run<'_>, wanted: impl Fn(&[u8]) -> bool) -> Option<usize> {
+pub(crate) fn first_that(run: &Run<'_>, wanted: impl Fn(&[u8]) -> bool) -> Option<usize> {
     partition(run, |(key, _)| !wanted(key))
 }
 

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use index::{Bounds, Cursor, Direction, Found, Pair, Result, Seq, Stats, TableId, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, PairRef, Result, Seq, Stats, TableId, View, Visit};
 use parking_lot::Mutex;
 use space::{Extent, PagedFile};
 
@@ -78,8 +78,12 @@ impl Version {
 struct Nothing;
 
 impl Cursor for Nothing {
-    fn next(&mut self) -> Result<Option<Pair>> {
-        Ok(None)
+    fn advance(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn current(&self) -> Option<PairRef<'_>> {
+        None
     }
 }
 
@@ -96,7 +100,7 @@ impl View for Version {
         if at < self.floor {
             return Ok(Box::new(Nothing));
         }
-        Ok(Box::new(TreeCursor::new(self, bounds, at, direction)?))
+        Ok(Box::new(TreeCursor::new(self, bounds, at, direction)))
     }
 
     fn verify(&self, visit: &mut dyn Visit) -> Result<()> {

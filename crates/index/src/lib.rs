@@ -14,7 +14,9 @@ mod types;
 
 pub use doclog::DocPointer;
 pub use error::{Error, Result};
-pub use types::{Batch, Bounds, Direction, Found, Horizon, Operation, Pair, Payload, Seq, Stored, TableId, Update};
+pub use types::{
+    Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update,
+};
 
 use std::sync::Arc;
 
@@ -98,13 +100,24 @@ pub trait Visit {
     fn keys(&mut self, count: u64);
 }
 
-/// Walks a view in key order.
+/// Walks a view in key order. It begins before the first pair.
 pub trait Cursor: Send {
-    /// The next pair, or none at the end.
+    /// Moves to the next pair; false at the end, where it stays. After an error it is at the end.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
-    fn next(&mut self) -> Result<Option<Pair>>;
+    /// When a read fails or what it read does not check. Every pair before the place that it is about was shown.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// The pair that it stands on, until it moves; none before the first and at the end.
+    fn current(&self) -> Option<PairRef<'_>>;
+
+    /// Moves to the next pair and copies it; none at the end.
+    ///
+    /// # Errors
+    /// As [`Cursor::advance`].
+    fn next(&mut self) -> Result<Option<Pair>> {
+        Ok(if self.advance()? { self.current().map(|pair| pair.to_pair()) } else { None })
+    }
 }
 
 /// Shape of a view.

@@ -76,6 +76,17 @@ pub enum Stored {
     Document(DocPointer),
 }
 
+impl Payload<'_> {
+    /// A copy of it.
+    #[must_use]
+    pub fn to_stored(&self) -> Stored {
+        match self {
+            Self::Inline(value) => Stored::Inline(value.to_vec()),
+            Self::Document(document) => Stored::Document(*document),
+        }
+    }
+}
+
 /// The newest version that a lookup saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -94,6 +105,25 @@ pub struct Pair {
     pub seq: Seq,
     /// The value.
     pub value: Stored,
+}
+
+/// A key and its live value, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairRef<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The commit that made the value.
+    pub seq: Seq,
+    /// The value.
+    pub value: Payload<'a>,
+}
+
+impl PairRef<'_> {
+    /// A copy of it.
+    #[must_use]
+    pub fn to_pair(&self) -> Pair {
+        Pair { key: self.key.to_vec(), seq: self.seq, value: self.value.to_stored() }
+    }
 }
 
 /// Which way a cursor walks.

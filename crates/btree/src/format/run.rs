@@ -331,6 +331,56 @@ impl RunHeader {
     }
 }
 
+/// Where an entry is in its run. Key and value lie within the run, and the word is one of ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryPlace {
+    pub(crate) seq: u64,
+    pub(crate) key_at: u16,
+    pub(crate) key_length: u16,
+    /// Kind and length of the value, which follows the key.
+    pub(crate) word: EntryWord,
+}
+
+/// Kind and length of a value, as the run has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryWord(u16);
+
+impl EntryWord {
+    /// Bytes of the value.
+    #[inline]
+    pub(crate) const fn value_length(self) -> usize {
+        (self.0 & VALUE_LENGTH) as usize
+    }
+
+    #[inline]
+    pub(crate) const fn is_tombstone(self) -> bool {
+        self.0 >> 14 == KIND_TOMBSTONE
+    }
+
+    #[inline]
+    const fn is_plausible(self) -> bool {
+        match self.0 >> 14 {
+            KIND_INLINE => self.value_length() <= INLINE_BYTES_MAX,
+            KIND_TOMBSTONE => self.value_length() == 0,
+            KIND_DOCUMENT => self.value_length() == DOCUMENT_BYTES,
+            _ => false,
+        }
+    }
+
+    /// What the entry does; `value` is as long as this says.
+    #[inline]
+    pub(crate) fn operation(self, value: &[u8]) -> Operation<'_> {
+        match self.0 >> 14 {
+            KIND_INLINE => Operation::Put(Payload::Inline(value)),
+            KIND_DOCUMENT => {
+                let pointer = value.try_into().expect("a plausible word of a document has its length");
+                Operation::Put(Payload::Document(DocPointer::decode(pointer)))
+            }
+            _ => Operation::Delete,
+        }
+    }
+}
+
 /// A run of a leaf in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
@@ -351,6 +401,11 @@ impl<'a> Run<'a> {
         self.count
     }
 
+    /// The run.
+    pub(crate) const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Key and seq of the entry at `index`; none where the run is malformed.
     #[inline]
     pub(crate) fn key(&self, index: usize) -> Option<(&'a [u8], Seq)> {
@@ -364,21 +419,27 @@ impl<'a> Run<'a> {
     /// The entry at `index`; none where the run is malformed.
     #[inline]
     pub(crate) fn entry(&self, index: usize) -> Option<Update<'a>> {
-        let at = self.slot(index)?;
-        let key_length = usize::from(u16_at(self.bytes, at)?);
-        let word = u16_at(self.bytes, at + 2)?;
-        let key_at = at + 4 + self.width;
-        let value_at = key_at + key_length;
+        let EntryPlace { seq, key_at, key_length, word } = self.place(index)?;
+        let (key_at, value_at) = (usize::from(key_at), usize::from(key_at) + usize::from(key_length));
         let key = self.bytes.get(key_at..value_at)?;
-        let value = self.bytes.get(value_at..value_at + usize::from(word & VALUE_LENGTH))?;
-        let operation = match word >> 14 {
-            KIND_INLINE => Operation::Put(Payload::Inline(value)),
-            KIND_TOMBSTONE if value.is_empty() => Operation::Delete,
-            KIND_DOCUMENT => Operation::Put(Payload::Document(DocPointer::decode(value.try_into().ok()?))),
-            _ => return None,
-        };
-        let plausible = key_length <= KEY_BYTES_MAX && value.len() <= INLINE_BYTES_MAX;
-        plausible.then_some(Update { key, seq: self.seq(at)?, operation })
+        let value = self.bytes.get(value_at..value_at + word.value_length())?;
+        Some(Update { key, seq: Seq(seq), operation: word.operation(value) })
+    }
+
+    /// Where the entry at `index` is; none where the run is malformed.
+    #[inline]
+    pub(crate) fn place(&self, index: usize) -> Option<EntryPlace> {
+        let at = self.slot(index)?;
+        let fixed = self.bytes.get(at..at + 4)?;
+        let key_length = u16::from_le_bytes([fixed[0], fixed[1]]);
+        let word = EntryWord(u16::from_le_bytes([fixed[2], fixed[3]]));
+        let key_at = at + 4 + self.width;
+        let end = key_at + usize::from(key_length) + word.value_length();
+        let whole = end <= self.bytes.len() && usize::from(key_length) <= KEY_BYTES_MAX && word.is_plausible();
+        if !whole {
+            return None;
+        }
+        Some(EntryPlace { seq: self.seq(at)?.0, key_at: u16::try_from(key_at).ok()?, key_length, word })
     }
 
     #[inline]
@@ -389,9 +450,17 @@ impl<'a> Run<'a> {
 
     #[inline]
     fn seq(&self, at: usize) -> Option<Seq> {
-        let mut delta = [0; 8];
-        delta[..self.width].copy_from_slice(self.bytes.get(at + 4..at + 4 + self.width)?);
-        Some(Seq(self.base.checked_add(u64::from_le_bytes(delta))?))
+        let delta = match u64_at(self.bytes, at + 4) {
+            // Eight bytes at once, of which the first `width` count.
+            Some(eight) if self.width < 8 => eight & ((1 << (8 * self.width)) - 1),
+            Some(eight) => eight,
+            None => {
+                let mut delta = [0; 8];
+                delta[..self.width].copy_from_slice(self.bytes.get(at + 4..at + 4 + self.width)?);
+                u64::from_le_bytes(delta)
+            }
+        };
+        Some(Seq(self.base.checked_add(delta)?))
     }
 }
 

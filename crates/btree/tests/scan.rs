@@ -1,0 +1,248 @@
+//! Scans read ahead: how much, what becomes of it when a scan ends early, and where errors come out.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use btree::{BTree, Shared};
+use common::{Change, Home, Model, TABLE, Updates, all, change_of};
+use index::{Cursor, Direction, Error, Horizon, Index, Seq};
+use psync::sim::{Fault, SimDisk};
+use psync::{BackendKind, Psync, Request};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use space::{FileStore, PagedFile};
+
+const EIO: i32 = 5;
+const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
+
+type Pairs = Vec<(Vec<u8>, u64, Change)>;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key/{number:012}").into_bytes()
+}
+
+/// What a scan shows until its end or an error.
+fn walk(cursor: &mut dyn Cursor) -> (Pairs, Option<Error>) {
+    let mut pairs = Pairs::new();
+    loop {
+        match cursor.next() {
+            Ok(Some(pair)) => pairs.push((pair.key, pair.seq.0, change_of(&pair.value))),
+            Ok(None) => return (pairs, None),
+            Err(error) => {
+                assert!(cursor.current().is_none());
+                assert!(!cursor.advance().expect("an error ends a scan"));
+                return (pairs, Some(error));
+            }
+        }
+    }
+}
+
+fn turned(mut pairs: Pairs, direction: Direction) -> Pairs {
+    if direction == Direction::Backward {
+        pairs.reverse();
+    }
+    pairs
+}
+
+/// A tree of leaves in no order on the device, whose runs overlap; nothing is cached.
+fn scattered(cache_bytes: u64) -> (Home, Model) {
+    let mut home = Home::new(1, 2, cache_bytes);
+    let mut model = Model::default();
+    let mut random = StdRng::seed_from_u64(6);
+    for seq in 1..40_u64 {
+        let updates = (0..400).map(|_| {
+            let change =
+                if random.random_bool(0.1) { Change::Delete } else { Change::Put(seq.to_le_bytes().repeat(8)) };
+            (key(random.random_range(0..10_000)), seq, change)
+        });
+        let updates = Updates::new(updates.collect());
+        home.apply(&updates, &[]).expect("a disk that works");
+        model.apply(&updates);
+    }
+    (home, model)
+}
+
+#[test]
+fn a_scan_asks_ahead_for_as_much_as_it_went_through() {
+    let (home, model) = scattered(8 << 20);
+    let view = home.tree.view();
+    let leaves = view.stats().expect("whole").leaves as f64;
+    let count = model.range(&all(), u64::MAX).len();
+    for direction in BOTH {
+        let before = home.shared.counters().leaf_reads;
+        let asked = || (home.shared.counters().leaf_reads - before) as f64;
+        let mut cursor = Arc::clone(&view).cursor(&all(), Seq::MAX, direction).expect("whole");
+        assert_eq!(asked(), 0.0);
+        let (mut shown, mut ahead) = (0, 0.0_f64);
+        while cursor.advance().expect("whole") {
+            shown += 1;
+            let through = leaves * shown as f64 / count as f64;
+            assert!(shown > 10 || asked() == 2.0, "{} leaves for {shown} pairs", asked());
+            // Leaves are not all of one size.
+            assert!(asked() <= 2.2 * through + 6.0, "{} leaves for {through}", asked());
+            ahead = ahead.max(asked() - through);
+        }
+        assert_eq!(asked(), leaves);
+        assert!(ahead > 8.0, "a long scan reads ahead");
+    }
+}
+
+#[test]
+fn leaves_that_lie_side_by_side_are_read_together() {
+    for direction in BOTH {
+        let mut home = Home::new(1, 2, 8 << 20);
+        let updates = Updates::puts((0..20_000).map(key), 1, &[5; 30]);
+        home.apply(&updates, &[]).expect("a disk that works");
+        let leaves = home.tree.view().stats().expect("whole").leaves;
+        let before = home.pages.file().counters().snapshot().reads;
+        let mut cursor = home.tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+        let (pairs, error) = walk(&mut *cursor);
+        assert!(error.is_none() && pairs.len() == 20_000);
+        assert!(pairs.is_sorted_by(|one, other| (one.0 < other.0) == (direction == Direction::Forward)));
+        let requests = home.pages.file().counters().snapshot().reads - before;
+        assert!(requests * 3 < leaves, "{requests} requests for {leaves} leaves");
+    }
+}
+
+#[test]
+fn damage_comes_out_where_it_is_and_after_everything_before_it() {
+    for cache_bytes in [0, 8 << 20] {
+        let (home, model) = scattered(cache_bytes);
+        let expected = model.range(&all(), u64::MAX);
+        let extents = home.verify().extents;
+        let mut failed = 0;
+        for extent in extents.iter().filter(|extent| extent.pages > 1) {
+            // The first run of the leaf.
+            assert!(home.disk.flip_bit(common::DATA, extent.offset() + 100));
+            for direction in BOTH {
+                let mut cursor = home.tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+                let (pairs, error) = walk(&mut *cursor);
+                let expected = turned(expected.clone(), direction);
+                assert_eq!(pairs, expected[..pairs.len()]);
+                let Some(error) = error else { panic!("{extent} is damaged") };
+                assert!(
+                    matches!(&error, Error::Corrupt { offset, .. } if (extent.offset()..extent.offset() + extent.bytes()).contains(offset)),
+                    "{error}"
+                );
+                failed += usize::from(!pairs.is_empty() && pairs.len() + 200 < expected.len());
+            }
+            assert!(home.disk.flip_bit(common::DATA, extent.offset() + 100));
+        }
+        assert!(failed > 50, "{failed} in the middle");
+    }
+}
+
+#[test]
+fn a_read_that_fails_comes_out_after_everything_before_it() {
+    let (home, model) = scattered(0);
+    let expected = model.range(&all(), u64::MAX);
+    for direction in BOTH {
+        let expected = turned(expected.clone(), direction);
+        let (mut lengths, mut count) = (Vec::new(), 0);
+        loop {
+            home.disk.fail_operation(Fault::Read, count, EIO);
+            let mut cursor = home.tree.view().cursor(&all(), Seq::MAX, direction).expect("nothing is read yet");
+            let (pairs, error) = walk(&mut *cursor);
+            assert_eq!(pairs, expected[..pairs.len()]);
+            if home.disk.faults_left() > 0 {
+                assert!(error.is_none() && pairs.len() == expected.len());
+                break;
+            }
+            match error {
+                Some(error) => lengths.push((pairs.len(), matches!(error, Error::Io(_)))),
+                // Leaves that were asked for together are asked for again one by one.
+                None => assert_eq!(pairs.len(), expected.len()),
+            }
+            count += 1;
+        }
+        assert!(lengths.iter().all(|(_, io)| *io));
+        lengths.sort_unstable();
+        lengths.dedup();
+        assert!(lengths.len() > 20, "{lengths:?}");
+    }
+}
+
+/// A tree of `count` pairs in leaves in no order, in a directory of this backend.
+fn on_backend(psync: Psync, directory: &Path, count: u64) -> (BTree, Arc<Shared>) {
+    let store = FileStore::open(psync, directory, false).expect("a directory");
+    let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
+    let shared = Arc::new(Shared::new(Arc::clone(&pages), 64 << 10, 1));
+    let tree = BTree::create(Arc::clone(&shared), TABLE, 2);
+    for seq in 0..8 {
+        let numbers = (0..count).filter(|number| number.wrapping_mul(0x9e37_79b9) >> 7 & 7 == seq);
+        let updates = Updates::puts(numbers.map(key), seq + 1, &[7; 40]);
+        let applied = tree.apply(&updates, &Horizon::default(), &|_| {}).expect("room");
+        pages.psync().run_all(vec![Request::flush(pages.file(), 0)]).expect("flushed");
+        tree.publish(&applied);
+    }
+    (tree, shared)
+}
+
+fn shows(cursor: &mut dyn Cursor, numbers: impl Iterator<Item = u64>) {
+    for number in numbers {
+        let pair = cursor.next().expect("whole").expect("a pair");
+        assert_eq!(pair.key, key(number));
+    }
+}
+
+#[test]
+fn a_scan_that_is_dropped_or_goes_to_another_thread_leaves_nothing_behind() {
+    const COUNT: u64 = 20_000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let backends = BackendKind::ALL.into_iter().filter_map(|kind| Psync::new(Some(kind)).ok());
+    let places: Vec<_> = backends.map(|psync| (directory.path().join(psync.backend().name()), psync)).collect();
+    assert!(places.len() >= 2);
+    for (place, psync) in places.into_iter().chain([("/db".into(), SimDisk::new(1).psync())]) {
+        println!("{}", place.display());
+        let (tree, shared) = on_backend(psync.with_pio_max(32), &place, COUNT);
+        for direction in BOTH {
+            let number = move |step| if direction == Direction::Forward { step } else { COUNT - 1 - step };
+            let before = shared.counters().leaf_reads;
+            let mut cursor: Box<dyn Cursor> = tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+            // Dropped after a first window, and with many in flight.
+            for shown in [1, 700, 5_000] {
+                let mut cursor = tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+                shows(&mut *cursor, (0..shown).map(number));
+            }
+            assert!(shared.counters().leaf_reads - before > 50);
+            // Each thread shows a part and ends while the next part is in flight.
+            for part in 0..4 {
+                let steps = part * COUNT / 4..(part + 1) * COUNT / 4;
+                cursor = std::thread::spawn(move || {
+                    shows(&mut *cursor, steps.map(number));
+                    cursor
+                })
+                .join()
+                .expect("no panic");
+            }
+            assert!(!cursor.advance().expect("whole"));
+        }
+    }
+}
+
+#[test]
+fn many_scans_at_once_do_not_disturb_one_another() {
+    let (home, model) = scattered(64 << 10);
+    let view = home.tree.view();
+    let mut scans: Vec<_> = (0..40)
+        .map(|number| {
+            let direction = BOTH[number % 2];
+            let cursor = Arc::clone(&view).cursor(&all(), Seq::MAX, direction).expect("whole");
+            (cursor, turned(model.range(&all(), u64::MAX), direction).into_iter())
+        })
+        .collect();
+    let mut random = StdRng::seed_from_u64(7);
+    while !scans.is_empty() {
+        let number = random.random_range(0..scans.len());
+        let (cursor, expected) = &mut scans[number];
+        for _ in 0..random.random_range(0..300) {
+            let pair = cursor.next().expect("whole").map(|pair| (pair.key, pair.seq.0, change_of(&pair.value)));
+            assert_eq!(pair, expected.next());
+        }
+        if expected.len() == 0 || random.random_bool(0.01) {
+            scans.swap_remove(number);
+        }
+    }
+}
