@@ -17,6 +17,8 @@ pub struct DepthRate {
 pub enum Limit {
     /// Random reads per second at the workload's depth and I/O size.
     RandomRead,
+    /// Random reads of a leaf's size, as many in flight as a scan asks for ahead, times the records that a leaf had for it.
+    LeafRead,
     /// Sequential read bytes per second, divided by the bytes of a record.
     SequentialRead,
     /// Sequential write bytes per second, divided by the bytes of a record.
@@ -64,7 +66,7 @@ pub struct Report {
     pub drain_seconds: f64,
     /// Operations per second; the median over the pairs where there are several.
     pub ops_per_second: f64,
-    /// Median latency of a call.
+    /// Median latency of a call; in a scan, of 64 records, read and checked.
     pub p50_us: f64,
     /// 99th percentile of the latency of a call.
     pub p99_us: f64,
@@ -92,7 +94,7 @@ pub struct Report {
     pub leaf_reads_per_operation: Option<f64>,
     /// Read requests to the data files per second; the median over the pairs.
     pub reads_per_second: Option<f64>,
-    /// Bytes of one read request, on average, rounded up to whole pages; the I/O size of the limit.
+    /// Bytes of one read request, in a scan of one leaf, on average, rounded up to whole pages; the I/O size of the limit.
     pub io_bytes: u64,
     /// Resident memory at the end.
     pub resident_bytes: Option<u64>,
@@ -114,6 +116,8 @@ pub struct Report {
     pub device_read_share: Option<f64>,
     /// The device's random reads at `io_bytes` and depths 1, 32 and 128.
     pub device_random_read: Vec<DepthRate>,
+    /// The device's sequential read, bytes per second. Measured for reads.
+    pub device_sequential_read_bytes_per_second: Option<f64>,
     /// The device's sequential write, bytes per second.
     pub device_sequential_write_bytes_per_second: Option<f64>,
     /// The device's writes of 4 KiB with fdatasync after each, per second.

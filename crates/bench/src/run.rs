@@ -15,7 +15,7 @@ use psync::BLOCK;
 
 use crate::limits::Probe;
 use crate::process::{DeviceBytes, bytes_below, evict_page_cache};
-use crate::seen::{Frame, ReadCount, Seen};
+use crate::seen::{Frame, ReadCount, Seen, ratio};
 use crate::slice::{Shared, Tally, drive};
 use crate::workload::Job;
 use crate::{Config, DepthRate, Error, Limit, Report, Result, TABLE, Workload, keys, values};
@@ -122,8 +122,13 @@ impl Bench<'_> {
             (self.watch.phase)("warming up");
             let before = ReadCount::now(self.database)?;
             self.job.next_slice();
-            self.slice(Some(time.min(WARM_UP_MAX)))?;
-            self.seen.io_bytes = ReadCount::now(self.database)?.since(before).bytes_per_read();
+            let (tally, _) = self.slice(Some(time.min(WARM_UP_MAX)))?;
+            let reads = ReadCount::now(self.database)?.since(before);
+            self.seen.io_bytes = reads.bytes_per_read();
+            if self.config.workload == Workload::ReadSeq {
+                self.seen.io_bytes = reads.bytes_per_leaf();
+                self.seen.records_per_leaf = ratio(tally.operations as f64, reads.leaves as f64);
+            }
         }
         let probe = self.probe()?;
         self.all_limits(&probe, time)?;
@@ -227,6 +232,10 @@ impl Bench<'_> {
                 (Limit::RandomRead, threads.min(DEPTH_MAX))
             }
             Workload::MultiReadRandom => (Limit::RandomRead, (threads * self.config.batch).min(DEPTH_MAX)),
+            Workload::ReadSeq if self.seen.records_per_leaf.is_some() => {
+                (Limit::LeafRead, (threads * self.database.psync().pio_max()).min(DEPTH_MAX))
+            }
+            // What is scanned is cached.
             Workload::ReadSeq => (Limit::SequentialRead, 8),
         }
     }
@@ -238,6 +247,10 @@ impl Bench<'_> {
         let (limit, depth) = self.limit_of_workload();
         Ok(match limit {
             Limit::RandomRead => probe.random_reads_per_second(self.seen.io_bytes, depth, time)?,
+            Limit::LeafRead => {
+                let leaves = probe.random_reads_per_second(self.seen.io_bytes, depth, time)?;
+                leaves.zip(self.seen.records_per_leaf).map(|(leaves, records)| leaves * records)
+            }
             Limit::SequentialRead => probe.sequential_read_bytes_per_second(time)?.map(|bytes| bytes / record),
             Limit::SequentialWrite => Some(probe.writes(time)?.sequential_bytes_per_second / record),
             Limit::FlushedWrite => Some(probe.writes(time)?.flushed_per_second),
@@ -251,6 +264,9 @@ impl Bench<'_> {
             if let Some(reads_per_second) = probe.random_reads_per_second(self.seen.io_bytes, depth, time)? {
                 self.seen.random_read.push(DepthRate { depth, reads_per_second });
             }
+        }
+        if self.config.workload.reads() {
+            self.seen.sequential_read = probe.sequential_read_bytes_per_second(time)?;
         }
         let writes = probe.writes(time)?;
         self.seen.sequential_write = Some(writes.sequential_bytes_per_second);

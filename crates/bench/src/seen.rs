@@ -20,6 +20,8 @@ pub struct ReadCount {
     pub bytes: u64,
     /// Leaves read whole, for lookups and scans.
     pub leaves: u64,
+    /// Their bytes.
+    pub leaf_bytes: u64,
 }
 
 impl ReadCount {
@@ -29,7 +31,8 @@ impl ReadCount {
     /// When its statistics cannot be had.
     pub fn now(database: &Database) -> Result<Self> {
         let stats = database.stats()?;
-        let mut count = Self { leaves: stats.cache.leaf_reads, ..Self::default() };
+        let (leaves, leaf_bytes) = (stats.cache.leaf_reads, stats.cache.leaf_read_bytes);
+        let mut count = Self { leaves, leaf_bytes, ..Self::default() };
         for stream in stats.streams {
             if STREAMS.contains(&stream.stream.as_str()) {
                 count.reads += stream.reads;
@@ -46,17 +49,28 @@ impl ReadCount {
             reads: self.reads.saturating_sub(earlier.reads),
             bytes: self.bytes.saturating_sub(earlier.bytes),
             leaves: self.leaves.saturating_sub(earlier.leaves),
+            leaf_bytes: self.leaf_bytes.saturating_sub(earlier.leaf_bytes),
         }
     }
 
     /// Average, rounded up to whole pages; one page where nothing was read.
     #[must_use]
     pub const fn bytes_per_read(self) -> u64 {
-        let block = BLOCK as u64;
-        let reads = if self.reads == 0 { 1 } else { self.reads };
-        let blocks = (self.bytes / reads).div_ceil(block);
-        if blocks == 0 { block } else { blocks * block }
+        whole_pages(self.bytes, self.reads)
     }
+
+    /// The same of leaves, whether each had a request of its own or not.
+    #[must_use]
+    pub const fn bytes_per_leaf(self) -> u64 {
+        whole_pages(self.leaf_bytes, self.leaves)
+    }
+}
+
+const fn whole_pages(bytes: u64, reads: u64) -> u64 {
+    let block = BLOCK as u64;
+    let reads = if reads == 0 { 1 } else { reads };
+    let blocks = (bytes / reads).div_ceil(block);
+    if blocks == 0 { block } else { blocks * block }
 }
 
 /// Sums over the slices, and one rate per slice.
@@ -79,7 +93,10 @@ pub(crate) struct Seen {
     /// The device's limit before each slice.
     pub(crate) limits: Vec<f64>,
     pub(crate) io_bytes: u64,
+    /// Records that a scan got of each leaf that it read.
+    pub(crate) records_per_leaf: Option<f64>,
     pub(crate) random_read: Vec<DepthRate>,
+    pub(crate) sequential_read: Option<f64>,
     pub(crate) sequential_write: Option<f64>,
     pub(crate) flushed_writes: Option<f64>,
     /// Backend that measured the limits.
@@ -112,7 +129,9 @@ impl Seen {
             read_rates: Vec::new(),
             limits: Vec::new(),
             io_bytes: BLOCK as u64,
+            records_per_leaf: None,
             random_read: Vec::new(),
+            sequential_read: None,
             sequential_write: None,
             flushed_writes: None,
             backend: String::new(),
@@ -127,6 +146,7 @@ impl Seen {
         self.reads.reads += reads.reads;
         self.reads.bytes += reads.bytes;
         self.reads.leaves += reads.leaves;
+        self.reads.leaf_bytes += reads.leaf_bytes;
         self.seconds += seconds;
         self.tally.merge(tally);
     }
@@ -193,6 +213,7 @@ impl Seen {
             device_share: median_ratio(&self.rates, &self.limits),
             device_read_share: median_ratio(&self.read_rates, &self.limits).filter(|_| of_random_reads),
             device_random_read: self.random_read,
+            device_sequential_read_bytes_per_second: self.sequential_read,
             device_sequential_write_bytes_per_second: self.sequential_write,
             device_flushed_writes_per_second: self.flushed_writes,
             pairs: self.rates.len(),
@@ -201,7 +222,7 @@ impl Seen {
     }
 }
 
-fn ratio(value: f64, of: f64) -> Option<f64> {
+pub(crate) fn ratio(value: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| value / of)
 }
 
@@ -216,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_size_of_a_read_is_whole_pages() {
-        let size = |reads, bytes| ReadCount { reads, bytes, leaves: 0 }.bytes_per_read();
+        let size = |reads, bytes| ReadCount { reads, bytes, ..ReadCount::default() }.bytes_per_read();
         assert_eq!(size(0, 0), 4096);
         assert_eq!(size(10, 40960), 4096);
         assert_eq!(size(10, 40970), 8192);

@@ -214,7 +214,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Scans the thread's share of the keys, again and again; an operation is a record.
+    /// Scans the thread's share of the keys, again and again; an operation is a record, a call [`CHECK_EVERY`] of them.
     fn read_seq(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let share = keys::share(self.config.num, thread, self.config.threads);
         if share.is_empty() {
@@ -225,19 +225,19 @@ impl<'a> Job<'a> {
         while shared.goes_on() {
             let mut range = self.table.range(keys::key(expected, size)..keys::key(share.end, size));
             let mut ended = false;
-            for step in 0u64.. {
-                if step % CHECK_EVERY == 0 && !shared.goes_on() {
-                    break;
-                }
+            while !ended && shared.goes_on() {
                 let begun = Instant::now();
-                let Some(pair) = range.next() else {
-                    ended = true;
-                    break;
-                };
-                let (key, value) = pair?;
-                tally.call(begun, 1);
-                shared.progress(1);
-                expected = self.check_pair(&key, &value, expected, tally)? + 1;
+                let mut records = 0;
+                while records < CHECK_EVERY {
+                    let Some((key, value)) = range.next_pair()? else {
+                        ended = true;
+                        break;
+                    };
+                    expected = self.check_pair(key, value, expected, tally)? + 1;
+                    records += 1;
+                }
+                tally.call(begun, records);
+                shared.progress(records);
             }
             if ended {
                 tally.not_found += share.end - expected;

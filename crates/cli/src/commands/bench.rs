@@ -287,6 +287,9 @@ fn device_rows(report: &Report) -> Vec<Vec<String>> {
             row(name, format!("{}/s", number(rate.reads_per_second)))
         })
         .collect();
+    if let Some(rate) = report.device_sequential_read_bytes_per_second {
+        rows.push(row("sequential read of 1 MiB".into(), format!("{}/s", crate::units::bytes_f64(rate))));
+    }
     if let Some(rate) = report.device_sequential_write_bytes_per_second {
         rows.push(row("sequential write of 1 MiB".into(), format!("{}/s", crate::units::bytes_f64(rate))));
     }
