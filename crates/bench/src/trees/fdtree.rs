@@ -101,13 +101,15 @@ impl FdTree {
     /// Writes the lowest level, then what leads to it. How many levels there are is known by then only.
     fn load(&self, sorted: &mut Sorted<'_>) -> Result<()> {
         let mut cascade = Cascade::new(&self.chunks, self.layout, 1);
-        bulk::for_each(self.layout.shape, sorted, |key, value| cascade.push(Item::Entry(key, Operation::Put(value))))?;
+        bulk::for_each(self.layout.shape, sorted, |key, value| {
+            cascade.push(Item::Entry(key, Operation::Put(value)), false)
+        })?;
         let (mut runs, mut fences) = cascade.finish()?;
         let pages = runs[0].pages;
         while !self.tuning.is_deep_enough(runs.len(), f64::from(pages)) {
             let mut above = Cascade::new(&self.chunks, self.layout, 1);
             for (page, key) in (0..).zip(fences.chunks_exact(self.layout.shape.key_bytes)) {
-                above.push(Item::Fence(key, page))?;
+                above.push(Item::Fence(key, page), false)?;
             }
             let (run, above_fences) = above.finish()?;
             runs.splice(0..0, run);
@@ -253,18 +255,23 @@ impl Tree for FdTree {
             let state = self.state.read();
             (state.head.snapshot(first, Some(end)), Arc::clone(&state.levels))
         };
-        let mut newest = Newest::new(head, self.readers(&levels, first)?);
+        let mut newest = Newest::new(head, self.readers(&levels, first)?, Some(end));
         let mut count = 0;
-        let mut one = |item: Item<'_>| match item {
-            Item::Entry(key, _) if key >= end => Ok(false),
-            Item::Entry(key, Operation::Put(value)) => {
+        let mut one = |key: &[u8], operation: Operation<'_>| {
+            if let Operation::Put(value) = operation {
                 visit(key, value);
                 count += 1;
-                Ok(true)
             }
-            Item::Entry(_, Operation::Delete) | Item::Fence(..) => Ok(true),
         };
-        while newest.next(&mut one)? == Some(true) {}
+        let mut several = |item: Item<'_>| {
+            match item {
+                Item::Entry(key, operation) => one(key, operation),
+                Item::Entries(page, entries) => entries.for_each(|entry| one(page.key(entry), page.operation(entry))),
+                Item::Fence(..) => {}
+            }
+            Ok(())
+        };
+        while newest.next(&mut several)?.is_some() {}
         Ok(count)
     }
 

@@ -168,6 +168,31 @@ fn a_merge_does_not_disturb_readers() {
 }
 
 #[test]
+fn a_short_range_reads_little_and_a_long_one_in_large_requests() {
+    let (disk, shape) = (SimDisk::new(17), SHAPES[1]);
+    let mut number = 0;
+    let mut sorted = |into_key: &mut Vec<u8>, into_value: &mut Vec<u8>| {
+        (*into_key, *into_value) = (key(shape, number), value(shape, 0));
+        number += 1;
+        number <= 30_000
+    };
+    let tuning = fdtree::Tuning { size_ratio: 100, head_bytes: 64 << 10 };
+    let tree = FdTree::build(&setting(&disk, shape, 64 << 10), &mut sorted, tuning).expect("built");
+    let file = tree.pager().file().counters().clone();
+    let scan = |first, end| {
+        let before = file.snapshot();
+        let count = tree.scan(&key(shape, first), &key(shape, end), &mut |_, _| {}).expect("scanned");
+        let after = file.snapshot();
+        (count, after.reads - before.reads, (after.read_bytes - before.read_bytes) / 4096)
+    };
+    // At most two pages have ten entries.
+    let (count, reads, pages) = scan(10_000, 10_010);
+    assert!(count == 10 && reads <= 2 && pages <= 2, "{count} entries, {reads} reads of {pages} pages");
+    let (count, reads, pages) = scan(0, 30_000);
+    assert!(count == 30_000 && reads < pages / 8, "{count} entries, {reads} reads of {pages} pages");
+}
+
+#[test]
 fn entries_of_another_shape_or_out_of_order_are_refused() {
     for build in [fdtree::<4> as Build, bftl::<4> as Build] {
         let (disk, shape) = (SimDisk::new(13), SHAPES[0]);

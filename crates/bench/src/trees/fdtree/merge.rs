@@ -15,61 +15,85 @@ use crate::Result;
 use crate::trees::pending::{Operation, Snapshot};
 
 /// Entries of several sources in key order, of every key the newest.
-pub(super) struct Newest {
+pub(super) struct Newest<'e> {
     head: Snapshot,
     /// Newer before older.
     runs: Vec<RunReader>,
+    /// Where the keys end that are handed out.
+    end: Option<&'e [u8]>,
 }
 
-/// Where the least key stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Source {
     Head,
     Run(usize),
 }
 
-impl Newest {
-    pub(super) const fn new(head: Snapshot, runs: Vec<RunReader>) -> Self {
-        Self { head, runs }
+/// Where the least key stands.
+struct Least<'a> {
+    source: Source,
+    key: &'a [u8],
+    is_fence: bool,
+    /// As bits, the runs that stand at an older entry of the key.
+    older: u64,
+    /// The least key of the others.
+    limit: Option<&'a [u8]>,
+}
+
+impl<'e> Newest<'e> {
+    pub(super) const fn new(head: Snapshot, runs: Vec<RunReader>, end: Option<&'e [u8]>) -> Self {
+        Self { head, runs, end }
     }
 
-    /// Hands the next item to `visit` and goes past it, and past what is older of its key. What `visit` returns, or none at the end.
+    /// Hands what comes next to `visit` and goes past it, and past what is older of its key. What `visit` returns, or none at the end.
     pub(super) fn next<T>(&mut self, visit: impl FnOnce(Item<'_>) -> Result<T>) -> Result<Option<T>> {
-        let Some((source, same)) = self.least()? else { return Ok(None) };
-        let visited = match source {
-            Source::Head => self.head.current().map(|(key, operation)| visit(Item::Entry(key, operation))),
-            Source::Run(run) => self.runs[run].current()?.map(visit),
+        let Some(least) = self.least().filter(|least| self.end.is_none_or(|end| least.key < end)) else {
+            return Ok(None);
         };
-        // Older entries of the same key. They are known by their place in the list, so that keys are compared once.
+        let (older, source) = (least.older, least.source);
+        let (visited, count) = match source {
+            Source::Head => (self.head.current().map(|(key, operation)| visit(Item::Entry(key, operation))), 1),
+            // What has an older entry elsewhere goes alone.
+            Source::Run(run) => {
+                let limit =
+                    if older == 0 { [least.limit, self.end].into_iter().flatten().min() } else { Some(least.key) };
+                self.runs[run].current(limit).map_or((None, 0), |(item, count)| (Some(visit(item)), count))
+            }
+        };
         for run in 0..self.runs.len() {
-            if same >> run & 1 == 1 && source != Source::Run(run) {
-                self.runs[run].advance()?;
+            if older >> run & 1 == 1 {
+                self.runs[run].advance(1)?;
             }
         }
         match source {
             Source::Head => self.head.advance(),
-            Source::Run(run) => self.runs[run].advance()?,
+            Source::Run(run) => self.runs[run].advance(count)?,
         }
         visited.transpose()
     }
 
-    /// The source of the next item, and as bits the runs whose entry has its key. A fence comes before the entries of its key, so that
-    /// a page which begins with an entry has the fence before it.
-    fn least(&self) -> Result<Option<(Source, u64)>> {
-        let mut least = self.head.current().map(|(key, _)| (Source::Head, key));
-        let mut same = 0;
+    /// The source of the next item. A fence comes before the entries of its key, so that a page which begins with an entry has the
+    /// fence before it.
+    fn least(&self) -> Option<Least<'_>> {
+        let head = self.head.current();
+        let mut least =
+            head.map(|(key, _)| Least { source: Source::Head, key, is_fence: false, older: 0, limit: None });
         for (index, run) in self.runs.iter().enumerate() {
-            let Some(item) = run.current()? else { continue };
-            let (Item::Entry(key, _) | Item::Fence(key, _)) = item;
-            let is_fence = matches!(item, Item::Fence(..));
-            match least.map_or(Ordering::Less, |(_, least)| key.cmp(least)) {
-                Ordering::Less => (least, same) = (Some((Source::Run(index), key)), 1 << index),
-                Ordering::Equal if is_fence => (least, same) = (Some((Source::Run(index), key)), 1 << index),
-                Ordering::Equal => same |= 1 << index,
-                Ordering::Greater => {}
+            let Some((key, is_fence)) = run.key() else { continue };
+            let this = |limit| Least { source: Source::Run(index), key, is_fence, older: 0, limit };
+            match &mut least {
+                None => least = Some(this(None)),
+                Some(found) => match key.cmp(found.key) {
+                    Ordering::Less => least = Some(this(Some(found.key))),
+                    Ordering::Equal if is_fence => least = Some(this(Some(found.key))),
+                    Ordering::Equal if !found.is_fence => found.older |= 1 << index,
+                    Ordering::Equal | Ordering::Greater => {
+                        found.limit = Some(found.limit.map_or(key, |limit| limit.min(key)));
+                    }
+                },
             }
         }
-        Ok(least.map(|(source, _)| (source, same)))
+        least
     }
 }
 
@@ -87,17 +111,35 @@ impl Cascade {
         Self { writers, head_fences: Vec::new(), key_bytes: layout.shape.key_bytes }
     }
 
-    /// Adds an item to the lowest level.
-    pub(super) fn push(&mut self, item: Item<'_>) -> Result<()> {
-        let lowest = self.writers.len() - 1;
+    /// Adds an item to the lowest level, without the filters if that is said.
+    pub(super) fn push(&mut self, item: Item<'_>, drops_filters: bool) -> Result<()> {
         match item {
-            Item::Fence(key, pointer) => self.push_fence(lowest + 1, key, pointer),
-            Item::Entry(key, operation) => match self.writers[lowest].push_entry(key, operation)? {
-                // All keys below the first page's second belong to it, so its fence is below all keys.
-                Some(0) => self.push_fence(lowest, &vec![0; self.key_bytes], 0),
-                Some(page) => self.push_fence(lowest, key, page),
-                None => Ok(()),
-            },
+            Item::Fence(key, pointer) => self.push_fence(self.writers.len(), key, pointer),
+            // A filter that met all there is of its key is done.
+            Item::Entry(_, Operation::Delete) if drops_filters => Ok(()),
+            Item::Entry(key, operation) => self.push_entry(key, operation),
+            Item::Entries(page, entries) if page.has_filters() => entries
+                .into_iter()
+                .try_for_each(|entry| self.push(Item::Entry(page.key(entry), page.operation(entry)), drops_filters)),
+            Item::Entries(page, mut entries) => {
+                // The first of a page needs its fences.
+                while let Some(first) = entries.next() {
+                    self.push_entry(page.key(first), page.operation(first))?;
+                    let lowest = self.writers.len() - 1;
+                    entries.start += self.writers[lowest].push_entries(&page, entries.clone());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn push_entry(&mut self, key: &[u8], operation: Operation<'_>) -> Result<()> {
+        let lowest = self.writers.len() - 1;
+        match self.writers[lowest].push_entry(key, operation)? {
+            // All keys below the first page's second belong to it, so its fence is below all keys.
+            Some(0) => self.push_fence(lowest, &vec![0; self.key_bytes], 0),
+            Some(page) => self.push_fence(lowest, key, page),
+            None => Ok(()),
         }
     }
 
@@ -137,13 +179,8 @@ pub(super) fn merge(
         }
     }
     let mut cascade = Cascade::new(chunks, layout, target);
-    let mut newest = Newest::new(head, readers);
-    let mut push = |item: Item<'_>| match item {
-        // A filter that met all there is of its key is done.
-        Item::Entry(_, Operation::Delete) if is_lowest => Ok(()),
-        item => cascade.push(item),
-    };
-    while newest.next(&mut push)?.is_some() {}
+    let mut newest = Newest::new(head, readers, None);
+    while newest.next(|item| cascade.push(item, is_lowest))?.is_some() {}
     let (mut runs, fences) = cascade.finish()?;
     runs.extend(old.runs.iter().skip(target).cloned());
     // Levels with nothing in them or below them are none, so that filters go where there is nothing to filter.

@@ -10,6 +10,8 @@
 //!
 //! Two arrays in place of the paper's one let fences and entries have their own lengths: a fence is 24 bytes where an entry has 116.
 
+use std::ops::Range;
+
 use psync::BLOCK;
 
 use crate::trees::Shape;
@@ -91,6 +93,16 @@ impl<'a> Page<'a> {
         Ok(Self { layout, bytes, entries, fences })
     }
 
+    /// A page that has been checked before, with what was found in it.
+    pub(super) const fn known(layout: Layout, bytes: &'a [u8], entries: usize, fences: usize) -> Self {
+        Self { layout, bytes, entries, fences }
+    }
+
+    /// Whether any of the entries is a filter.
+    pub(super) fn has_filters(&self) -> bool {
+        self.bytes[HEADER_BYTES..self.layout.entries_at].iter().any(|byte| *byte != 0)
+    }
+
     pub(super) fn key(&self, entry: usize) -> &'a [u8] {
         &self.bytes[self.entry_at(entry)..][..self.layout.shape.key_bytes]
     }
@@ -167,6 +179,15 @@ impl PageBuilder {
             }
         }
         self.entry_count += 1;
+    }
+
+    /// Adds as many of these entries, none of which is a filter, as there is room for; how many.
+    pub(super) fn push_entries(&mut self, page: &Page<'_>, entries: Range<usize>) -> usize {
+        let count = (self.room() / self.layout.shape.entry_bytes()).min(entries.len());
+        let bytes = page.entry_at(entries.start)..page.entry_at(entries.start + count);
+        self.entries.extend_from_slice(&page.bytes[bytes]);
+        self.entry_count += count;
+        count
     }
 
     pub(super) fn push_fence(&mut self, key: &[u8], pointer: u32) {

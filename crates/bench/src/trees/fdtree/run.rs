@@ -8,7 +8,7 @@
 //! 4. A run gives its chunks back when nobody reads it any more, and the pool forgets them.
 
 use std::collections::VecDeque;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use psync::Buffer;
 
 use super::page::{Layout, PAGE_BYTES, Page, PageBuilder};
 use crate::trees::pager::{NodeId, Pager, ReadGuard};
-use crate::trees::pending::Operation;
+use crate::trees::pending::{Operation, partition};
 use crate::{Error, Result};
 
 /// Pages of a chunk: 64 KiB.
@@ -143,6 +143,13 @@ impl RunWriter {
         Ok(begins)
     }
 
+    /// Adds as many of these entries, none of which is a filter, as the page that has been begun has room for; how many.
+    pub(super) fn push_entries(&mut self, page: &Page<'_>, entries: Range<usize>) -> usize {
+        let count = self.builder.push_entries(page, entries);
+        self.entries += count as u64;
+        count
+    }
+
     /// Adds a fence, unless it says what the one before it says. If a page begins with it, which one.
     pub(super) fn push_fence(&mut self, key: &[u8], pointer: u32) -> Result<Option<u32>> {
         if self.pointer == Some(pointer) {
@@ -196,11 +203,12 @@ impl RunWriter {
 }
 
 /// What a reader stands at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item<'a> {
     /// From this key on, the page of the next level.
     Fence(&'a [u8], u32),
     Entry(&'a [u8], Operation<'a>),
+    /// Entries of a page that nothing comes between.
+    Entries(Page<'a>, Range<usize>),
 }
 
 /// Pages in memory.
@@ -224,13 +232,17 @@ impl Deref for Window {
 pub(super) struct RunReader {
     run: Arc<Run>,
     layout: Layout,
+    /// The first page it read.
+    begin: usize,
     /// The page after those in the windows.
     next: usize,
-    /// Pages of the next batch.
+    /// Pages of the next batch: as many as it has read so far, so that a short range reads little.
     ahead: usize,
     windows: VecDeque<Window>,
-    /// The page of the first window that it stands at.
+    /// The page of the first window that it stands at, and its entries and fences.
     page: usize,
+    entries: usize,
+    fences: usize,
     entry: usize,
     fence: usize,
     /// Whether the item it stands at is a fence.
@@ -247,10 +259,10 @@ impl RunReader {
     /// Reads the entries from `first` on, which is in `page` if it is there.
     pub(super) fn from(run: &Arc<Run>, layout: Layout, page: u32, first: &[u8]) -> Result<Self> {
         let mut reader = Self::new(run, layout, page as usize, 1, false)?;
-        if let Some(page) = reader.current_page()? {
+        if let Some(page) = reader.current_page() {
             reader.entry = page.lower_bound(first);
-            reader.stop()?;
         }
+        reader.stop()?;
         Ok(reader)
     }
 
@@ -258,48 +270,73 @@ impl RunReader {
         let mut reader = Self {
             run: Arc::clone(run),
             layout,
+            begin: next,
             next,
             ahead,
             windows: VecDeque::new(),
             page: 0,
+            entries: 0,
+            fences: 0,
             entry: 0,
             fence: 0,
             is_fence: false,
             with_fences,
         };
         reader.fetch()?;
+        reader.enter_page()?;
         reader.stop()?;
         Ok(reader)
     }
 
-    /// What it stands at; none at the end.
-    pub(super) fn current(&self) -> Result<Option<Item<'_>>> {
-        Ok(self.current_page()?.map(|page| {
-            if self.is_fence {
-                return Item::Fence(page.fence_key(self.fence), page.fence_pointer(self.fence));
-            }
-            Item::Entry(page.key(self.entry), page.operation(self.entry))
-        }))
+    /// The key it stands at, and whether it is a fence's; none at the end.
+    pub(super) fn key(&self) -> Option<(&[u8], bool)> {
+        let page = self.current_page()?;
+        let key = if self.is_fence { page.fence_key(self.fence) } else { page.key(self.entry) };
+        Some((key, self.is_fence))
     }
 
-    /// Goes to the next item.
-    pub(super) fn advance(&mut self) -> Result<()> {
+    /// What it stands at: a fence, or the entries below `limit` that nothing in their page comes between, at least one. And how many.
+    pub(super) fn current(&self, limit: Option<&[u8]>) -> Option<(Item<'_>, usize)> {
+        let page = self.current_page()?;
         if self.is_fence {
-            self.fence += 1;
+            return Some((Item::Fence(page.fence_key(self.fence), page.fence_pointer(self.fence)), 1));
+        }
+        let fence = (self.with_fences && self.fence < self.fences).then(|| page.fence_key(self.fence));
+        let is_below = |entry: usize| {
+            let key = page.key(entry);
+            limit.is_none_or(|limit| key < limit) && fence.is_none_or(|fence| key < fence)
+        };
+        let next = self.entry + 1;
+        // Where sources of like size meet, the next entry is often another's.
+        let count = if next < self.entries && is_below(next) {
+            1 + partition(self.entries - next, |entry| is_below(next + entry))
         } else {
-            self.entry += 1;
+            1
+        };
+        Some((Item::Entries(page, self.entry..self.entry + count), count))
+    }
+
+    /// Goes past a fence or so many entries.
+    pub(super) fn advance(&mut self, count: usize) -> Result<()> {
+        if self.is_fence {
+            self.fence += count;
+        } else {
+            self.entry += count;
         }
         self.stop()
     }
 
-    fn current_page(&self) -> Result<Option<Page<'_>>> {
-        let Some(window) = self.windows.front() else { return Ok(None) };
-        Page::parse(self.layout, &window[self.page * PAGE_BYTES..][..PAGE_BYTES]).map(Some)
+    fn bytes(&self) -> Option<&[u8]> {
+        self.windows.front().map(|window| &window[self.page * PAGE_BYTES..][..PAGE_BYTES])
+    }
+
+    fn current_page(&self) -> Option<Page<'_>> {
+        self.bytes().map(|bytes| Page::known(self.layout, bytes, self.entries, self.fences))
     }
 
     /// Finds the item at or after where it stands.
     fn stop(&mut self) -> Result<()> {
-        while let Some(page) = self.current_page()? {
+        while let Some(page) = self.current_page() {
             let has_entry = self.entry < page.entries;
             let has_fence = self.with_fences && self.fence < page.fences;
             if has_entry || has_fence {
@@ -312,7 +349,6 @@ impl RunReader {
     }
 
     fn next_page(&mut self) -> Result<()> {
-        (self.entry, self.fence) = (0, 0);
         self.page += 1;
         if self.windows.front().is_some_and(|window| self.page * PAGE_BYTES >= window.len()) {
             self.page = 0;
@@ -320,6 +356,16 @@ impl RunReader {
             if self.windows.is_empty() {
                 self.fetch()?;
             }
+        }
+        self.enter_page()
+    }
+
+    /// Stands at the beginning of a page it has not looked at.
+    fn enter_page(&mut self) -> Result<()> {
+        (self.entry, self.fence) = (0, 0);
+        if let Some(bytes) = self.bytes() {
+            let page = Page::parse(self.layout, bytes)?;
+            (self.entries, self.fences) = (page.entries, page.fences);
         }
         Ok(())
     }
@@ -342,7 +388,7 @@ impl RunReader {
             self.windows.extend(buffers.into_iter().map(Window::Read));
         }
         self.next = end;
-        self.ahead = (2 * self.ahead).min(BATCH_CHUNKS * CHUNK_PAGES);
+        self.ahead = self.ahead.max(self.next - self.begin).min(BATCH_CHUNKS * CHUNK_PAGES);
         Ok(())
     }
 }

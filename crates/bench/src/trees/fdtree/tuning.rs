@@ -64,6 +64,7 @@ pub fn tune(profile: &DeviceProfile, shape: Shape, records: u64, memory: u64, in
 struct Model {
     entries_per_page: f64,
     fences_per_page: f64,
+    key_bytes: f64,
     /// Bytes of an entry in the head.
     slot_bytes: f64,
     /// Pages of all records.
@@ -86,6 +87,7 @@ impl Model {
         Ok(Self {
             entries_per_page,
             fences_per_page: layout.fences_per_page() as f64,
+            key_bytes: shape.key_bytes as f64,
             slot_bytes: (shape.entry_bytes() + 1) as f64,
             pages: (records as f64 / entries_per_page).max(1.0),
             memory_pages: memory as f64 / PAGE_BYTES as f64,
@@ -97,7 +99,9 @@ impl Model {
 
     /// Pages of the head's entries as a run, and of all levels below it, for a tree that is full.
     fn levels(&self, tuning: Tuning) -> Vec<f64> {
-        let slots = tuning.head_bytes as f64 * HEAD_FILL / self.slot_bytes;
+        // The fences of level 1 are in the head too.
+        let fences = (tuning.level_pages(1) as f64).min(self.pages) * self.key_bytes;
+        let slots = (tuning.head_bytes as f64 - fences).max(0.0) * HEAD_FILL / self.slot_bytes;
         let mut pages = vec![(slots / self.entries_per_page).max(1.0)];
         while !tuning.is_deep_enough(pages.len(), self.pages) {
             pages.push(tuning.level_pages(pages.len()) as f64);
