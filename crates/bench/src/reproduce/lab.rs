@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use psync::probe::{DeviceProfile, LimitsOptions, limits, profile};
+use psync::probe::{DeviceProfile, LimitsOptions, PAGE_BYTES, limits, profile, random_reads_per_second};
 use psync::{Buffer, OpenOptions, Psync, Request};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -50,11 +50,11 @@ impl Device {
         self.reads_per_second.iter().find(|(known, _)| *known == depth).map_or(f64::NAN, |(_, rate)| *rate)
     }
 
-    /// All of it in a cell.
+    /// What bounds a comparison, in a cell.
     #[must_use]
     pub fn text(&self) -> String {
         let at = |depth| format!("{:.1}K/s", self.reads_at(depth) / 1e3);
-        format!("4 KiB reads {} at depth 1, {} at 32 ({:.1}x), {} at 64", at(1), at(32), self.depth_ratio(), at(64))
+        format!("{} alone, {} at depth 32: {:.1}x", at(1), at(32), self.depth_ratio())
     }
 
     /// How many times more reads the device gives with 32 in flight than with one: what batching alone can bring.
@@ -228,13 +228,36 @@ impl<'a> Lab<'a> {
         Ok(samples)
     }
 
-    /// The terms of the cost model, measured now.
+    /// The terms of the cost model, measured now. Reads are measured on the lab's own file, which is as large as what will be read:
+    /// a device, or what is below it, may answer from memory what it has just been given.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn profile(&self) -> Result<DeviceProfile> {
+    pub fn profile(&mut self) -> Result<DeviceProfile> {
+        let path = self.file()?;
         self.phase("profiling the device");
-        Ok(profile(&self.psync, self.path())?)
+        let mut known = profile(&self.psync, self.path())?;
+        let file = self.psync.open(&path, &OpenOptions { direct: true, ..OpenOptions::default() })?;
+        let psync = self.psync.clone().with_pio_max(known.best_depth);
+        let each_us = |pages: usize, depth: usize| -> Result<f64> {
+            Ok(1e6 / random_reads_per_second(&psync, &file, pages * PAGE_BYTES, depth, self.slice)?)
+        };
+        for read in &mut known.reads {
+            self.go_on()?;
+            read.alone_us = each_us(read.pages, 1)?;
+            read.batched_us = each_us(read.pages, known.best_depth)?;
+        }
+        // No read is slower than a larger one but by accident.
+        for smaller in (0..known.reads.len().saturating_sub(1)).rev() {
+            let larger = known.reads[smaller + 1];
+            let read = &mut known.reads[smaller];
+            read.alone_us = read.alone_us.min(larger.alone_us);
+            read.batched_us = read.batched_us.min(larger.batched_us);
+        }
+        if let Some(page) = known.reads.first() {
+            (known.read_us, known.batched_read_us) = (page.alone_us, page.batched_us);
+        }
+        Ok(known)
     }
 
     /// The device's limits, measured now.

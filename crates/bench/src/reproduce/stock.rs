@@ -10,12 +10,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::reproduce::lab::Lab;
-use crate::trees::bulk::FILL_DEFAULT;
 use crate::trees::{Setting, Shape, Sorted, Tree, bftl, blink, bplus, fdtree, pio};
 use crate::{Error, Result, keys, values};
 
 /// Trees that are kept.
 const KEPT: usize = 4;
+/// How full the nodes of every tree are that is loaded: as full as Braid's loader makes them.
+const FILL: f64 = 15.0 / 16.0;
 /// A tree that grew by more than one in so many entries is not what was planned any more.
 const GROWTH: u64 = 10;
 
@@ -70,13 +71,9 @@ impl Contestant {
 
     fn build(self, setting: &Setting, entries: &mut Sorted<'_>) -> Result<Box<dyn Tree>> {
         Ok(match self {
-            Self::BPlus { node_bytes } => {
-                Box::new(bplus::BPlusTree::build(setting, entries, node_bytes, FILL_DEFAULT)?)
-            }
-            Self::BLink { node_bytes } => {
-                Box::new(blink::BLinkTree::build(setting, entries, node_bytes, FILL_DEFAULT)?)
-            }
-            Self::Bftl(tuning) => Box::new(bftl::Bftl::build(setting, entries, tuning, FILL_DEFAULT)?),
+            Self::BPlus { node_bytes } => Box::new(bplus::BPlusTree::build(setting, entries, node_bytes, FILL)?),
+            Self::BLink { node_bytes } => Box::new(blink::BLinkTree::build(setting, entries, node_bytes, FILL)?),
+            Self::Bftl(tuning) => Box::new(bftl::Bftl::build(setting, entries, tuning, FILL)?),
             Self::Fd(tuning) => Box::new(fdtree::FdTree::build(setting, entries, tuning)?),
             Self::Pio(tuning) => Box::new(pio::Pio::build(setting, entries, tuning)?),
         })

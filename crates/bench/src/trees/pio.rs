@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use braid::{Database, Durability, Structure, Table, WriteBatch};
+use braid::{Database, Durability, Structure, Table};
 use psync::Psync;
 
 use super::{Setting, Sorted, Tree};
@@ -18,8 +18,6 @@ use crate::{Error, Result};
 const PIO_MAX: usize = 64;
 /// The table.
 const TABLE: &str = "pio";
-/// Records that are loaded in one batch.
-const LOAD_RECORDS: usize = 20_000;
 /// Least of the budget that the cache keeps.
 pub const CACHE_BYTES_MIN: u64 = 64 << 10;
 /// Least bytes of an operation queue.
@@ -79,14 +77,11 @@ fn load(psync: &Psync, path: &Path, tuning: Tuning, entries: &mut Sorted<'_>) ->
     let database = options.open_on(psync.clone(), path)?;
     let table = database.table(TABLE, Structure::BTree)?;
     let (mut key, mut value) = (Vec::new(), Vec::new());
-    let mut batch = WriteBatch::new();
+    let mut loader = table.loader()?;
     while entries(&mut key, &mut value) {
-        batch.put(&table, &key, &value);
-        if batch.len() >= LOAD_RECORDS {
-            database.write(std::mem::take(&mut batch))?;
-        }
+        loader.push(&key, &value)?;
     }
-    database.write(batch)?;
+    loader.finish()?;
     drop(table);
     Ok(database.close()?)
 }
@@ -115,9 +110,9 @@ impl Tree for Pio {
 
     fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let mut count = 0;
-        for pair in self.table.range(first..end) {
-            let (key, value) = pair?;
-            visit(&key, &value);
+        let mut range = self.table.range(first..end);
+        while let Some((key, value)) = range.next_pair()? {
+            visit(key, value);
             count += 1;
         }
         Ok(count)
