@@ -156,15 +156,18 @@ mod tests {
     #[test]
     fn a_tree_built_anew_gets_leaves_for_what_its_table_was_asked_for() {
         let disk = psync::sim::SimDisk::new(1);
-        let db = Options::new().cache_bytes(1 << 20).open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let options = Options::new().cache_bytes(1 << 20).write_buffer_bytes(256 << 10);
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
         let expected = TableOptions::new().insert_share(0.0).records(100_000_000);
         let table = db.table_with("t", Structure::BTree, &expected).expect("a table");
         let core = &table.core;
         let chosen = core.tree.leaf_pages();
         assert_eq!(table.engine().leaf_pages_for(core).expect("reads"), chosen, "nothing was asked yet");
-        let mut batch = WriteBatch::new();
-        (0..20_000_u32).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 100]));
-        db.write(batch).expect("writes");
+        for first in (0..20_000_u32).step_by(500) {
+            let mut batch = WriteBatch::new();
+            (first..first + 500).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 100]));
+            db.write(batch).expect("writes");
+        }
         db.drain().expect("applies");
         let now = table.engine().leaf_pages_for(core).expect("reads");
         assert!(now > chosen, "{now} pages for nothing but puts, {chosen} for nothing but lookups");

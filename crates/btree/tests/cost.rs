@@ -4,8 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
+use btree::cost::{Memory, Workload, estimate};
 use common::{Change, Home, Model, Updates, all, found, scan};
 use index::{Bounds, Direction, Index, Seq};
+use psync::probe::DeviceProfile;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -204,4 +206,39 @@ fn a_held_view_keeps_its_pages_and_gives_them_back() {
     home.apply(&Updates::new(gone), &[]).expect("a disk that works");
     let after = home.pages.stats();
     assert_eq!(after.free_pages, after.total_pages - 1, "all but the header: {before:?} {after:?}");
+}
+
+#[test]
+fn the_cost_model_counts_what_the_tree_does() {
+    const RECORDS: u64 = 150_000;
+    const BATCH: usize = 5_000;
+    let mut random = StdRng::seed_from_u64(6);
+    let mut home = Home::new(1, 2, 1 << 20);
+    let mut numbers: Vec<u64> = (0..RECORDS).collect();
+    numbers.shuffle(&mut random);
+    let (mut before, mut touched) = (home.shared.counters(), 0);
+    for (batch, numbers) in numbers.chunks(BATCH).enumerate() {
+        let updates = Updates::puts(numbers.iter().map(|number| key(*number)), batch as u64 + 1, &[5; 100]);
+        home.apply(&updates, &[]).expect("a disk that works");
+        let after = home.shared.counters();
+        touched = after.runs_appended - before.runs_appended + after.leaves_split - before.leaves_split;
+        before = after;
+    }
+    let workload = Workload {
+        records: RECORDS,
+        record_bytes: 116,
+        insert_share: 1.0,
+        batched_share: 0.0,
+        memory: Memory::Total { bytes: 0 },
+    };
+    // A write buffer of which batches of that size are taken: 190 B an operation, and twice as many as are taken.
+    let found = estimate(&DeviceProfile::default(), &workload, 2, 1 << 20, 2 * 190 * BATCH as u64);
+    let shape = home.tree.view().stats().expect("whole");
+    let shared = BATCH as f64 / touched as f64;
+    let near = |what: &str, counted: f64, modelled: f64, by: f64| {
+        assert!((counted / modelled - 1.0).abs() < by, "{what}: {counted} counted, {modelled} by the model");
+    };
+    near("leaves", shape.leaves as f64, found.leaves, 0.15);
+    near("internal nodes", shape.internal_pages as f64, found.nodes, 0.4);
+    near("operations that share a leaf", shared, found.shared, 0.15);
 }

@@ -9,7 +9,7 @@
 //!
 //! # What our figure has beyond the paper's
 //!
-//! - **Children and entries differ.** A leaf page holds entries of the table's size, an internal node some seventy children whatever that is.
+//! - **Children and entries differ.** A leaf page holds entries of the table's size, an internal node some sixty children whatever that is.
 //! - **Levels are counted whole**, and the pages of upper levels are taken off the memory for lower ones.
 //! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and then long before there are as many as
 //!   nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
@@ -48,8 +48,8 @@ const ENTRY_OVERHEAD_BYTES: f64 = 10.0;
 /// Bytes of a key and a document pointer, where the value is a document.
 const DOCUMENT_ENTRY_BYTES: f64 = 52.0;
 
-/// Bytes of a waiting operation besides key and value.
-const QUEUED_OVERHEAD_BYTES: f64 = 52.0;
+/// Bytes of a waiting operation besides key and value, with what the queue has allocated ahead.
+const QUEUED_OVERHEAD_BYTES: f64 = 74.0;
 
 /// The share of a write buffer that waits when a batch update takes it: the other half fills meanwhile.
 const BATCH_SHARE: f64 = 0.5;

@@ -14,8 +14,9 @@ pub(super) const FILL: f64 = std::f64::consts::LN_2;
 /// What a leaf has grown by when it is full: half of it.
 const GROWTH: f64 = 0.5;
 
-/// Bytes of a child in an internal node: pointer, separator and its length. Separators are as short as tells two leaves apart.
-const CHILD_BYTES: f64 = 40.0;
+/// Bytes of a child in an internal node: pointer, separator and its length, with what nodes have free beyond [`FILL`]. Separators are as short as
+/// tells two leaves apart.
+const CHILD_BYTES: f64 = 47.0;
 
 /// `F'`: children of an internal node.
 const FANOUT: f64 = (PAGE as f64 - 36.0) / CHILD_BYTES * FILL;
@@ -106,7 +107,9 @@ impl Shape {
         let mut levels = Vec::new();
         let mut nodes = leaves;
         while nodes > 1.0 {
-            nodes = (nodes / FANOUT).max(1.0);
+            nodes /= FANOUT;
+            // An average of hardly more than one is a root.
+            nodes = if nodes < 1.5 { 1.0 } else { nodes };
             levels.push(Level { nodes, cached: 0.0 });
         }
         // Memory reaches down from the root.

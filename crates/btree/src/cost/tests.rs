@@ -39,30 +39,30 @@ fn every_term_is_what_the_formula_says() {
         ..DeviceProfile::default()
     };
     let found = estimate(&profile, &workload(0.25), 4, 8 << 20, 64 << 20);
-    // 126 B an entry: 20e6 · 126 / (4 · 4096 · ln 2) = 221 898.90 leaves; 4060 / 40 · ln 2 = 70.354439 children: 3154.0141, 44.83035 and 1 nodes above.
+    // 126 B an entry: 20e6 · 126 / (4 · 4096 · ln 2) = 221 898.90 leaves; 4060 / 47 · ln 2 = 59.876118 children: 3705.9666, 61.893903 and 1 nodes above.
     close(found.leaves, 221_898.90);
-    close(found.nodes, 3199.8445);
-    // A node takes 4096 · ln 2 · 1.4 = 3974.7832 B of memory; 8 MiB hold 2110.4567. Less 45.83035 for the two upper levels they leave 2064.6264
-    // of 3154.0141 nodes: 0.65460277.
-    close(found.nodes_cached, 2110.4567 / 3199.8445);
+    close(found.nodes, 3768.8605);
+    // A node takes 4096 · ln 2 · 1.4 = 3974.7832 B of memory; 8 MiB hold 2110.4567. Less 62.893903 for the two upper levels they leave 2047.5628
+    // of 3705.9666 nodes: 0.55250439.
+    close(found.nodes_cached, 2110.4567 / 3768.8605);
     assert_eq!(found.leaves_cached, 0.0);
-    close(found.search.nodes_us, 34.539_723);
+    close(found.search.nodes_us, 44.749_561);
     close(found.search.leaf_us, 100.0);
-    // 32 MiB of operations of 168 B: n = 199 728.76 wait. x = n / 221 898.90 = 0.90008903; x / (1 - e^-x) = 1.5166635 share a leaf.
-    close(found.shared, 1.516_663_5);
-    // 63.325259 share a node of level 1, 4455.2130 of level 2, all the root. Read (1 - 0.65460277) · 10 / 63.325259; write 20 / each.
-    close(found.insert.node_reads_us, 0.054_543_359);
-    close(found.insert.node_writes_us, 0.320_419);
-    // 1.5166635 · 126 / 4096 = 0.046655176 pages come at a time, 2 fit: 0.023327588 of the leaves are rewritten.
-    // Append (10 + 20 · 1.046655176) · (1 - 0.023327588) / 1.5166635; rewrite (10 · 4 + 20 · 5.046655176) · 0.023327588 / 1.5166635.
-    close(found.insert.append_us, 19.919_718);
-    close(found.insert.rewrite_us, 2.167_672_2);
-    close(found.insert.total_us, 22.462_352);
-    close(found.total_us, 0.75 * 134.539_723 + 0.25 * 22.462_352);
+    // 32 MiB of operations of 190 B: n = 176 602.27 wait. x = n / 221 898.90 = 0.79586820; x / (1 - e^-x) = 1.4501690 share a leaf.
+    close(found.shared, 1.450_169);
+    // 47.653498 share a node of level 1, 2853.3065 of level 2, all the root. Read (1 - 0.55250439) · 10 / 47.653498; write 20 / each.
+    close(found.insert.node_reads_us, 0.093_906_14);
+    close(found.insert.node_writes_us, 0.426_819_03);
+    // 1.4501690 · 126 / 4096 = 0.044609691 pages come at a time, 2 fit: 0.022304845 of the leaves are rewritten.
+    // Append (10 + 20 · 1.044609691) · (1 - 0.022304845) / 1.4501690; rewrite (10 · 4 + 20 · 5.044609691) · 0.022304845 / 1.4501690.
+    close(found.insert.append_us, 20.827_33);
+    close(found.insert.rewrite_us, 2.167_043);
+    close(found.insert.total_us, 23.515_098);
+    close(found.total_us, 0.75 * 144.749_561 + 0.25 * 23.515_098);
     // Half of the lookups in batches: 10 for a node, and 4 · ln 2 + 1/2 = 3.2725887 pages of a leaf for 32.725887.
     let batched = Workload { batched_share: 0.5, ..workload(0.25) };
     let found = estimate(&profile, &batched, 4, 8 << 20, 64 << 20);
-    close(found.search.nodes_us, 18.996_848);
+    close(found.search.nodes_us, 24.612_258);
     close(found.search.leaf_us, 66.362_944);
 }
 
