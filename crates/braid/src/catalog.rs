@@ -34,7 +34,7 @@ pub(crate) struct TableState {
     pub(crate) _pin: Arc<()>,
 }
 
-/// One table, as the engine knows it. Its state is replaced by the background worker alone.
+/// One table, as the engine knows it. Its state is replaced by whoever holds [`crate::engine::Engine::maintenance`].
 pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,

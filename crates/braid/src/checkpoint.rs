@@ -6,7 +6,8 @@
 //! 4. A superblock slot flips to it; then the log is trimmed and what the image no longer refers to is free.
 //!
 //! Invariants: nothing that the older image refers to is overwritten before the flip; an image says of every page either
-//! that a root reaches it or that it is free; the worker alone writes checkpoints, with no apply under way.
+//! that a root reaches it or that it is free; the worker alone writes checkpoints, with no apply under way; pages
+//! that a load has taken are free in the image until its flush-end is logged.
 
 use std::sync::Arc;
 
@@ -92,7 +93,7 @@ fn place(engine: &Engine, leaving: &[TableId], freed: &[Extent]) -> Result<(Exte
 }
 
 fn capture(engine: &Engine, leaving: &[TableId], freed: &[Extent]) -> Image {
-    // Of what the image says of pages nothing changes meanwhile: the worker alone allocates and retires.
+    // Of what the image says of pages nothing changes meanwhile: what a load takes and gives back is free in it.
     let allocator = engine.pages.image().with_free(freed).encode();
     engine.publisher.between(|visible, frontier| {
         let tables = engine.catalog.live();

@@ -95,7 +95,7 @@ impl Database {
         Ok(Self { handle: Arc::new(handle) })
     }
 
-    fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         &self.handle.engine
     }
 

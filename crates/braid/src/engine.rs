@@ -94,7 +94,7 @@ pub(crate) struct Engine {
     pub(crate) unflushed: Arc<UnflushedDocuments>,
     /// Bytes of all queues that take operations.
     pub(crate) active_bytes: AtomicU64,
-    /// Held by the worker while it changes structures, and by whoever needs them still.
+    /// Held by whoever changes structures, and by whoever needs them still.
     pub(crate) maintenance: Mutex<()>,
     pub(crate) counters: crate::stats::EngineCounters,
     /// One creation or drop of a table at a time.

@@ -32,7 +32,8 @@
 //! 2. Its operations wait in their tables' operation queues (`opq`) until the background worker applies a whole queue to
 //!    the table's structure in one sweep of batched I/O (`worker`).
 //! 3. A reader takes {queues, structure} of its table as one unit and asks newest first (`table`, `walk`).
-//! 4. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
+//! 4. Sorted pairs for an empty table go past log and queue (`load`), and a table can be rebuilt in key order (`compact`).
+//! 5. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
 //!    `recovery`).
 //!
 //! # What is guaranteed
@@ -44,6 +45,7 @@
 mod batch;
 mod catalog;
 mod checkpoint;
+mod compact;
 mod convert;
 mod database;
 mod engine;
@@ -71,6 +73,7 @@ mod walk;
 mod worker;
 
 pub use batch::WriteBatch;
+pub use compact::{CompactProgress, CompactReport, Compaction};
 pub use database::{Database, TableInfo};
 pub use engine::{KEY_BYTES_MAX_BTREE, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 pub use error::{Error, ErrorKind, Result};

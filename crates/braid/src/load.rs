@@ -11,7 +11,7 @@
 //! a checkpoint counts them as free, so a crash leaves an empty table and no page lost; whoever reads below the load's seq finds the
 //! table empty.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use btree::INLINE_BYTES_MAX;
 use doclog::Retained;
@@ -50,6 +50,10 @@ impl Loader {
     pub(crate) fn begin(table: &Table) -> Result<Self> {
         let engine = table.engine();
         engine.check_writable()?;
+        // A table whose keys were deleted may still have leaves that say so.
+        if table.core.tree.has_pages() && table.iter().keys_only().next().transpose()?.is_none() {
+            table.compact(&mut |_| ControlFlow::Continue(()))?;
+        }
         table.core.begin_load()?;
         // From here on dropping it ends the load.
         let mut loader = Self {

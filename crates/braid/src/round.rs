@@ -139,7 +139,7 @@ fn apply(engine: &Engine, table: &TableCore, frozen: &Frozen, done_bytes: u64) -
     }
 }
 
-fn flush_data(engine: &Engine) -> Result<()> {
+pub(crate) fn flush_data(engine: &Engine) -> Result<()> {
     engine.store.psync().run_all(vec![Request::flush(engine.pages.file(), 0)])?;
     Ok(())
 }

@@ -194,6 +194,8 @@ pub struct TableStats {
     pub internal_pages: u64,
     /// Leaves.
     pub leaves: u64,
+    /// Leaves that begin where the one before them in key order ends: what a scan reads as one sequence.
+    pub adjacent_leaves: u64,
     /// Pages that leaves occupy.
     pub leaf_pages: u64,
     /// Pages of a new leaf, chosen when the table was created or last built anew.
@@ -237,6 +239,7 @@ impl TableStats {
             height: shape.height,
             internal_pages: shape.internal_pages,
             leaves: shape.leaves,
+            adjacent_leaves: shape.adjacent_leaves,
             leaf_pages: shape.leaf_pages,
             pages_of_new_leaf: table.tree.leaf_pages(),
             insert_share: shares.map(|shares| shares.insert),

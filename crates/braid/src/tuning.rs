@@ -121,7 +121,6 @@ impl Engine {
 
     /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and was asked for since it was opened. As
     /// they are where it was not asked enough to say.
-    #[cfg_attr(not(test), expect(dead_code, reason = "what rebuilds a tree asks it"))]
     pub(crate) fn leaf_pages_for(&self, table: &TableCore) -> Result<u32> {
         let Some(shares) = table.traffic.shares() else { return Ok(table.tree.leaf_pages()) };
         let shape = table.state.load_full().view.stats()?;

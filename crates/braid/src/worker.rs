@@ -6,7 +6,8 @@
 //! 3. Its I/O makes way for reads ([`psync::Background`]).
 //! 4. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
 //!
-//! Invariant: the worker alone changes table states and structures and writes checkpoints, one thing at a time.
+//! Invariant: table states and structures are changed, and checkpoints written, one thing at a time: by the worker, and between its turns
+//! by the end of a load ([`crate::load`]) and by compactions ([`crate::compact`]).
 
 use std::{
     ops::ControlFlow,

@@ -14,6 +14,7 @@
 
 mod again;
 pub(crate) mod claims;
+pub(crate) mod compact;
 pub(crate) mod layout;
 mod merge;
 pub(crate) mod nodes;

@@ -15,7 +15,8 @@
 //!    node on the way to the root anew, to fresh pages. Readers of older versions go on reading; no lock stands between them.
 //! 4. Many keys, a range of keys and a batch of changes all go down the tree a level at a time, and the nodes of a level are
 //!    read or written with one psync, at most PioMax requests in flight ([`psync`]).
-//! 5. Sorted entries for an empty tree are packed into leaves as they come, and written in long pieces ([`Load`]).
+//! 5. Sorted entries for an empty tree are packed into leaves as they come, and written in long pieces ([`Load`]); a tree
+//!    that is there is rebuilt like that, stretch by stretch ([`BTree::compact`]).
 //! 6. Pages that a version no longer refers to are free when the last reader of an older version is gone.
 //!
 //! Invariants: bytes below a published length never change; an extent gets a new incarnation each time it is used, and no run
@@ -44,4 +45,4 @@ pub use counters::CountersSnapshot;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
 pub use load::{Load, Loaded};
 pub use shared::Shared;
-pub use tree::BTree;
+pub use tree::{BTree, Compacted};

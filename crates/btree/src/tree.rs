@@ -6,6 +6,7 @@ use index::{Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, View};
 use parking_lot::Mutex;
 use space::Extent;
 
+use crate::apply::compact::compact;
 use crate::apply::{Again, Apply, Done};
 use crate::format::root::{Redo, Root};
 use crate::format::{Damage, LEAF_PAGES_MAX};
@@ -39,6 +40,18 @@ struct State {
     again: Again,
 }
 
+/// A stretch of a tree that was rewritten.
+pub struct Compacted {
+    /// To be published or discarded.
+    pub applied: Applied,
+    /// Where the next stretch begins; none at the end of the tree.
+    pub next: Option<Vec<u8>>,
+    /// Leaves that were rewritten.
+    pub leaves: u64,
+    /// Bytes of runs that were in them.
+    pub bytes: u64,
+}
+
 /// A PIO B-tree.
 pub struct BTree {
     shared: Arc<Shared>,
@@ -68,6 +81,12 @@ impl BTree {
         Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
     }
 
+    /// Whether it has any pages: one without them is empty, one with them may be.
+    #[must_use]
+    pub fn has_pages(&self) -> bool {
+        self.current().root.pointer.is_some()
+    }
+
     /// Pages of a new leaf.
     #[must_use]
     pub fn leaf_pages(&self) -> u32 {
@@ -95,6 +114,28 @@ impl BTree {
     #[must_use]
     pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
         self.pend(loaded.0, floor)
+    }
+
+    /// Rewrites a stretch of the tree: the leaves from `from` on until they have `bytes` of runs, in key order, packed, into neighbouring
+    /// extents; leaves have `leaf_pages` pages from here on. Like [`Index::apply`] of a part of a batch of which everything up to `through`
+    /// is in: written, to be flushed, and to be published or discarded. None where the tree is empty.
+    ///
+    /// # Errors
+    /// When storage fails or is full, or what it holds is damaged. The current view is then unharmed.
+    pub fn compact(
+        &self, from: &[u8], bytes: usize, leaf_pages: u32, through: Seq, horizon: &Horizon,
+    ) -> Result<Option<Compacted>> {
+        let (base, again) = {
+            let state = self.state.lock();
+            (Arc::clone(&state.current), state.again.clone())
+        };
+        if base.root.pointer.is_none() {
+            return Ok(None);
+        }
+        let leaf_pages = leaf_pages.clamp(1, LEAF_PAGES_MAX);
+        let stretch = compact(&base, again, from, bytes, leaf_pages, through, horizon)?;
+        let applied = self.pend(stretch.done, base.floor);
+        Ok(Some(Compacted { applied, next: stretch.next, leaves: stretch.leaves, bytes: stretch.bytes }))
     }
 
     /// A version to be published or discarded.

@@ -46,9 +46,11 @@ fn below(
 /// The shape of a version.
 pub(crate) fn stats(version: &Version) -> Result<Stats> {
     let mut stats = Stats { height: u32::from(version.root.height), ..Stats::default() };
-    let mut internal_pages = 0;
+    let (mut internal_pages, mut end) = (0, None);
     pointers(version, &mut |_| internal_pages += 1, &mut |leaf| {
         stats.leaves += 1;
+        stats.adjacent_leaves += u64::from(end == Some(leaf.page));
+        end = Some(leaf.page + u64::from(leaf.pages));
         stats.leaf_pages += u64::from(leaf.pages);
         stats.run_bytes += u64::from(leaf.length);
         stats.entries += u64::from(leaf.entries);

@@ -129,6 +129,8 @@ pub struct Stats {
     pub internal_pages: u64,
     /// Leaves.
     pub leaves: u64,
+    /// Leaves that begin where the one before them in key order ends: what a scan reads as one sequence.
+    pub adjacent_leaves: u64,
     /// Pages that leaves occupy.
     pub leaf_pages: u64,
     /// Bytes of runs in leaves.

@@ -160,7 +160,9 @@ impl Apply<'_> {
     }
 
     /// Writes the parts of a list of children as a node each; adds them to their parent's list.
-    fn write_nodes(&mut self, level: u8, edges: &Edges, parts: Vec<Range<usize>>, out: &mut Edges) -> Result<()> {
+    pub(super) fn write_nodes(
+        &mut self, level: u8, edges: &Edges, parts: Vec<Range<usize>>, out: &mut Edges,
+    ) -> Result<()> {
         for range in parts {
             let mut part = Edges::with_capacity(range.len(), 0);
             part.extend_from(edges, range);
@@ -212,7 +214,7 @@ fn grew_at_end(old: &Node, edges: &Edges) -> bool {
 }
 
 /// Cuts a list of children only if it is too large for a page.
-fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) -> Vec<Range<usize>> {
+pub(super) fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) -> Vec<Range<usize>> {
     if node_bytes(level, edges) > PAGE {
         return cut(level, edges, packed());
     }

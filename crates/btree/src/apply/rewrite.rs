@@ -324,7 +324,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Writes entries as a leaf, a run per page.
-    fn encode(&self, entries: &[Update<'_>], extent: Extent, out: &mut [u8]) -> Pointer {
+    pub(super) fn encode(&self, entries: &[Update<'_>], extent: Extent, out: &mut [u8]) -> Pointer {
         let shared = &self.base.shared;
         let identity = Identity { incarnation: shared.incarnation(), table: self.base.table };
         let (mut next, mut chain, mut length) = (0, 0, 0);
@@ -355,7 +355,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Until when most of a new leaf are tombstones that may not go yet.
-    fn waits_for(&self, pointer: &Pointer, entries: &[Update<'_>]) -> Option<Seq> {
+    pub(super) fn waits_for(&self, pointer: &Pointer, entries: &[Update<'_>]) -> Option<Seq> {
         let stays = |entry: &&Update<'_>| entry.operation == Operation::Delete && entry.seq > self.rules.through;
         let newest = entries.iter().filter(stays).map(|entry| entry.seq).max();
         newest.filter(|_| is_sparse(pointer.keys_min, pointer.entries))

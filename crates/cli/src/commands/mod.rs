@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod bench;
+mod compact;
 mod crash;
 mod del;
 mod device;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Tables(tables::Tables),
     Stats(stats::Stats),
     Verify(verify::Verify),
+    Compact(compact::Compact),
     Device(device::Device),
     Bench(Box<bench::Bench>),
     Reproduce(reproduce::Reproduce),
@@ -47,6 +49,7 @@ impl Command {
             Self::Tables(tables) => tables.run(json),
             Self::Stats(stats) => stats.run(json),
             Self::Verify(verify) => verify.run(json),
+            Self::Compact(compact) => compact.run(json),
             Self::Device(device) => device.run(json),
             Self::Bench(bench) => bench.run(json),
             Self::Reproduce(reproduce) => reproduce.run(json),

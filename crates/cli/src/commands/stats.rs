@@ -143,7 +143,13 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
         row("internal nodes", bytes(table.internal_pages * page)),
         row(
             "leaves",
-            format!("{} in {}, {} filled", count(table.leaves), bytes(table.leaf_pages * page), percent(fill)),
+            format!(
+                "{} in {}, {} filled, {} right behind the one before",
+                count(table.leaves),
+                bytes(table.leaf_pages * page),
+                percent(fill),
+                percent(table.adjacent_leaves as f64 / table.leaves.max(1) as f64)
+            ),
         ),
         row("a new leaf", new_leaf(table, page)),
         row(

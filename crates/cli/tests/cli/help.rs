@@ -2,8 +2,21 @@
 
 use crate::common::braid;
 
-const COMMANDS: [&str; 12] =
-    ["load", "get", "put", "del", "scan", "tables", "stats", "verify", "device", "bench", "reproduce", "tour"];
+const COMMANDS: [&str; 13] = [
+    "load",
+    "get",
+    "put",
+    "del",
+    "scan",
+    "tables",
+    "stats",
+    "verify",
+    "compact",
+    "device",
+    "bench",
+    "reproduce",
+    "tour",
+];
 
 #[test]
 fn every_command_has_help_with_examples() {

@@ -54,6 +54,33 @@ fn a_database_inside_the_directory_does_not_load_itself() {
 }
 
 #[test]
+fn sorted_lines_are_loaded_all_or_none_and_the_table_is_compacted() {
+    let place = Place::new();
+    let db = place.database();
+    place.file("sorted.tsv", (0..5000).map(|number| format!("{number:06}\tvalue {number}\n")).collect::<String>());
+    place.file("unsorted.tsv", "a\t1\nc\t2\nb\t3\n");
+    let (sorted, unsorted) = (text(&place.path("sorted.tsv")), text(&place.path("unsorted.tsv")));
+    let answer = braid(&["load", &db, "--tsv", &unsorted, "--sorted"]).expect(2).says("unsorted.tsv:3: pair 3");
+    assert!(answer.stderr.contains("out of order") && answer.stderr.contains("kept: 0"), "{}", answer.stderr);
+    assert_eq!(braid(&["scan", &db]).expect(0).text(), "");
+    let report = braid(&["load", &db, "--tsv", &sorted, "--sorted", "--json"]).expect(0).json();
+    assert_eq!(report[0]["records"], 5000);
+    braid(&["load", &db, "--tsv", &sorted, "--sorted"]).expect(2).says("not empty");
+    braid(&["load", &db, "--files", ".", "--sorted"]).expect(2);
+    assert_eq!(braid(&["get", &db, "004999"]).expect(0).text(), "value 4999");
+
+    braid(&["load", &db, "--tsv", &unsorted]).expect(0);
+    let report = &braid(&["compact", &db, "--json"]).expect(0).json()[0];
+    let (before, after) = (&report["tables"][0]["before"], &report["tables"][0]["after"]);
+    assert!(after["bytes"].as_u64() > Some(0) && after["bytes"].as_u64() <= before["bytes"].as_u64(), "{report}");
+    assert!(report["bytes_rewritten"].as_u64() > Some(100_000), "{report}");
+    braid(&["compact", &db, "--table", "default"]).expect(0);
+    braid(&["compact", &db, "--table", "nobody"]).expect(3);
+    assert_eq!(braid(&["scan", &db, "--keys-only"]).expect(0).text().lines().count(), 5003);
+    braid(&["verify", &db]).expect(0);
+}
+
+#[test]
 fn what_scan_prints_loads_into_a_copy() {
     let place = Place::new();
     let db = place.database();

@@ -47,6 +47,11 @@ impl Lines {
         Self { name, bytes, number: 0, reader, line: Vec::new() }
     }
 
+    /// The error that the last line cannot be loaded, after `loaded` records that are kept.
+    pub(super) fn wrong(self, problem: String, loaded: u64) -> Error {
+        Error::Line { source_name: self.name, line: self.number, problem, loaded }
+    }
+
     /// The next line without its line break; none at the end, or when an interrupt came, in which case a line may have been cut.
     pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>> {
         self.line.clear();

@@ -3,7 +3,8 @@
 //! 1. A source (a directory, lines of TSV, lines of JSON) hands records to a [`Loader`], which commits them in batches.
 //! 2. A line that cannot be loaded ends the load: what was before it is committed, and the error names file and line and how much was loaded.
 //! 3. A file of a directory that cannot be loaded is reported and counted, and the load goes on; the exit code then is 1.
-//! 4. An interrupt stops between two records; what was read is committed.
+//! 4. Records that come in key order can go past the log; then all of them are loaded or none.
+//! 5. An interrupt stops between two records; what was read is committed.
 //!
 //! Invariant: the count in a report or an error is the count of records committed, never of records read.
 
@@ -40,7 +41,8 @@ pub(crate) use loader::Loader;
 Examples:
   braid load my.db --files ~/src               path -> content
   braid load my.db --tsv people.tsv -t people  lines of: key, tab, value
-  sort big.tsv | braid load my.db --tsv -      from standard input
+  braid load my.db --tsv - < people.tsv        from standard input
+  LC_ALL=C sort big.tsv | braid load my.db --tsv - --sorted
   braid load my.db --jsonl events.jsonl        {\"key\":\"…\",\"value\":\"…\"}
   braid load my.db --files ~/src --durability os
 
@@ -55,6 +57,10 @@ Formats:
   --jsonl  An object a line, with `key` and `value` as strings, or `key_hex`
            and `value_hex` for bytes that are not UTF-8.
 
+  With --sorted, the keys of the lines have to rise, none may come twice, and
+  the table has to be empty: the records go past the log, packed and in long
+  writes, and are all there at the end or not at all.
+
   A line that does not fit ends the load with its file and line number and
   exit code 2; the lines before it are loaded and kept.")]
 pub(crate) struct Load {
@@ -62,6 +68,9 @@ pub(crate) struct Load {
     database: DatabaseArgs,
     #[command(flatten)]
     source: Source,
+    /// The keys rise and the table is empty: load past the log, much faster, all or nothing
+    #[arg(long, conflicts_with = "files")]
+    sorted: bool,
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
@@ -106,7 +115,7 @@ impl Load {
         let database = self.database.open(Mode::Create)?;
         let table = self.table.create(&database)?;
         let begun = Instant::now();
-        let mut loader = Loader::new(&database, &table);
+        let mut loader = if self.sorted { Loader::sorted(&table)? } else { Loader::new(&database, &table) };
         let skipped = match source {
             Input::Files(directory) => {
                 Some(load_files(&directory, database.path(), &mut loader, &Progress::bytes("loading", None))?)
@@ -171,10 +180,15 @@ impl Load {
             progress.advance(line.len() as u64 + 1);
             match parsed {
                 Ok(None) => {}
-                Ok(Some((key, value))) => loader.add(&key, &value)?,
+                Ok(Some((key, value))) => match loader.add(&key, &value) {
+                    Err(Error::Database(error @ braid::Error::LoadOrder { .. })) => {
+                        return Err(lines.wrong(error.to_string(), 0));
+                    }
+                    added => added?,
+                },
                 Err(problem) => {
                     let loaded = loader.commit()?;
-                    return Err(Error::Line { source_name: lines.name, line: lines.number, problem, loaded });
+                    return Err(lines.wrong(problem, loaded));
                 }
             }
         }

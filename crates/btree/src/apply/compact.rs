@@ -1,0 +1,377 @@
+//! Compaction: the tree is rewritten stretch by stretch, in key order, into packed leaves that lie next to each other.
+//!
+//! 1. A stretch begins at a key and has leaves of so many bytes, all below one node of level 2, so that it needs one list of
+//!    children. Its internal nodes and its leaves are read in a psync each.
+//! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`super::merge`]). What stays of all leaves is cut
+//!    into leaves filled to 15/16 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after.
+//! 3. New leaves are cut out of one long extent, or a few where the disk is too full, and written in one psync of long pieces.
+//! 4. The nodes above them are packed anew, together with the children that stay; the path to the root is rewritten as after
+//!    a batch.
+//! 5. A stretch takes along what the one before has left half empty: its last leaf, and the leaves of its last node.
+//!
+//! Invariant: a stretch is a change of its own, as a batch is: the tree is whole after each, and before it in case of a failure.
+
+use std::sync::Arc;
+
+use index::{Horizon, Result, Seq, Update};
+use psync::{Buffer, Request};
+use space::{Extent, PAGE};
+
+use super::again::Touches;
+use super::claims::Claims;
+use super::layout::{self, Cut, Growth, packed};
+use super::nodes::fitted;
+use super::{Again, Apply, Done, merge};
+use crate::format::Pointer;
+use crate::format::node::node_bytes;
+use crate::leaf::Leaf;
+use crate::node::{Edges, Node, separator};
+use crate::version::Version;
+
+/// Runs that are cut into leaves together, at least.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Pages of a write, if a leaf is not longer.
+const PIECE_PAGES: u32 = 256;
+
+/// A node that is less full is taken along by the next stretch; so is a leaf of less than this part of a packed one.
+const TAKEN_ALONG: (usize, usize) = (3, 4);
+
+/// A stretch that was compacted.
+pub(crate) struct Stretch {
+    pub(crate) done: Done,
+    /// Where the next one begins; none at the end of the tree.
+    pub(crate) next: Option<Vec<u8>>,
+    /// Leaves that it had.
+    pub(crate) leaves: u64,
+    /// Bytes of runs in them.
+    pub(crate) bytes: u64,
+}
+
+/// Compacts the stretch that begins at `from` into leaves of `leaf_pages` pages. Commits after `through` may be applied again.
+pub(crate) fn compact(
+    base: &Version, again: Again, from: &[u8], limit: usize, leaf_pages: u32, through: Seq, horizon: &Horizon,
+) -> Result<Stretch> {
+    let nothing = Touches { keys: Vec::new(), through };
+    let mut apply = Apply::new(base, &nothing, horizon, again, &|_| ());
+    apply.root.leaf_pages = leaf_pages;
+    let path = apply.path(from)?;
+    let stretch = apply.gather(&path, from, limit)?;
+    let leaves = stretch.leaves.len() as u64;
+    let bytes = stretch.leaves.pointers().iter().map(|leaf| u64::from(leaf.length)).sum();
+    let next = stretch.next.clone().or_else(|| path.end());
+    let children = apply.rewrite_all(stretch)?;
+    apply.root = apply.replace(path, children)?;
+    apply.write_nodes_out()?;
+    Ok(Stretch { done: apply.done(), next, leaves, bytes })
+}
+
+/// The way from the root down to level 2, and what is below.
+struct Path {
+    /// Nodes from the root on, each with its lower bound and the child that leads on; the last is on level 2.
+    nodes: Vec<(Arc<Node>, Pointer, Vec<u8>, usize)>,
+    /// Children of the last of them, which are nodes of level 1; or the root, where it is on that level or is a leaf.
+    below: Edges,
+    /// The child of `below` in which the stretch begins.
+    first: usize,
+}
+
+impl Path {
+    /// Where the keys below this path end.
+    fn end(&self) -> Option<Vec<u8>> {
+        // What follows the last node's children is not below the last node; the child it leads on to is of no interest.
+        let above = self.nodes.len().saturating_sub(1);
+        let turn = self.nodes[..above].iter().rev().find(|(node, _, _, child)| child + 1 < node.len());
+        turn.map(|(node, _, _, child)| node.separator(child + 1))
+    }
+}
+
+/// Children of neighbouring nodes of level 1, and those nodes.
+#[derive(Default)]
+struct Gathered {
+    /// Which of [`Path::below`].
+    nodes: std::ops::Range<usize>,
+    before: Edges,
+    /// Those that are rewritten.
+    leaves: Edges,
+    after: Edges,
+    /// Where the stretch ends, if more is below the same node of level 2.
+    next: Option<Vec<u8>>,
+}
+
+/// New children for some of [`Path::below`].
+struct Children {
+    nodes: std::ops::Range<usize>,
+    edges: Edges,
+}
+
+impl Apply<'_> {
+    fn path(&self, from: &[u8]) -> Result<Path> {
+        let (mut nodes, mut below) = (Vec::new(), Edges::default());
+        let Some(mut pointer) = self.root.pointer else { return Ok(Path { nodes, below, first: 0 }) };
+        let mut low = Vec::new();
+        for level in (2..self.root.height).rev() {
+            let node = self.base.shared.node(self.base.table, &pointer, level)?;
+            let child = node.search(from);
+            let next = *node.pointer(child);
+            let next_low = if child == 0 { low.clone() } else { node.separator(child) };
+            nodes.push((node, pointer, std::mem::replace(&mut low, next_low), child));
+            pointer = next;
+        }
+        match nodes.last() {
+            Some((node, _, low, child)) => Ok(Path { below: node.edges(low), first: *child, nodes }),
+            None => {
+                below.push(&low, pointer);
+                Ok(Path { nodes, below, first: 0 })
+            }
+        }
+    }
+
+    /// Finds the leaves of the stretch.
+    fn gather(&self, path: &Path, from: &[u8], limit: usize) -> Result<Gathered> {
+        if self.root.height < 2 {
+            return Ok(Gathered { nodes: 0..path.below.len(), leaves: path.below.clone(), ..Gathered::default() });
+        }
+        let first = path.first.saturating_sub(1);
+        let mut known = self.level_1(path, first..path.first + 1)?;
+        let mut edges = known.pop().expect("as many nodes as asked for");
+        let start = known.pop().filter(|before| edges.low(0) >= from && is_sparse(before));
+        let mut gathered = Gathered { nodes: path.first..path.first, ..Gathered::default() };
+        match start {
+            Some(before) => {
+                gathered.before = before;
+                gathered.nodes.start = first;
+            }
+            None => {
+                let kept = (1..edges.len()).take_while(|&child| edges.low(child) <= from).count();
+                gathered.before.extend_from(&edges, 0..kept);
+                let mut rest = Edges::default();
+                rest.extend_from(&edges, kept..edges.len());
+                edges = rest;
+            }
+        }
+        self.take_along(&mut gathered);
+        let mut left = limit;
+        gathered.take(&edges, &mut left);
+        // As many nodes as will be needed, if they are like the first.
+        let each = edges.pointers().iter().map(|leaf| leaf.length as usize).sum::<usize>().max(1);
+        while gathered.next.is_none() && gathered.nodes.end < path.below.len() {
+            if left == 0 {
+                gathered.next = Some(path.below.low(gathered.nodes.end).to_vec());
+                break;
+            }
+            let end = (gathered.nodes.end + left.div_ceil(each)).min(path.below.len());
+            for edges in self.level_1(path, gathered.nodes.end..end)? {
+                if left == 0 {
+                    break;
+                }
+                gathered.take(&edges, &mut left);
+            }
+        }
+        Ok(gathered)
+    }
+
+    /// The children of some nodes of level 1.
+    fn level_1(&self, path: &Path, range: std::ops::Range<usize>) -> Result<Vec<Edges>> {
+        let nodes = self.base.shared.nodes(self.base.table, &path.below.pointers()[range.clone()], 1)?;
+        Ok(nodes.iter().zip(range).map(|(node, child)| node.edges(path.below.low(child))).collect())
+    }
+
+    /// Moves the last leaf before the stretch into it if the stretch before has left it half empty.
+    fn take_along(&self, gathered: &mut Gathered) {
+        let full = packed(self.root.leaf_pages as usize * PAGE) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
+        let before = &gathered.before;
+        if before.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full) {
+            let last = before.len() - 1;
+            let mut rest = Edges::default();
+            rest.extend_from(before, 0..last);
+            gathered.leaves.extend_from(before, last..last + 1);
+            gathered.before = rest;
+        }
+    }
+
+    /// Rewrites the leaves; gives all children of the nodes.
+    fn rewrite_all(&mut self, gathered: Gathered) -> Result<Children> {
+        let leaves = self.read_all(&gathered.leaves)?;
+        let total: usize = gathered.leaves.pointers().iter().map(|leaf| leaf.length as usize).sum();
+        let capacity = self.root.leaf_pages as usize * PAGE;
+        let mut out = Output::new(self.root.leaf_pages, total / packed(capacity) + 1);
+        let mut edges = gathered.before;
+        let mut low = if gathered.leaves.is_empty() { Vec::new() } else { gathered.leaves.low(0).to_vec() };
+        let (mut waiting, mut bytes): (Vec<Update<'_>>, usize) = (Vec::new(), 0);
+        for (leaf, pointer) in leaves.iter().zip(gathered.leaves.pointers()) {
+            let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
+            let mut entries = Vec::with_capacity(pointer.entries as usize);
+            visible.entries(&mut entries).map_err(|damage| self.base.shared.corrupt(pointer, damage))?;
+            waiting.extend(merge::merge(&entries, self.rules, &mut self.dropped_documents));
+            bytes += pointer.length as usize;
+            if bytes >= CHUNK_BYTES.max(4 * capacity) {
+                self.put_leaves(&mut waiting, &mut low, false, &mut out, &mut edges)?;
+                bytes = 0;
+            }
+        }
+        self.put_leaves(&mut waiting, &mut low, true, &mut out, &mut edges)?;
+        out.end(&mut self.claims)?;
+        let file = self.base.shared.pages().file();
+        let writes = out.pieces.into_iter().map(|(offset, buffer)| Request::write(file, offset, buffer, 0)).collect();
+        self.base.shared.psync().run_all(writes)?;
+        gathered.leaves.pointers().iter().for_each(|leaf| self.claims.retire(leaf.extent()));
+        edges.extend_from(&gathered.after, 0..gathered.after.len());
+        Ok(Children { nodes: gathered.nodes, edges })
+    }
+
+    /// The leaves, in their order; what is not cached is read in one psync.
+    fn read_all(&self, leaves: &Edges) -> Result<Vec<Arc<Leaf>>> {
+        let shared = &self.base.shared;
+        let mut out: Vec<_> = leaves.pointers().iter().map(|leaf| shared.cached_leaf(leaf, true)).collect();
+        let missing: Vec<_> = leaves.pointers().iter().enumerate().filter(|(index, _)| out[*index].is_none()).collect();
+        let requests = missing.iter().map(|(_, leaf)| shared.read(leaf, 0, leaf.published_bytes(), 0)).collect();
+        for ((index, leaf), buffer) in missing.into_iter().zip(shared.psync().run_all(requests)?) {
+            let buffer = buffer.expect("a read hands its buffer back");
+            out[index] = Some(Arc::new(shared.parse_leaf(self.base.table, leaf, &buffer)?));
+        }
+        Ok(out.into_iter().flatten().collect())
+    }
+
+    /// Puts entries into leaves, all but those of the last one, which waits for more; `low` is where they begin.
+    fn put_leaves(
+        &mut self, waiting: &mut Vec<Update<'_>>, low: &mut Vec<u8>, all: bool, out: &mut Output, edges: &mut Edges,
+    ) -> Result<()> {
+        let cuts = layout::cut(waiting, self.root.leaf_pages, Growth::Above)?;
+        let whole = if all { cuts.len() } else { cuts.len().saturating_sub(1) };
+        let mut start = 0;
+        for cut in &cuts[..whole] {
+            let entries = &waiting[start..cut.end];
+            let extent = out.place(&mut self.claims, cut)?;
+            let pointer = self.encode(entries, extent, &mut out.room(extent)[..cut.used * PAGE]);
+            if let Some(seq) = self.waits_for(&pointer, entries) {
+                self.again.add(low, seq);
+            }
+            edges.push(low, pointer);
+            low.clear();
+            if let Some(next) = waiting.get(cut.end) {
+                low.extend_from_slice(separator(waiting[cut.end - 1].key, next.key));
+            }
+            start = cut.end;
+        }
+        waiting.drain(..start);
+        Ok(())
+    }
+
+    /// Puts new children below the path, and rewrites it up to the root.
+    fn replace(&mut self, path: Path, children: Children) -> Result<crate::format::root::Root> {
+        if self.root.height < 2 {
+            return self.grow(children.edges, 0, None);
+        }
+        path.below.pointers()[children.nodes.clone()].iter().for_each(|node| self.claims.retire(node.extent()));
+        if path.nodes.is_empty() {
+            return self.grow(children.edges, 0, None);
+        }
+        let mut edges = Edges::default();
+        edges.extend_from(&path.below, 0..children.nodes.start);
+        if !children.edges.is_empty() {
+            let parts = fitted(1, &children.edges, || true);
+            self.write_nodes(1, &children.edges, parts, &mut edges)?;
+        }
+        edges.extend_from(&path.below, children.nodes.end..path.below.len());
+        let mut level = 2;
+        let mut nodes = path.nodes.into_iter().rev();
+        let (mut old, pointer, ..) = nodes.next().expect("a tree of three levels has a node on level 2");
+        self.claims.retire(pointer.extent());
+        for (node, pointer, low, child) in nodes {
+            edges = self.repack(level, &node, &low, vec![(child, (edges, old))])?;
+            self.claims.retire(pointer.extent());
+            (old, level) = (node, level + 1);
+        }
+        self.grow(edges, level - 1, Some(&old))
+    }
+}
+
+impl Gathered {
+    /// Takes the next node's leaves, as far as the limit goes; those that are left stay as they are.
+    fn take(&mut self, edges: &Edges, left: &mut usize) {
+        let mut end = 0;
+        while end < edges.len() && *left > 0 {
+            *left = left.saturating_sub(edges.pointers()[end].length as usize);
+            end += 1;
+        }
+        self.leaves.extend_from(edges, 0..end);
+        self.after.extend_from(edges, end..edges.len());
+        self.nodes.end += 1;
+        if end < edges.len() {
+            self.next = Some(edges.low(end).to_vec());
+        }
+    }
+}
+
+fn is_sparse(edges: &Edges) -> bool {
+    node_bytes(1, edges) < PAGE * TAKEN_ALONG.0 / TAKEN_ALONG.1
+}
+
+/// Where new leaves go.
+struct Output {
+    leaf_pages: u32,
+    /// Leaves that are still expected.
+    expected: usize,
+    /// The extent that they are cut out of, and how many of its pages are given out.
+    extent: Option<(Extent, u32)>,
+    /// Bytes to be written, and where; the last one may grow.
+    pieces: Vec<(u64, Buffer)>,
+    filled: usize,
+}
+
+impl Output {
+    const fn new(leaf_pages: u32, expected: usize) -> Self {
+        Self { leaf_pages, expected, extent: None, pieces: Vec::new(), filled: 0 }
+    }
+
+    /// The extent of the next leaf.
+    fn place(&mut self, claims: &mut Claims, cut: &Cut) -> Result<Extent> {
+        if cut.pages != self.leaf_pages {
+            return Ok(claims.allocate(1, cut.pages)?[0]);
+        }
+        let (extent, used) = match self.extent {
+            Some((extent, used)) if used < extent.pages => (extent, used),
+            _ => {
+                let leaves = u32::try_from(self.expected.max(1)).unwrap_or(u32::MAX / self.leaf_pages);
+                (claims.allocate_long(self.leaf_pages, leaves)?, 0)
+            }
+        };
+        self.expected = self.expected.saturating_sub(1);
+        self.extent = Some((extent, used + self.leaf_pages));
+        Ok(Extent::new(space::PageId(extent.page.0 + u64::from(used)), self.leaf_pages))
+    }
+
+    /// Where the bytes of a leaf go, all of them zero.
+    fn room(&mut self, extent: Extent) -> &mut [u8] {
+        let bytes = extent.pages as usize * PAGE;
+        let joins = self.pieces.last().is_some_and(|(offset, buffer)| {
+            offset + self.filled as u64 == extent.offset() && self.filled + bytes <= buffer.len()
+        });
+        if !joins {
+            self.end_piece();
+            let most = (PIECE_PAGES / extent.pages).max(1) as usize;
+            self.pieces.push((extent.offset(), Buffer::zeroed((self.expected + 1).min(most) * bytes)));
+        }
+        let at = self.filled;
+        self.filled += bytes;
+        let (_, buffer) = self.pieces.last_mut().expect("it was there or was made just now");
+        &mut buffer[at..at + bytes]
+    }
+
+    fn end_piece(&mut self) {
+        if let Some((_, buffer)) = self.pieces.last_mut() {
+            buffer.truncate(self.filled);
+        }
+        self.filled = 0;
+    }
+
+    /// Gives back what was not needed.
+    fn end(&mut self, claims: &mut Claims) -> Result<()> {
+        self.end_piece();
+        match self.extent.take() {
+            Some((extent, used)) => claims.shorten(extent, used),
+            None => Ok(()),
+        }
+    }
+}
