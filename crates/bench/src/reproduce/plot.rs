@@ -24,6 +24,8 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
 ];
+/// Most ticks of an axis.
+const TICKS: usize = 9;
 /// Half of the width of a bar, where bars are 1 apart.
 const BAR: f64 = 0.35;
 
@@ -75,6 +77,8 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) -> std::
     mesh.x_label_formatter(&x_text).y_label_formatter(&y_text).light_line_style(WHITE);
     if bars {
         mesh.disable_x_mesh().x_labels(names.len().max(1));
+    } else if panel.x.logarithmic {
+        mesh.x_labels(doublings(x.0, x.1));
     }
     mesh.draw()?;
     let mut below: Vec<f64> = vec![0.0; names.len()];
@@ -109,6 +113,11 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) -> std::
         .label_font(("sans-serif", 12))
         .draw()?;
     Ok(())
+}
+
+/// Ticks for a logarithmic axis from one place to another: a tick at every doubling at most.
+fn doublings(from: f64, to: f64) -> usize {
+    (1..TICKS).find(|count| f64::from(u32::try_from(*count).unwrap_or(u32::MAX)) > to - from).unwrap_or(TICKS)
 }
 
 /// Where a value stands on an axis.

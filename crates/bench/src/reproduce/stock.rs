@@ -14,7 +14,7 @@ use crate::trees::{Setting, Shape, Sorted, Tree, bftl, blink, bplus, fdtree, pio
 use crate::{Error, Result, keys, values};
 
 /// Trees that are kept.
-const KEPT: usize = 4;
+const KEPT: usize = 2;
 /// How full the nodes of every tree are that is loaded: as full as Braid's loader makes them.
 const FILL: f64 = 15.0 / 16.0;
 /// A tree that grew by more than one in so many entries is not what was planned any more.

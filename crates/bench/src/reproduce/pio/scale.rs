@@ -66,7 +66,7 @@ impl Scale {
             },
             Effort::Full => Self {
                 effort,
-                entries: 64 << 20,
+                entries: 128 << 20,
                 repeats: 5,
                 slice: milliseconds(1500),
                 trace_slice: milliseconds(6000),
@@ -108,10 +108,9 @@ impl Scale {
         (self.tpcc_bytes() / TPCC_RATIO).max(MEMORY_BYTES_MIN)
     }
 
-    /// Most bytes on storage at a time: the trees at hand and kept, which are up to three times as large as their data while they
-    /// are built, logs, and the files of figures 2 to 4.
+    /// Most bytes on storage at a time: four trees at hand and two kept, with room to grow; their logs; the files of figures 2 to 4.
     pub(super) const fn needed_bytes(&self) -> u64 {
-        16 * self.data_bytes() + 2 * self.file_bytes + (1 << 30)
+        10 * self.data_bytes() + 2 * self.file_bytes + (1 << 30)
     }
 
     pub(super) fn setting(&self) -> Vec<String> {
