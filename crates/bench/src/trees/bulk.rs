@@ -1,4 +1,4 @@
-//! Building a tree of [`Node`]s from entries in key order.
+//! Building a tree of `Node`s from entries in key order.
 //!
 //! 1. One node per level is open. When it has as many entries as the fill factor allows, the next one of its level gets its place in the
 //!    file, becomes its right neighbour, and is put into the level above.

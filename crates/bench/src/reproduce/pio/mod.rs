@@ -1,6 +1,6 @@
 //! The PIO B-tree paper (Roh et al., PVLDB 5(4), 2011): figures 2, 3, 4, 9, 10, 11, 12 and 13, and this project's own goals.
 //!
-//! 1. [`Scale`] keeps the paper's ratios (memory : data, buffer : memory, OPQ : memory, 4 MB : 1 GB for TPC-C) at the sizes that an
+//! 1. `Scale` keeps the paper's ratios (memory : data, buffer : memory, OPQ : memory, 4 MB : 1 GB for TPC-C) at the sizes that an
 //!    [`Effort`] affords.
 //! 2. Figures 2 to 4 are about the device and need no index (`io`, `parallel`). The others measure trees that are built and
 //!    tuned for what the figure asks (`tuning`).
