@@ -2,11 +2,12 @@
 
 CARGO ?= cargo
 SEEDS ?= 1000
+CASES ?= 10000
 ROUNDS ?= 50
 DIR ?= target/bench
 EFFORT ?= quick
 
-.PHONY: run test check format bench crash kill big reproduce-pio clean toolchain
+.PHONY: run test check format bench crash property kill big reproduce-pio clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -36,6 +37,10 @@ bench: toolchain
 ## crash: simulated crashes (SEEDS: how many)
 crash: toolchain
 	BRAID_CRASH_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test crash -- --nocapture
+
+## property: random operations, power cuts and kills against a map (CASES: how many)
+property: toolchain
+	BRAID_PROPERTY_SEEDS=$(CASES) $(CARGO) test --locked -p braid --test property -- --nocapture
 
 ## kill: kill -9 of a process that commits (ROUNDS: how often)
 kill: toolchain

@@ -376,9 +376,13 @@ impl Engine {
 
     /// Without background threads, does what they would do if there is something to do.
     pub(crate) fn work_inline(&self) {
-        if !self.options.background && self.signal.has_work() {
+        let mut worker = crate::worker::Worker::default();
+        while !self.options.background && self.signal.has_work() {
             keeper::prepare(self);
-            let _ = crate::worker::Worker::default().turn(self, Duration::ZERO);
+            // After a read that failed, a caller that waits for the work would wait for good.
+            if worker.turn(self, Duration::ZERO).is_break() || !worker.has_failed() {
+                break;
+            }
         }
     }
 

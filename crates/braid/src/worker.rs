@@ -86,6 +86,11 @@ impl Worker {
         }
         ControlFlow::Continue(())
     }
+
+    /// Whether the last turn met a read that failed, which the next one tries again.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.read_failures > 0
+    }
 }
 
 fn step(engine: &Engine, asked: Asked) -> Result<()> {

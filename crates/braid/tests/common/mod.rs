@@ -8,14 +8,16 @@
 //! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
 //!    error that says so is right, and a wrong answer is not.
 
+pub(crate) mod content;
+
 use std::{
-    collections::BTreeMap,
     ops::Bound,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use braid::{Database, Durability, ErrorKind, Options, Structure, Table, WriteBatch};
+use content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
@@ -24,9 +26,6 @@ const TABLES: [&str; 2] = ["left", "right"];
 const COUNTER: &[u8] = &[0xff; 12];
 const LIVES: u32 = 4;
 const PATH: &str = "/db";
-
-type Content = BTreeMap<Vec<u8>, Vec<u8>>;
-type Outcome<T> = Result<T, String>;
 
 /// What the tables hold after each commit that may still turn out to have happened.
 #[derive(Clone, Default)]
@@ -171,7 +170,7 @@ impl World {
         self.written = left;
         self.compare_all(&tables)?;
         if self.random.random_bool(0.3) {
-            self.verify(db)?;
+            verify(db)?;
         }
         Ok(Step::Done)
     }
@@ -179,22 +178,13 @@ impl World {
     fn compare_all(&mut self, tables: &[Table; 2]) -> Outcome<()> {
         for (which, table) in tables.iter().enumerate() {
             let expected = &self.states.last().expect("never empty").tables[which];
-            let found: Result<Content, _> = table.iter().collect();
-            let mut found = found.map_err(|error| format!("scanning {}: {error}", table.name()))?;
+            let mut found = read_all(table)?;
             found.remove(COUNTER);
             if let Some(problem) = difference(expected, &found) {
                 return Err(format!("table {}: {problem}", table.name()));
             }
         }
         Ok(())
-    }
-
-    fn verify(&mut self, db: &Database) -> Outcome<()> {
-        let result = db.verify(&mut |_| {}).map_err(|error| format!("verify: {error}"))?;
-        match result.findings.first() {
-            None => Ok(()),
-            Some(finding) => Err(format!("verify: {finding}")),
-        }
     }
 
     fn step(&mut self, db: &Database) -> Outcome<Step> {
@@ -211,7 +201,7 @@ impl World {
                 outcome
             }
             87..89 => self.drop_and_create(db),
-            89..90 => return self.verify(db).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
+            89..90 => return verify(db).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
             _ => self.commit_many(db, &tables),
         };
         match outcome {
@@ -306,34 +296,19 @@ impl World {
         let table = &tables[which];
         let keys: Vec<Vec<u8>> = (0..self.random.random_range(1..40)).map(|_| self.key()).collect();
         let expected = &self.states.last().expect("never empty").tables[which];
-        let found = table.get_many(&keys).map_err(|error| format!("get_many: {error}"))?;
-        for (key, found) in keys.iter().zip(found) {
-            if expected.get(key) != found.as_ref() {
-                return Err(format!("key {key:?} reads {found:?} instead of {:?}", expected.get(key)));
-            }
-        }
+        compare_many(table, &keys, expected)?;
         let (lower, upper) =
             (keys[0].clone().min(keys[keys.len() - 1].clone()), keys[0].clone().max(keys[keys.len() - 1].clone()));
         let backward = self.random.random_bool(0.5);
         let limit = self.random.random_range(1..60);
-        let range = table.range::<Vec<u8>>((Bound::Included(lower.clone()), Bound::Included(upper.clone())));
-        let range = if backward { range.rev() } else { range };
-        let found: Result<Vec<_>, _> = range.take(limit).collect();
-        let found = found.map_err(|error| format!("range: {error}"))?;
-        let expected = expected.range(lower..=upper).map(|(key, value)| (key.clone(), value.clone()));
-        let expected: Vec<_> =
-            if backward { expected.rev().take(limit).collect() } else { expected.take(limit).collect() };
-        if found != expected {
-            return Err(format!("a range of {} pairs differs from the expected {}", found.len(), expected.len()));
-        }
-        Ok(())
+        compare_range(table, &(Bound::Included(lower), Bound::Included(upper)), backward, limit, expected)
     }
 
     /// Opens what the last crash left, and once more after damage that a crash does not do.
     fn damage_and_check(&mut self) -> Outcome<()> {
         let Some(db) = self.open()? else { return Err("the power went although nobody cut it".into()) };
         self.check_recovered(&db)?;
-        self.verify(&db)?;
+        verify(&db)?;
         match self.random.random_range(0..3) {
             0 => self.flip_bits(db),
             1 => self.lose_writes(db),
@@ -402,12 +377,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn difference(expected: &Content, found: &Content) -> Option<String> {
-    let lost = expected.iter().find(|(key, _)| !found.contains_key(*key));
-    let back = found.iter().find(|(key, _)| !expected.contains_key(*key));
-    let other = expected.iter().find(|(key, value)| found.get(*key).is_some_and(|found| found != *value));
-    let say = |what: &str, pair: Option<(&Vec<u8>, &Vec<u8>)>| pair.map(|(key, _)| format!("key {key:?} {what}"));
-    say("is lost", lost).or_else(|| say("came back", back)).or_else(|| say("has another value", other))
 }

@@ -1,0 +1,293 @@
+//! A database on a simulated disk, and the map that it must equal.
+
+use std::path::Path;
+
+use braid::{Database, Options, Structure, Table, WriteBatch};
+use psync::sim::SimDisk;
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+
+use crate::content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
+use crate::steps::{Case, Change, KEYS, Key, Order, Range, Shape, Size, Step};
+
+/// Most keys and bytes of a commit; a step that has more makes several.
+const COMMIT_KEYS: usize = 50;
+const COMMIT_BYTES: usize = 40 << 10;
+
+/// A put, or a delete.
+type Write = (Vec<u8>, Option<Vec<u8>>);
+
+/// What a case went through.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Most levels of the tree.
+    pub(crate) height: u32,
+    /// Power cuts and kills.
+    pub(crate) crashes: usize,
+    /// How often everything was deleted and the tree seen without a page.
+    pub(crate) emptied: usize,
+}
+
+struct World {
+    disk: SimDisk,
+    options: Options,
+    open: Option<(Database, Table)>,
+    content: Content,
+    /// The commit or load that is being made: after a power cut it is there, or it is not.
+    doubtful: Vec<Write>,
+    /// Tells values apart.
+    values: u8,
+    random: StdRng,
+    seen: Seen,
+}
+
+/// Takes the steps of a case; the error says what is wrong.
+pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
+    let options = Options::new()
+        .background(false)
+        .cache_bytes(1 << 20)
+        .write_buffer_bytes(64 << 10)
+        .segment_bytes(case.segment_bytes)
+        .leaf_pages(case.leaf_pages);
+    let mut world = World {
+        disk: SimDisk::new(seed),
+        options,
+        open: None,
+        content: Content::new(),
+        doubtful: Vec::new(),
+        values: 0,
+        random: StdRng::seed_from_u64(seed),
+        seen: Seen::default(),
+    };
+    world.reopen()?;
+    for (number, step) in case.steps.iter().enumerate() {
+        let outcome = world.step(step);
+        world.after(outcome).map_err(|problem| format!("step {number}: {problem}"))?;
+    }
+    // A power cut that did not come yet comes now.
+    world.crash().map_err(|problem| format!("at the end: {problem}"))?;
+    world.clear(&Range::all(), 0, Order::Shuffled).map_err(|problem| format!("deleting all: {problem}"))?;
+    verify(&world.open()?.0)?;
+    Ok(world.seen)
+}
+
+fn text(error: braid::Error) -> String {
+    error.to_string()
+}
+
+impl World {
+    fn open(&self) -> Outcome<&(Database, Table)> {
+        self.open.as_ref().ok_or_else(|| "the database is not open".into())
+    }
+
+    /// Opens what a power cut left, if that is why a step failed.
+    fn after(&mut self, outcome: Outcome<()>) -> Outcome<()> {
+        if self.disk.is_crashed() { self.crash() } else { outcome }
+    }
+
+    fn step(&mut self, step: &Step) -> Outcome<()> {
+        match step {
+            Step::Write(changes) => {
+                let writes = changes.iter().map(|(key, change)| self.change(*key, *change)).collect();
+                self.commit_all(writes)
+            }
+            Step::Fill { shape, from, count, size } => self.fill(*shape, *from, *count, *size),
+            Step::Load { shape, from, count, size } if self.content.is_empty() => {
+                self.load(*shape, *from, *count, *size)
+            }
+            Step::Load { .. } => Ok(()),
+            Step::Clear { range, keep, order } => self.clear(range, *keep, *order),
+            Step::Get(key) => {
+                let key = key.bytes();
+                let found = self.open()?.1.get(&key).map_err(text)?;
+                if found.as_ref() == self.content.get(&key) { Ok(()) } else { Err(format!("key {key:?} is wrong")) }
+            }
+            Step::GetMany(keys) => {
+                let keys: Vec<_> = keys.iter().map(|key| key.bytes()).collect();
+                compare_many(&self.open()?.1, &keys, &self.content)
+            }
+            Step::Scan { range, backward, limit } => {
+                compare_range(&self.open()?.1, &range.bounds(), *backward, *limit, &self.content)
+            }
+            Step::ScanAll => self.compare_all(),
+            Step::Drain => {
+                self.open()?.0.drain().map_err(text)?;
+                self.look()
+            }
+            Step::Checkpoint => self.open()?.0.checkpoint().map_err(text),
+            Step::Verify => verify(&self.open()?.0),
+            Step::DropCaches => {
+                self.open()?.0.drop_caches();
+                Ok(())
+            }
+            Step::Reopen => {
+                let (db, table) = self.open.take().ok_or("the database is not open")?;
+                drop(table);
+                db.close().map_err(text)?;
+                self.reopen()
+            }
+            Step::Crash { after } => {
+                self.disk.crash_after(*after);
+                Ok(())
+            }
+            Step::Kill => {
+                self.disk.kill();
+                self.recover()
+            }
+        }
+    }
+
+    fn change(&mut self, key: Key, change: Change) -> Write {
+        let value = match change {
+            Change::Put(size) => Some(self.value(size)),
+            Change::Delete => None,
+        };
+        (key.bytes(), value)
+    }
+
+    fn value(&mut self, size: Size) -> Vec<u8> {
+        self.values = self.values.wrapping_add(1);
+        let first = self.values;
+        (0..size.bytes()).map(|at| first.wrapping_add(at.to_le_bytes()[0])).collect()
+    }
+
+    fn commit_all(&mut self, writes: Vec<Write>) -> Outcome<()> {
+        let (mut commit, mut bytes) = (Vec::new(), 0);
+        for (key, value) in writes {
+            let more = key.len() + value.as_ref().map_or(0, Vec::len);
+            if commit.len() == COMMIT_KEYS || !commit.is_empty() && bytes + more > COMMIT_BYTES {
+                self.commit(std::mem::take(&mut commit))?;
+                bytes = 0;
+            }
+            bytes += more;
+            commit.push((key, value));
+        }
+        self.commit(commit)
+    }
+
+    fn commit(&mut self, writes: Vec<Write>) -> Outcome<()> {
+        let (db, table) = self.open()?;
+        let mut batch = WriteBatch::new();
+        for (key, value) in &writes {
+            match value {
+                Some(value) => batch.put(table, key, value),
+                None => batch.delete(table, key),
+            }
+        }
+        let done = db.write(batch);
+        self.doubtful = writes;
+        done.map_err(text)?;
+        self.settle();
+        Ok(())
+    }
+
+    /// The doubtful commit is there.
+    fn settle(&mut self) {
+        for (key, value) in self.doubtful.drain(..) {
+            match value {
+                Some(value) => drop(self.content.insert(key, value)),
+                None => drop(self.content.remove(&key)),
+            }
+        }
+    }
+
+    fn puts(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Vec<Write> {
+        let numbers = from..KEYS.min(from + count);
+        numbers.map(|number| self.change(Key { shape, number }, Change::Put(size))).collect()
+    }
+
+    fn fill(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Outcome<()> {
+        let writes = self.puts(shape, from, count, size);
+        self.commit_all(writes)
+    }
+
+    fn load(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Outcome<()> {
+        let mut writes = self.puts(shape, from, count, size);
+        writes.sort_unstable();
+        let pairs = writes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        let done = self.open()?.1.load(pairs);
+        self.doubtful = writes;
+        done.map_err(text)?;
+        self.settle();
+        Ok(())
+    }
+
+    fn clear(&mut self, range: &Range, keep: usize, order: Order) -> Outcome<()> {
+        let mut keys: Vec<_> = within(&self.content, range);
+        if keep > 0 {
+            keys = keys.into_iter().enumerate().filter(|(index, _)| index % keep != 0).map(|(_, key)| key).collect();
+        }
+        match order {
+            Order::Rising => {}
+            Order::Falling => keys.reverse(),
+            Order::Shuffled => keys.shuffle(&mut self.random),
+        }
+        self.commit_all(keys.into_iter().map(|key| (key, None)).collect())?;
+        if self.content.is_empty() {
+            self.open()?.0.drain().map_err(text)?;
+        }
+        self.look()
+    }
+
+    /// Sees how high the tree is, and that an empty one with nothing waiting has no pages.
+    fn look(&mut self) -> Outcome<()> {
+        let stats = self.open()?.1.stats().map_err(text)?;
+        self.seen.height = self.seen.height.max(stats.height);
+        if self.content.is_empty() && stats.waiting_operations == 0 {
+            self.seen.emptied += 1;
+            if (stats.leaf_pages, stats.internal_pages) != (0, 0) {
+                return Err(format!("an empty tree has pages: {stats:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_all(&self) -> Outcome<()> {
+        difference(&self.content, &read_all(&self.open()?.1)?).map_or(Ok(()), Err)
+    }
+
+    /// The power goes now, if it has not gone.
+    fn crash(&mut self) -> Outcome<()> {
+        self.disk.restart();
+        self.recover()
+    }
+
+    /// Opens what is left after the storage of the open database went away.
+    fn recover(&mut self) -> Outcome<()> {
+        self.seen.crashes += 1;
+        // Its storage is gone, so closing gets nothing more done.
+        self.open = None;
+        self.reopen()
+    }
+
+    /// Opens the database, again if the power goes meanwhile, and holds it against the map.
+    fn reopen(&mut self) -> Outcome<()> {
+        loop {
+            let opened = self.options.clone().open_on(self.disk.psync(), Path::new("/db")).and_then(|db| {
+                let table = db.table("table", Structure::BTree)?;
+                Ok((db, table))
+            });
+            match opened {
+                Ok(open) => self.open = Some(open),
+                Err(_) if self.disk.is_crashed() => {
+                    self.disk.restart();
+                    continue;
+                }
+                Err(error) => return Err(format!("open failed: {error}")),
+            }
+            break;
+        }
+        let found = read_all(&self.open()?.1)?;
+        if difference(&self.content, &found).is_some() {
+            self.settle();
+        }
+        self.doubtful.clear();
+        difference(&self.content, &found).map_or(Ok(()), Err)?;
+        verify(&self.open()?.0)
+    }
+}
+
+fn within(content: &Content, range: &Range) -> Vec<Vec<u8>> {
+    use std::ops::RangeBounds;
+    let bounds = range.bounds();
+    content.keys().filter(|key| bounds.contains(*key)).cloned().collect()
+}
