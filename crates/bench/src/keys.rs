@@ -27,6 +27,18 @@ pub(crate) fn stream(seed: u64, out: &mut [u8]) {
     }
 }
 
+/// Whether `bytes` are the stream that belongs to `seed`.
+pub(crate) fn is_stream(seed: u64, bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let (mut state, mut difference) = (seed, 0);
+    for word in words {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        difference |= u64::from_le_bytes(*word) ^ mix(state);
+    }
+    let last = mix(state.wrapping_add(0x9E37_79B9_7F4A_7C15)).to_le_bytes();
+    difference == 0 && last[..rest.len()] == *rest
+}
+
 /// Writes the key of record `index` into `key`, which has the size of all keys.
 ///
 /// # Panics
@@ -51,8 +63,9 @@ pub fn key(index: u64, size: usize) -> Vec<u8> {
 /// The index of a key, or none when [`write()`] did not make it.
 #[must_use]
 pub fn index(key: &[u8]) -> Option<u64> {
-    let index = u64::from_be_bytes(*key.first_chunk()?);
-    (self::key(index, key.len()) == key).then_some(index)
+    let (index, rest) = key.split_first_chunk()?;
+    let index = u64::from_be_bytes(*index);
+    is_stream(mix(index), rest).then_some(index)
 }
 
 /// A random order of `0..count`.

@@ -6,7 +6,7 @@
 //!
 //! The bytes do not compress.
 
-use crate::keys::{mix, stream};
+use crate::keys::{is_stream, mix, stream};
 
 const NONCE_BYTES: usize = 8;
 /// Shortest value with a nonce.
@@ -25,18 +25,10 @@ pub fn write(index: u64, nonce: u64, value: &mut [u8]) {
 /// Whether `value` is one that [`write()`] makes for record `index`.
 #[must_use]
 pub fn is_right(index: u64, value: &[u8]) -> bool {
-    let (seed, body) = match value.split_first_chunk::<NONCE_BYTES>() {
-        Some((head, body)) if value.len() >= NONCED_MIN => (seed(index, u64::from_le_bytes(*head)), body),
-        _ => (seed(index, 0), value),
-    };
-    let mut expected = [0; 512];
-    let mut state = seed;
-    body.chunks(expected.len()).all(|chunk| {
-        let expected = &mut expected[..chunk.len()];
-        stream(state, expected);
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(chunk.len().div_ceil(8) as u64));
-        expected == chunk
-    })
+    match value.split_first_chunk::<NONCE_BYTES>() {
+        Some((head, body)) if value.len() >= NONCED_MIN => is_stream(seed(index, u64::from_le_bytes(*head)), body),
+        _ => is_stream(seed(index, 0), value),
+    }
 }
 
 const fn seed(index: u64, nonce: u64) -> u64 {
