@@ -5,10 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use index::{Bounds, DocPointer, Found, Stored};
+use index::{Bounds, DocPointer, Found, Seq, Stored};
 
 use crate::{
-    Durability, Loader, Range, Result, Structure, WriteBatch, catalog::TableCore, database::Handle, engine::Engine,
+    Durability, Loader, Range, Result, Structure, WriteBatch,
+    catalog::{TableCore, TableState},
+    database::Handle,
+    engine::Engine,
     stats::TableStats,
 };
 
@@ -99,7 +102,24 @@ impl Table {
     /// # Errors
     /// When storage fails, what it holds is damaged, or the table was dropped.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        Ok(self.look_up(&[key.as_ref()])?.pop().flatten())
+        let key = key.as_ref();
+        self.core.traffic.looked_up(1);
+        let (state, at) = self.moment()?;
+        let mut found = {
+            let active = state.active.read();
+            if active.len() > 0 { active.get(key, at) } else { None }
+        };
+        if found.is_none() {
+            found = state.frozen.as_ref().and_then(|frozen| frozen.get(key, at));
+        }
+        if found.is_none() {
+            state.view.get_many(&[key], at, std::slice::from_mut(&mut found))?;
+        }
+        match found.and_then(|found| found.value) {
+            None => Ok(None),
+            Some(Stored::Inline(value)) => Ok(Some(value)),
+            Some(Stored::Document(document)) => Ok(self.core.documents.read_many(&[document])?.pop()),
+        }
     }
 
     /// The values of many keys, in their order, read as one batch: level by level, and all documents at once (MPSearch, PIO §3.1.1).
@@ -144,12 +164,17 @@ impl Table {
         TableStats::of(self.engine(), &self.core, &state)
     }
 
-    fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.core.traffic.looked_up(keys.len());
+    /// What a reader that begins now reads.
+    pub(crate) fn moment(&self) -> Result<(Arc<TableState>, Seq)> {
         // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
         let state = self.core.state.load_full();
         self.engine().check_live(&self.core)?;
-        let at = self.engine().publisher.visible();
+        Ok((state, self.engine().publisher.visible()))
+    }
+
+    fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.core.traffic.looked_up(keys.len());
+        let (state, at) = self.moment()?;
         let mut found: Vec<Option<Found>> = vec![None; keys.len()];
         {
             let active = state.active.read();

@@ -82,10 +82,7 @@ pub(crate) struct Walk {
 
 impl Walk {
     pub(crate) fn begin(table: &Table, bounds: &Bounds, direction: Direction) -> Result<Self> {
-        // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
-        let state = table.core.state.load_full();
-        table.engine().check_live(&table.core)?;
-        let at = table.engine().publisher.visible();
+        let (state, at) = table.moment()?;
         let mut queues = vec![QueueWalk::new(Arc::clone(&state.active))];
         queues.extend(state.frozen.iter().map(|frozen| QueueWalk::new(Arc::clone(frozen.opq()))));
         let cursor = Arc::clone(&state.view).cursor(bounds, at, direction)?;

@@ -1,11 +1,48 @@
 //! What the trees of a database count.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Parts of a counter that threads count in.
+const PARTS: usize = 8;
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Which part is this thread's.
+    static PART: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// A counter of what happens in every search: threads count apart, so that they do not wait for one another's cache lines.
+#[derive(Debug, Default)]
+pub(crate) struct Often([Part; PARTS]);
+
+/// As long as the two cache lines that processors fetch together.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Part(AtomicU64);
+
+impl Often {
+    /// Adds one.
+    #[inline]
+    pub(crate) fn count(&self) {
+        let part = PART.get().unwrap_or_else(|| {
+            let part = THREADS.fetch_add(1, Ordering::Relaxed) % PARTS;
+            PART.set(Some(part));
+            part
+        });
+        self.0[part].0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn load(&self, ordering: Ordering) -> u64 {
+        self.0.iter().map(|part| part.0.load(ordering)).sum()
+    }
+}
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
+        pub(crate) struct Counters { $(pub(crate) $name: $kind,)* }
 
         /// Counters of all trees of a database, since it was opened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,37 +58,37 @@ macro_rules! counters {
 
 counters! {
     /// Internal nodes read from storage.
-    node_reads,
+    node_reads: AtomicU64,
     /// Psyncs that these took: one for each level that many keys pass on their way down.
-    node_psyncs,
+    node_psyncs: AtomicU64,
     /// Leaves read whole from storage.
-    leaf_reads,
+    leaf_reads: AtomicU64,
     /// Bytes of these reads.
-    leaf_read_bytes,
+    leaf_read_bytes: AtomicU64,
     /// Last pages of leaves read from storage, to append to them.
-    tail_reads,
+    tail_reads: AtomicU64,
     /// Internal nodes found in the cache.
-    node_hits,
+    node_hits: Often,
     /// Leaves found in the cache.
-    leaf_hits,
+    leaf_hits: Often,
     /// Last pages of leaves found in the cache.
-    tail_hits,
+    tail_hits: AtomicU64,
     /// Runs appended to leaves.
-    runs_appended,
+    runs_appended: AtomicU64,
     /// Pages of leaves written, appends and rewrites.
-    leaf_pages_written,
+    leaf_pages_written: AtomicU64,
     /// Internal nodes written.
-    nodes_written,
+    nodes_written: AtomicU64,
     /// Leaves rewritten as one.
-    leaves_shrunk,
+    leaves_shrunk: AtomicU64,
     /// Leaves rewritten as several.
-    leaves_split,
+    leaves_split: AtomicU64,
     /// Leaves that became one with a neighbour.
-    leaves_merged,
+    leaves_merged: AtomicU64,
     /// Leaves, nearly empty, that shared with a neighbour what both had.
-    leaves_redistributed,
+    leaves_redistributed: AtomicU64,
     /// Leaves that had nothing left in them.
-    leaves_removed,
+    leaves_removed: AtomicU64,
 }
 
 /// Adds to a counter. Nothing is ordered by counters.

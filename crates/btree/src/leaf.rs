@@ -5,8 +5,9 @@
 //! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer uses any image of its leaf that has a run which
 //!    ends at the pointer's length with the pointer's CRC: that CRC covers all runs before it, so the image begins with the
 //!    same runs, and the ones behind it are younger and not looked at ([`Leaf::visible`]).
-//! 3. [`Visible::find`] looks in every run for the newest version at or below a seq; of two equal versions the later run's
-//!    wins.
+//! 3. [`Visible::find`] looks in every run that may have the key for the newest version at or below a seq; of two equal versions
+//!    the later run's wins. A leaf that is kept has a small filter for each small run, since appends make many of them, and to
+//!    look into each would touch far more memory than the search itself.
 //! 4. [`Visible::sorted`] lists entries of all runs in order, for scans and rewrites.
 
 use index::{Bounds, Seq, TableId, Update};
@@ -22,7 +23,20 @@ pub(crate) struct Span {
     start: usize,
     /// Heads of its first and last key: keys outside are not in the run.
     heads: (u64, u64),
+    /// A key whose [`mark`] is not in it is not in the run.
+    filter: u64,
     header: RunHeader,
+}
+
+/// Runs of more entries have no filter: too many marks would be in it.
+const FILTER_ENTRIES_MAX: usize = 24;
+
+/// One of 64 bits that the key's bytes choose.
+fn mark(key: &[u8]) -> u64 {
+    let (words, rest) = key.as_chunks::<8>();
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    1 << (mix(hash, head(rest)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58)
 }
 
 impl Span {
@@ -77,7 +91,21 @@ impl Leaf {
     pub(crate) fn parse(pages: &[u8], pointer: &Pointer, table: TableId) -> Result<Self, Damage> {
         let mut spans = Vec::new();
         let bytes = Visible::check(pages, pointer, table, &mut spans)?.bytes.into();
-        Ok(Self { bytes, spans })
+        let mut leaf = Self { bytes, spans };
+        leaf.filter(0);
+        Ok(leaf)
+    }
+
+    /// Fills the filters of the runs from `first` on.
+    fn filter(&mut self, first: usize) {
+        for span in &mut self.spans[first..] {
+            let run = Run::new(&self.bytes[span.start..span.end()], &span.header);
+            if run.count() <= FILTER_ENTRIES_MAX {
+                let mut marks = (0..run.count()).map(|index| run.key(index).map(|(key, _)| mark(key)));
+                // Where an entry is malformed, a search has to meet it.
+                span.filter = marks.try_fold(0, |filter, mark| Some(filter | mark?)).unwrap_or(u64::MAX);
+            }
+        }
     }
 
     /// The leaf after an append: `pages` are its new last pages, from page `first` on; runs begin at `from`.
@@ -90,10 +118,12 @@ impl Leaf {
         bytes.resize(first, 0);
         bytes.extend_from_slice(pages);
         bytes.truncate(pointer.length as usize);
-        let spans = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
+        let spans: Vec<_> = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
+        let known = spans.len();
         let mut leaf = Self { bytes: bytes.into(), spans };
         let identity = Identity { incarnation: pointer.incarnation, table };
         add_runs(&leaf.bytes, from, &identity, &mut leaf.spans).ok()?;
+        leaf.filter(known);
         leaf.visible(pointer).is_some().then_some(leaf)
     }
 
@@ -138,7 +168,7 @@ fn add_runs(bytes: &[u8], mut at: usize, identity: &Identity, spans: &mut Vec<Sp
         let entries = Run::new(run, &header);
         let ends = entries.key(0).zip(entries.key(entries.count() - 1));
         let ((first, _), (last, _)) = ends.ok_or_else(|| malformed(at))?;
-        spans.push(Span { start: at, heads: (head(first), head(last)), header });
+        spans.push(Span { start: at, heads: (head(first), head(last)), filter: u64::MAX, header });
         at += run.len();
     }
     Ok(())
@@ -191,14 +221,15 @@ impl<'a> Visible<'a> {
 
     /// The newest version of `key` at or below `at`.
     pub(crate) fn find(&self, key: &[u8], at: Seq) -> Result<Option<Update<'a>>, Damage> {
-        let number = head(key);
+        let (number, mark) = (head(key), mark(key));
         let mut best: Option<(Seq, &Span, usize)> = None;
         for span in self.spans.iter().rev() {
-            if number < span.heads.0 || number > span.heads.1 || span.header.base > at.0 {
+            let outside = number < span.heads.0 || number > span.heads.1;
+            if outside || span.filter & mark == 0 || span.header.base > at.0 {
                 continue;
             }
             let run = self.run(span);
-            let after = position(&run, key, at).ok_or_else(|| malformed(span.start))?;
+            let after = position(&run, number, key, at).ok_or_else(|| malformed(span.start))?;
             let Some(index) = after.checked_sub(1) else { continue };
             let (found, seq) = run.key(index).ok_or_else(|| malformed(span.start))?;
             if found == key && best.is_none_or(|(newest, _, _)| seq > newest) {
@@ -300,10 +331,13 @@ impl<'a> Visible<'a> {
     }
 }
 
-/// How many entries of the run are at or below (key, at).
+/// How many entries of the run are at or below (key, at); `number` is the key's head.
 #[inline]
-fn position(run: &Run<'_>, key: &[u8], at: Seq) -> Option<usize> {
-    partition(run, |entry| entry <= (key, at))
+fn position(run: &Run<'_>, number: u64, key: &[u8], at: Seq) -> Option<usize> {
+    partition(run, |entry| {
+        let found = head(entry.0);
+        found < number || (found == number && entry <= (key, at))
+    })
 }
 
 /// The first entry whose key is `wanted`, as all after it are; or the number of entries.

@@ -36,8 +36,8 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Seq, out: &mut [Op
 
 fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut Option<Found>) -> Result<()> {
     let shared = &version.shared;
-    let mut pointer = *root;
-    for level in (1..version.root.height).rev() {
+    let mut pointer = version.top()?.map_or(*root, |top| *top.pointer(top.search(key)));
+    for level in (1..version.root.height.saturating_sub(1)).rev() {
         let node = shared.node(version.table, &pointer, level)?;
         pointer = *node.pointer(node.search(key));
     }
@@ -92,8 +92,12 @@ impl Search<'_, '_> {
     }
 
     fn run(&mut self, root: &Pointer) -> Result<()> {
-        let mut tasks = vec![(*root, 0..self.order.len())];
-        for level in (1..self.version.root.height).rev() {
+        let mut tasks = Vec::new();
+        match self.version.top()? {
+            Some(top) => self.descend(top, 0..self.order.len(), &mut tasks),
+            None => tasks.push((*root, 0..self.order.len())),
+        }
+        for level in (1..self.version.root.height.saturating_sub(1)).rev() {
             let pointers: Vec<_> = tasks.iter().map(|(pointer, _)| *pointer).collect();
             let nodes = self.version.shared.nodes(self.version.table, &pointers, level)?;
             let mut below = Vec::with_capacity(self.order.len().min(nodes.len() * 8));

@@ -140,7 +140,7 @@ impl Shared {
     fn cached_node(&self, pointer: &Pointer, level: u8) -> Option<Arc<Node>> {
         match self.cache.get(&node_key(pointer))? {
             Image::Node(node) if node.level() == level => {
-                count(&self.counters.node_hits, 1);
+                self.counters.node_hits.count();
                 Some(node)
             }
             _ => None,
@@ -188,7 +188,7 @@ impl Shared {
         let image = if quiet { self.cache.peek(&key) } else { self.cache.get(&key) };
         match image? {
             Image::Leaf(leaf) if leaf.visible(pointer).is_some() => {
-                count(&self.counters.leaf_hits, 1);
+                self.counters.leaf_hits.count();
                 Some(leaf)
             }
             _ => None,

@@ -8,7 +8,7 @@
 //!
 //! Invariant: an extent is released once, after every version that refers to it is gone.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use index::{Bounds, Cursor, Direction, Found, PairRef, Result, Seq, Stats, TableId, View, Visit};
 use parking_lot::Mutex;
@@ -16,6 +16,7 @@ use space::{Extent, PagedFile};
 
 use crate::cursor::TreeCursor;
 use crate::format::root::Root;
+use crate::node::Node;
 use crate::shared::Shared;
 use crate::{search, verify, walk};
 
@@ -65,12 +66,26 @@ pub(crate) struct Version {
     /// than a restart, so it needs no place in the root record.
     pub(crate) floor: Seq,
     pub(crate) token: Arc<Token>,
+    /// The root node: every search begins there, so it is not looked up in the cache each time.
+    top: OnceLock<Arc<Node>>,
 }
 
 impl Version {
     pub(crate) fn new(shared: &Arc<Shared>, table: TableId, root: Root, floor: Seq) -> Self {
         let token = Token::new(Arc::clone(shared.pages()));
-        Self { shared: Arc::clone(shared), table, root, floor, token }
+        Self { shared: Arc::clone(shared), table, root, floor, token, top: OnceLock::new() }
+    }
+
+    /// The root node; none where the root is a leaf or nothing.
+    pub(crate) fn top(&self) -> Result<Option<&Arc<Node>>> {
+        let level = self.root.height.saturating_sub(1);
+        let Some(pointer) = self.root.pointer.filter(|_| level > 0) else { return Ok(None) };
+        if self.top.get().is_none() {
+            let node = self.shared.node(self.table, &pointer, level)?;
+            // Somebody else may have been faster; it is the same node.
+            let _ = self.top.set(node);
+        }
+        Ok(self.top.get())
     }
 }
 
