@@ -7,7 +7,7 @@ use index::{Index, Stats};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use space::PAGE;
+use space::{Class, PAGE};
 
 const KEYS: u64 = 20_000;
 
@@ -224,4 +224,52 @@ fn a_tree_that_grows_at_its_end_is_left_packed() {
     let fill = stats.run_bytes as f64 / (stats.leaf_pages * PAGE as u64) as f64;
     assert!(fill > 0.9 && home.shared.counters().leaves_merged == 0, "{fill}: {stats:?}");
     assert!(stats.internal_pages <= stats.leaves / 50, "{stats:?}");
+}
+
+/// A tree of which all but the last part of a batch that deletes most keys is in, and that last part.
+fn nearly_emptied() -> (Home, Model, Updates) {
+    let mut home = Home::new(1, 2, 1 << 20);
+    let mut model = Model::default();
+    let load = puts(0..8000, 1);
+    home.apply(&load, &[]).expect("a disk that works");
+    model.apply(&load);
+    let gone = (0..8000).filter(|number| number % 20 != 0);
+    let gone: Vec<_> = gone.map(|number| (key(number), 2, Change::Delete)).collect();
+    let (before, last) = gone.split_at(gone.len() - 10);
+    home.apply(&Updates::part(before, 1), &[]).expect("a disk that works");
+    model.apply(&Updates::new(before.to_vec()));
+    (home, model, Updates::part(last, 2))
+}
+
+#[test]
+fn where_there_is_no_room_to_clear_up_the_batch_is_in_and_a_later_one_does_it() {
+    let mut outcomes = [0; 3];
+    for room in 0..40 {
+        let (mut home, mut model, last) = nearly_emptied();
+        home.disk.set_capacity(Some(home.pages.file().len().expect("a length")));
+        let mut taken = Vec::new();
+        while let Ok(extent) = home.pages.allocate(1, Class::Reclaim) {
+            taken.push(extent);
+        }
+        home.pages.discard(&taken.split_off(taken.len() - room)).expect("taken");
+        let applied = home.apply(&last, &[]);
+        home.pages.discard(&taken).expect("taken");
+        home.disk.set_capacity(None);
+        if applied.is_ok() {
+            model.apply(&last);
+            home.check(&model, u64::MAX);
+            home.check_pages();
+            outcomes[if shape(&home).entries > 420 { 1 } else { 2 }] += 1;
+        } else {
+            outcomes[0] += 1;
+        }
+        let again = Updates::part(&[(key(0), 3, Change::Delete)], 3);
+        home.apply(&last, &[]).expect("there is room");
+        home.apply(&again, &[]).expect("there is room");
+        model.apply(&last);
+        model.apply(&again);
+        check_space(&home, &model, "with room again");
+        assert!(shape(&home).entries <= 420, "{:?}", shape(&home));
+    }
+    assert!(outcomes.iter().all(|count| *count > 0), "refused, in, and cleared up: {outcomes:?}");
 }
