@@ -273,3 +273,32 @@ fn where_there_is_no_room_to_clear_up_the_batch_is_in_and_a_later_one_does_it() 
     }
     assert!(outcomes.iter().all(|count| *count > 0), "refused, in, and cleared up: {outcomes:?}");
 }
+
+#[test]
+fn a_high_tree_loses_its_height() {
+    let long = |number: u64| [&(number / 4).to_be_bytes()[..], &[b'-'; 990], &number.to_be_bytes()].concat();
+    for keep in [3, 40, 700] {
+        let mut random = StdRng::seed_from_u64(keep);
+        let mut home = Home::new(keep, 1, 64 << 10);
+        let mut model = Model::default();
+        let load = Updates::puts((0..3000).map(long), 1, &[5; VALUE]);
+        home.apply(&load, &[]).expect("a disk that works");
+        model.apply(&load);
+        assert!(shape(&home).height >= 5, "{:?}", shape(&home));
+        let mut gone: Vec<u64> = (0..3000).filter(|number| number % keep != 0).collect();
+        gone.shuffle(&mut random);
+        for (batch, numbers) in gone.chunks(600).enumerate() {
+            let seq = 2 + batch as u64;
+            let updates = Updates::new(numbers.iter().map(|number| (long(*number), seq, Change::Delete)).collect());
+            home.apply(&updates, &[]).expect("a disk that works");
+            model.apply(&updates);
+        }
+        home.check(&model, u64::MAX);
+        home.check_pages();
+        let (stats, left) = (shape(&home), 3000_u64.div_ceil(keep));
+        // A key fills a quarter of a leaf, and a node has two children at least.
+        assert!(stats.leaves <= left, "{left} keys in {stats:?}");
+        assert!(stats.internal_pages < stats.leaves, "{stats:?}");
+        assert!(stats.height <= 1 + stats.leaves.next_power_of_two().ilog2(), "{stats:?}");
+    }
+}
