@@ -11,7 +11,7 @@
 pub(crate) mod content;
 
 use std::{
-    ops::Bound,
+    ops::{Bound, ControlFlow},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -201,7 +201,8 @@ impl World {
                 outcome
             }
             87..89 => self.drop_and_create(db),
-            89..90 => return verify(db).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
+            89..90 => self.compact(&tables),
+            90..91 => return verify(db).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
             _ => self.commit_many(db, &tables),
         };
         match outcome {
@@ -278,6 +279,34 @@ impl World {
         Ok(())
     }
 
+    /// Loads a table, or begins to.
+    fn load(&mut self, table: &Table, db: &Database) -> braid::Result<()> {
+        let mut loader = table.loader()?;
+        let mut sorted: Vec<_> = (0..self.random.random_range(0..300)).map(|_| self.key()).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        for key in sorted {
+            loader.push(&key, self.value())?;
+        }
+        if self.random.random_bool(0.3) {
+            db.checkpoint()?;
+        }
+        if self.random.random_bool(0.3) {
+            return Ok(());
+        }
+        loader.finish().map(drop)
+    }
+
+    /// Compacts a table, or a part of one.
+    fn compact(&mut self, tables: &[Table; 2]) -> braid::Result<()> {
+        let (which, mut left) = (self.random.random_range(0..2), self.random.random_range(1..8));
+        let stop = &mut |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        tables[which].compact(stop).map(drop)
+    }
+
     fn drop_and_create(&mut self, db: &Database) -> braid::Result<()> {
         let scratch = db.table("scratch", Structure::BTree)?;
         for _ in 0..self.random.random_range(0..20) {
@@ -288,6 +317,8 @@ impl World {
             db.drain()?;
         }
         drop(scratch);
+        db.drop_table("scratch")?;
+        self.load(&db.table("scratch", Structure::BTree)?, db)?;
         db.drop_table("scratch")
     }
 
