@@ -50,6 +50,10 @@ pub(crate) enum Step {
     /// Everything that waits is applied.
     Drain,
     Checkpoint,
+    /// The table is rebuilt, or so many stretches of it.
+    Compact {
+        stretches: usize,
+    },
     Verify,
     DropCaches,
     Reopen,
@@ -202,6 +206,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::ScanAll),
         2 => Just(Step::Drain),
         1 => Just(Step::Checkpoint),
+        1 => prop_oneof![Just(usize::MAX), 0..4_usize].prop_map(|stretches| Step::Compact { stretches }),
         1 => Just(Step::Verify),
         1 => Just(Step::DropCaches),
         1 => Just(Step::Reopen),

@@ -1,8 +1,9 @@
 //! A database on a simulated disk, and the map that it must equal.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use braid::{Database, Options, Structure, Table, WriteBatch};
+use braid::{CompactProgress, Database, Options, Structure, Table, WriteBatch};
 use psync::sim::SimDisk;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 
@@ -114,6 +115,14 @@ impl World {
                 self.look()
             }
             Step::Checkpoint => self.open()?.0.checkpoint().map_err(text),
+            Step::Compact { stretches } => {
+                let mut left = *stretches;
+                let report = &mut |_: CompactProgress| {
+                    left = left.saturating_sub(1);
+                    if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                self.open()?.1.compact(report).map(drop).map_err(text)
+            }
             Step::Verify => verify(&self.open()?.0),
             Step::DropCaches => {
                 self.open()?.0.drop_caches();
