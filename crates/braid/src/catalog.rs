@@ -12,26 +12,34 @@ use arc_swap::ArcSwap;
 use btree::BTree;
 use doclog::DocLog;
 use index::{Index, Seq, TableId, View};
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
 use crate::{
     Error, Result, Structure,
-    opq::{Frozen, Opq},
+    applied::AppliedThrough,
+    opq::{Frozen, Sections},
     traffic::Traffic,
 };
 
 /// Where a table's operations are at one moment: a reader takes this as one unit, so that an operation is never missed between
 /// a frozen queue and its structure.
 pub(crate) struct TableState {
-    /// The queue that takes operations.
-    pub(crate) active: Arc<RwLock<Opq>>,
-    /// The queue that waits for the structure, older than the active one. The next is frozen when this one is applied.
+    /// The queues that take operations.
+    pub(crate) active: Arc<Sections>,
+    /// Queues on their way into the structure, older than the active ones. The next are frozen when these are applied.
     pub(crate) frozen: Option<Arc<Frozen>>,
     /// The structure, with everything that was applied.
     pub(crate) view: Arc<dyn View>,
     /// Held by every state of the table: while a reader holds an older state, its count shows.
     pub(crate) _pin: Arc<()>,
+}
+
+/// What a table is, from its beginning to its end.
+pub(crate) struct TableIdentity {
+    pub(crate) id: TableId,
+    pub(crate) name: String,
+    pub(crate) structure: Structure,
 }
 
 /// One table, as the engine knows it. Its state is replaced by whoever holds [`crate::engine::Engine::maintenance`].
@@ -46,18 +54,19 @@ pub(crate) struct TableCore {
     pub(crate) traffic: Traffic,
     /// A load is under way: nothing else may change the table.
     loading: AtomicBool,
-    applied: AtomicU64,
+    applied: Mutex<AppliedThrough>,
     pin: Arc<()>,
 }
 
 impl TableCore {
-    /// A table whose structure has everything up to `applied` and whose queue is empty.
+    /// A table whose structure has everything up to `applied` and whose queues are empty.
     pub(crate) fn new(
-        id: TableId, name: String, structure: Structure, tree: BTree, documents: DocLog, applied: Seq,
+        image: TableIdentity, tree: BTree, documents: DocLog, applied: AppliedThrough, queues: Sections,
     ) -> Self {
+        let TableIdentity { id, name, structure } = image;
         let pin = Arc::new(());
-        let state = TableState { active: Arc::default(), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
-        let (state, applied) = (ArcSwap::from_pointee(state), AtomicU64::new(applied.0));
+        let state = TableState { active: Arc::new(queues), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
+        let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
         Self { id, name, structure, tree, documents, state, active_bytes, traffic, loading, applied, pin }
     }
@@ -84,18 +93,23 @@ impl TableCore {
         Error::Loading { name: self.name.clone() }
     }
 
-    /// All commits up to this one are in the structure.
-    pub(crate) fn applied(&self) -> Seq {
-        Seq(self.applied.load(Ordering::Acquire))
+    /// Which commits are in the structure.
+    pub(crate) fn applied(&self) -> AppliedThrough {
+        self.applied.lock().clone()
     }
 
-    /// The structure has everything up to `seq` now.
-    pub(crate) fn set_applied(&self, seq: Seq) {
-        self.applied.store(seq.0, Ordering::Release);
+    /// The structure lacks the commit of `seq` on `key`.
+    pub(crate) fn lacks(&self, key: &[u8], seq: Seq) -> bool {
+        seq > self.applied.lock().at(key)
+    }
+
+    /// The structure has other commits now.
+    pub(crate) fn set_applied(&self, applied: AppliedThrough) {
+        *self.applied.lock() = applied;
     }
 
     /// Puts another state in place.
-    pub(crate) fn replace_state(&self, active: Arc<RwLock<Opq>>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>) {
+    pub(crate) fn replace_state(&self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>) {
         self.state.store(Arc::new(TableState { active, frozen, view, _pin: Arc::clone(&self.pin) }));
     }
 
@@ -112,14 +126,14 @@ impl TableCore {
     /// Where the log holds the oldest operation that the structure lacks.
     pub(crate) fn oldest_unapplied(&self) -> Option<Lsn> {
         let state = self.state.load();
-        let active = state.active.read().first_lsn();
+        let active = state.active.first_lsn();
         state.frozen.iter().filter_map(|frozen| frozen.first_lsn()).chain(active).min()
     }
 
     /// The seq of the oldest operation that the structure lacks.
     pub(crate) fn oldest_unapplied_seq(&self) -> Option<Seq> {
         let state = self.state.load();
-        let active = state.active.read().first_seq();
+        let active = state.active.first_seq();
         state.frozen.iter().filter_map(|frozen| frozen.first_seq()).chain(active).min()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! 1. What waits is applied first, so that it is packed too.
 //! 2. The structure rewrites itself stretch by stretch ([`btree::BTree::compact`]), [`STRETCH_BYTES_MAX`] at a time, in the caller's thread. Each
-//!    stretch is made durable as a round is: log flushed, data written and flushed, flush-end logged, view published. The seq up to
-//!    which the table has everything stays as it is.
+//!    stretch is made durable as a round is: log flushed, data written and flushed, flush-end logged, view published. Which commits
+//!    the table has stays as it is.
 //! 3. Between two stretches the worker has its turn, and the caller is told how far it is and can stop.
 //! 4. At the end a checkpoint lets go of what is not needed any more.
 //!
@@ -12,7 +12,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use index::{Horizon, Index};
+use index::{Horizon, Index, Seq};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -114,14 +114,15 @@ fn stretch(
     let tree = &table.tree;
     let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
-    let compacted = tree.compact(low, bytes, leaf_pages, table.applied(), &Horizon::default());
+    // Nothing that the structure has comes again after a crash.
+    let compacted = tree.compact(low, bytes, leaf_pages, Seq::MAX, &Horizon::default());
     let compacted = compacted.map_err(|error| engine.write_error(error.into()))?;
     let Some(compacted) = compacted else { return Ok(None) };
     let applied = compacted.applied;
     flush_data(engine).map_err(|error| engine.write_error(error))?;
     let record = FlushEnd {
         table: table.id,
-        through: table.applied(),
+        applied: table.applied(),
         redo: applied.redo.clone(),
         dropped: applied.dropped_documents.clone(),
         retained: Vec::new(),

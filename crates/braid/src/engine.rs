@@ -21,7 +21,7 @@ use std::{
 
 use btree::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 use doclog::{DocImage, DocPointer};
-use index::{Operation, Payload, Seq};
+use index::{Index, Operation, Payload, Seq};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use psync::{File, Lock};
 use space::{FileStore, PagedFile};
@@ -29,16 +29,20 @@ use wal::Wal;
 
 use crate::{
     Durability, Error, ErrorKind, Options, Result, Structure, TableOptions, WriteBatch,
+    applied::AppliedThrough,
     batch::{BatchOperation, Item},
-    catalog::{Catalog, TableCore},
+    catalog::{Catalog, TableCore, TableIdentity},
     format::{self, kind},
     health::Health,
     keeper::{self, Keeper},
+    opq::Sections,
     pressure::{Pressure, Refusal},
     publish::{Change, LogState, Pending, Publisher, Safety},
+    recovery, round,
     signal::Signal,
     superblock::SuperblockFile,
     tuning::Tuning,
+    worker::Worker,
 };
 
 /// Longest key of a table with structure `btree`, in bytes.
@@ -154,8 +158,12 @@ impl Engine {
             _lock: parts.lock,
         };
         for table in engine.catalog.live() {
-            let bytes = table.state.load().active.read().bytes() as u64;
-            engine.note_growth(&table, bytes);
+            let fences = round::fences(&engine, &*table.tree.view());
+            recovery::settle(&table, &fences, engine.pressure.sections());
+            for queue in table.state.load().active.queues() {
+                let bytes = queue.read().bytes() as u64;
+                engine.note_growth(&table, 0, bytes);
+            }
         }
         engine
     }
@@ -374,13 +382,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Without background threads, does what they would do if there is something to do.
+    /// Without background threads, does what they would do, until there is nothing more to do or it fails.
     pub(crate) fn work_inline(&self) {
-        let mut worker = crate::worker::Worker::default();
+        let mut worker = Worker::default();
         while !self.options.background && self.signal.has_work() {
             keeper::prepare(self);
             // After a read that failed, a caller that waits for the work would wait for good.
-            if worker.turn(self, Duration::ZERO).is_break() || !worker.has_failed() {
+            if worker.turn(self, Duration::ZERO).is_break() || self.pressure.full_disk().is_some() {
                 break;
             }
         }
@@ -427,15 +435,19 @@ impl Engine {
         while let Some((id, update)) = operations.next() {
             let table = catalog.by_id(id);
             let state = table.map(|table| table.state.load());
-            let mut queue = state.as_ref().map(|state| state.active.write());
-            let mut enter = |update: index::Update<'_>| {
-                let (Some(table), Some(queue)) = (table, queue.as_mut()) else { return };
+            let enter = |update: index::Update<'_>| {
+                let (Some(table), Some(state)) = (table, &state) else { return };
                 if let Operation::Put(Payload::Document(document)) = update.operation
                     && let Err(error) = table.documents.retain(&document)
                 {
                     self.health.fail(error);
                 }
+                let mut queue = state.active.queue(state.active.of_key(update.key)).write();
+                let before = queue.bytes() as u64;
                 queue.append(&update, lsn);
+                let after = queue.bytes() as u64;
+                drop(queue);
+                self.note_growth(table, before, after);
             };
             enter(update);
             let mut count = 1;
@@ -443,26 +455,37 @@ impl Engine {
                 enter(update);
                 count += 1;
             }
-            let bytes = queue.as_ref().map(|queue| queue.bytes() as u64);
-            if let (Some(table), Some(bytes)) = (table, bytes) {
+            if let Some(table) = table {
                 table.traffic.changed(count);
-                self.note_growth(table, bytes);
             }
         }
     }
 
-    /// Notes that the queue of `table` holds `bytes` now, and wakes the worker when there is enough to apply.
-    fn note_growth(&self, table: &TableCore, bytes: u64) {
-        let before = table.active_bytes.swap(bytes, Ordering::Relaxed);
-        let growth = bytes - before;
+    /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when there is enough to apply.
+    fn note_growth(&self, table: &TableCore, before: u64, after: u64) {
+        let growth = after - before;
         if growth == 0 {
             return;
         }
+        table.active_bytes.fetch_add(growth, Ordering::Relaxed);
         self.pressure.take(growth);
         let active = self.active_bytes.fetch_add(growth, Ordering::Relaxed) + growth;
-        if active >= self.pressure.budget() / 2 && active - growth < self.pressure.budget() / 2 {
+        let (due, due_queue) = (self.pressure.due_bytes(), self.pressure.due_queue_bytes());
+        if (active >= due && active - growth < due) || (after >= due_queue && before < due_queue) {
             self.signal.kick();
         }
+    }
+
+    /// Whether there is enough in all queues, or in the fullest one, for a round.
+    pub(crate) fn is_round_due(&self, fullest: u64) -> bool {
+        let active = self.active_bytes.load(Ordering::Relaxed);
+        active >= self.pressure.due_bytes() || fullest >= self.pressure.due_queue_bytes()
+    }
+
+    /// Queues of `table` of so many bytes take no more operations.
+    pub(crate) fn note_frozen(&self, table: &TableCore, bytes: u64) {
+        table.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Opens a table, creating it where it is missing.
@@ -487,7 +510,7 @@ impl Engine {
             leaf_pages: self.tuning.leaf_pages(expected),
             name: name.to_owned(),
         };
-        let table = Arc::new(new_table(&self.store, &self.trees, &record)?);
+        let table = Arc::new(new_table(&self.store, &self.trees, &record, self.options.speriod)?);
         let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
         self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
         Ok(table)
@@ -510,11 +533,13 @@ impl Engine {
 
 /// A table that a log record begins.
 pub(crate) fn new_table(
-    store: &FileStore, trees: &Arc<btree::Shared>, record: &format::CreateTable,
+    store: &FileStore, trees: &Arc<btree::Shared>, record: &format::CreateTable, sort_period: usize,
 ) -> Result<TableCore> {
     let documents = doclog::DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?;
     let tree = btree::BTree::create(Arc::clone(trees), record.id, record.leaf_pages);
-    Ok(TableCore::new(record.id, record.name.clone(), record.structure, tree, documents, Seq(0)))
+    let identity = TableIdentity { id: record.id, name: record.name.clone(), structure: record.structure };
+    let applied = AppliedThrough::new(Seq(0));
+    Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sort_period)))
 }
 
 fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<TableCore>> {

@@ -25,7 +25,7 @@ use index::{DocPointer, Operation, Payload, Seq, TableId, Update};
 use space::{Extent, PageId};
 use wal::Lsn;
 
-use crate::{Structure, fields::Fields};
+use crate::{Structure, applied::AppliedThrough, fields::Fields};
 
 /// Version of everything in a database directory; a newer one is refused, an older one is read while it is supported.
 pub(crate) const VERSION: u32 = 1;
@@ -136,8 +136,8 @@ pub(crate) struct TableImage {
     pub(crate) id: TableId,
     /// Its structure.
     pub(crate) structure: Structure,
-    /// All commits up to this one are in the structure.
-    pub(crate) applied: Seq,
+    /// Which commits are in the structure.
+    pub(crate) applied: AppliedThrough,
     /// Name.
     pub(crate) name: String,
     /// Root of the structure, in its own format.
@@ -180,7 +180,7 @@ impl Image {
             for table in tables {
                 bytes.extend_from_slice(&table.id.0.to_le_bytes());
                 bytes.push(structure_code(table.structure));
-                bytes.extend_from_slice(&table.applied.0.to_le_bytes());
+                put_applied(&mut bytes, &table.applied);
                 put_block(&mut bytes, table.name.as_bytes());
                 put_block(&mut bytes, &table.root);
                 put_block(&mut bytes, &table.documents);
@@ -216,13 +216,33 @@ fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
         tables.push(TableImage {
             id: TableId(fields.u32()?),
             structure: structure_from(fields.u8()?)?,
-            applied: Seq(fields.u64()?),
+            applied: applied(fields)?,
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,
             root: fields.block()?.to_vec(),
             documents: fields.block()?.to_vec(),
         });
     }
     Some(tables)
+}
+
+/// Appends a block of steps: seq and key of each.
+fn put_applied(bytes: &mut Vec<u8>, applied: &AppliedThrough) {
+    let mut block = Vec::new();
+    for (key, seq) in applied.steps() {
+        block.extend_from_slice(&seq.0.to_le_bytes());
+        put_block(&mut block, key);
+    }
+    put_block(bytes, &block);
+}
+
+fn applied(fields: &mut Fields<'_>) -> Option<AppliedThrough> {
+    let mut block = Fields(fields.block()?);
+    let mut steps = Vec::new();
+    while !block.0.is_empty() {
+        let seq = Seq(block.u64()?);
+        steps.push((block.block()?.to_vec(), seq));
+    }
+    AppliedThrough::from_steps(steps)
 }
 
 fn length_of(length: usize) -> u32 {
@@ -251,7 +271,7 @@ const fn structure_from(code: u8) -> Option<Structure> {
 pub(crate) mod kind {
     /// Operations of one commit.
     pub(crate) const COMMIT: u8 = 1;
-    /// A structure has all operations up to a seq, and its data is on stable storage.
+    /// A structure has operations that it lacked, and its data is on stable storage.
     pub(crate) const FLUSH_END: u8 = 2;
     /// A table begins.
     pub(crate) const CREATE_TABLE: u8 = 3;
@@ -339,8 +359,8 @@ fn document(fields: &mut Fields<'_>) -> Option<DocPointer> {
 pub(crate) struct FlushEnd {
     /// Whose structure.
     pub(crate) table: TableId,
-    /// It has all commits up to this one.
-    pub(crate) through: Seq,
+    /// Which commits it has.
+    pub(crate) applied: AppliedThrough,
     /// Redo in the structure's own format.
     pub(crate) redo: Vec<u8>,
     /// Documents that nothing refers to any more.
@@ -381,7 +401,8 @@ impl FlushEnd {
     }
 
     fn body(&self) -> Vec<u8> {
-        let mut bytes = self.through.0.to_le_bytes().to_vec();
+        let mut bytes = Vec::new();
+        put_applied(&mut bytes, &self.applied);
         put_block(&mut bytes, &self.redo);
         for count in [self.dropped.len(), self.retained.len()] {
             bytes.extend_from_slice(&length_of(count).to_le_bytes());
@@ -400,7 +421,7 @@ impl FlushEnd {
     /// Decodes the bytes of all pieces.
     pub(crate) fn decode(table: TableId, body: &[u8]) -> Option<Self> {
         let mut fields = Fields(body);
-        let through = Seq(fields.u64()?);
+        let applied = applied(&mut fields)?;
         let redo = fields.block()?.to_vec();
         let counts = (fields.u32()?, fields.u32()?);
         let mut dropped = Vec::new();
@@ -411,7 +432,7 @@ impl FlushEnd {
         for _ in 0..counts.1 {
             retained.push(Retained { segment: SegmentId(fields.u64()?), bytes: fields.u64()?, end: fields.u64()? });
         }
-        Some(Self { table, through, redo, dropped, retained })
+        Some(Self { table, applied, redo, dropped, retained })
     }
 }
 
@@ -502,12 +523,32 @@ mod tests {
         }
     }
 
+    fn applied_through() -> AppliedThrough {
+        let mut applied = AppliedThrough::new(Seq(9));
+        applied.cover(b"k", Some(b"m"), Seq(11));
+        applied
+    }
+
+    #[test]
+    fn applied_bytes_are_those_of_version_1() {
+        let mut bytes = Vec::new();
+        put_applied(&mut bytes, &applied_through());
+        let steps: [&[u8]; 3] = [
+            &[9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[11, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, b'k'],
+            &[9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, b'm'],
+        ];
+        assert_eq!(bytes, [&[38, 0, 0, 0], &steps.concat()[..]].concat());
+        assert_eq!(applied(&mut Fields(&bytes)), Some(applied_through()));
+        assert_eq!(applied(&mut Fields(&[0; 4])), None);
+    }
+
     #[test]
     fn image_survives_encoding() {
         let table = TableImage {
             id: TableId(3),
             structure: Structure::BTree,
-            applied: Seq(9),
+            applied: applied_through(),
             name: "users".into(),
             root: vec![1, 2],
             documents: vec![],
@@ -535,7 +576,7 @@ mod tests {
         let retained = Retained { segment: SegmentId(6), bytes: 70_024, end: 90_000 };
         let record = FlushEnd {
             table: TableId(7),
-            through: Seq(99),
+            applied: applied_through(),
             redo: vec![3; 100],
             dropped: vec![document; 5],
             retained: vec![retained; 3],

@@ -42,9 +42,11 @@
 //! [`Durability::Sync`] is there, whole; none is there in part; what is there is a prefix of the order of commits; what was
 //! deleted stays deleted. Damage that a crash can't explain is detected by checksum and named with file and offset.
 
+mod applied;
 mod batch;
 mod catalog;
 mod checkpoint;
+mod choice;
 mod compact;
 mod convert;
 mod database;

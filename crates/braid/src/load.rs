@@ -21,6 +21,7 @@ use wal::Claim;
 
 use crate::{
     Error, Result, Table,
+    applied::AppliedThrough,
     engine::{self, Engine},
     format::{FlushEnd, kind},
     publish::{Change, Pending, Safety},
@@ -154,7 +155,7 @@ impl Loader {
         let engine = self.table.engine();
         let record = FlushEnd {
             table: self.table.core.id,
-            through: seq,
+            applied: AppliedThrough::new(seq),
             redo: applied.redo.clone(),
             dropped: Vec::new(),
             retained: self.retained.clone(),
@@ -173,7 +174,7 @@ impl Loader {
         for retained in &self.retained {
             table.documents.retain_in(retained)?;
         }
-        table.set_applied(seq);
+        table.set_applied(AppliedThrough::new(seq));
         let active = Arc::clone(&table.state.load().active);
         table.replace_state(active, None, Arc::clone(&applied.view));
         self.table.engine().counters.changed();

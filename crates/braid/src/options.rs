@@ -4,7 +4,7 @@ use std::{fmt, path::Path, str::FromStr, time::Duration};
 
 use psync::{BackendKind, Psync};
 
-use crate::{Database, Error, Result};
+use crate::{Database, Error, Result, opq::SORT_PERIOD};
 
 /// When a commit counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -151,6 +151,8 @@ pub struct Options {
     pub(crate) segment_bytes: u64,
     pub(crate) leaf_pages: Option<u32>,
     pub(crate) background: bool,
+    pub(crate) speriod: usize,
+    pub(crate) bcnt: usize,
 }
 
 /// Bytes of the cache where nothing is said.
@@ -180,6 +182,8 @@ impl Default for Options {
             segment_bytes: 16 << 20,
             leaf_pages: None,
             background: true,
+            speriod: SORT_PERIOD,
+            bcnt: usize::MAX,
         }
     }
 }
@@ -265,6 +269,23 @@ impl Options {
         self
     }
 
+    /// Operations between two sorts of a queue: the paper's speriod. For its experiments.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn speriod(mut self, operations: usize) -> Self {
+        self.speriod = operations;
+        self
+    }
+
+    /// Most operations that a table's part in a round has: the paper's bcnt. Without it rounds are bounded by the memory that they
+    /// give back. For experiments.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn bcnt(mut self, operations: usize) -> Self {
+        self.bcnt = operations;
+        self
+    }
+
     /// Opens the database at `path`.
     ///
     /// # Errors
@@ -304,6 +325,11 @@ impl Options {
         }
         if let Some(pages) = self.leaf_pages.filter(|pages| !(1..=256).contains(pages)) {
             return Err(Error::Option { option: "leaf_pages", problem: format!("{pages} is not 1 to 256") });
+        }
+        for (option, operations) in [("speriod", self.speriod), ("bcnt", self.bcnt)] {
+            if operations == 0 {
+                return Err(Error::Option { option, problem: "it is at least 1".into() });
+            }
         }
         if let Durability::Lazy(interval) = self.durability
             && interval.is_zero()

@@ -1,10 +1,12 @@
 //! Keeps the operations that wait for their structures within the write buffer, by slowing writers down smoothly.
 //!
 //! 1. Every queue reports the memory it takes and, while it is applied, how much of it is done.
-//! 2. Up to half of the budget writers go at full speed. Above, each commit is delayed by the time that applying as
-//!    many bytes takes at the measured rate, times a factor that grows from 0 at one half to 2 at the whole: so writers
-//!    settle at about three quarters, at the speed of the applier.
-//! 3. At the whole budget writers wait until memory returns.
+//! 2. The buffer is to be nearly full, for the more operations wait, the more go into a leaf at once. It falls to so many sections
+//!    ([`Pressure::sections`]); when a round takes the fullest, that holds about twice the mean. Rounds are due from
+//!    [`Pressure::due_bytes`] on, which leaves room for what comes in during one.
+//! 3. Up to there writers go at full speed. Above, each commit is delayed by the time that applying as many bytes takes at the
+//!    measured rate, times a factor that grows from 0 there to 2 at the whole: so writers settle half way, at the speed of the applier.
+//! 4. At the whole budget writers wait until memory returns.
 //!
 //! Left to others: what is applied when. A full disk is noted here too, since it is what makes a wait hopeless.
 
@@ -16,9 +18,17 @@ use parking_lot::{Condvar, Mutex};
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
 /// No commit is delayed by more for its own bytes.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
-const FREE_SHARE: f64 = 0.5;
 const WORST_FACTOR: f64 = 2.0;
 const RATE_MEMORY: f64 = 0.3;
+/// A section has about so many bytes, unless that makes few of them, or more than pay off.
+const SECTION_BYTES: u64 = 1 << 20;
+const SECTIONS: (u64, u64) = (8, 32);
+/// In a small buffer it has so many at least: a queue takes some memory for its first operation.
+const SECTION_BYTES_MIN: u64 = 16 << 10;
+/// Room above what makes a round due, in mean sections: writers settle at half of it, and a round of two is under way.
+const ROOM_SECTIONS: u64 = 6;
+/// A single queue of so many mean sections is due in any case.
+const DUE_SECTIONS: u64 = 4;
 
 struct State {
     used: u64,
@@ -57,6 +67,32 @@ impl Pressure {
     /// The whole budget in bytes.
     pub(crate) const fn budget(&self) -> u64 {
         self.budget
+    }
+
+    /// How many sections the budget falls to.
+    pub(crate) fn sections(&self) -> usize {
+        usize::try_from(self.section_count()).expect("at most 32")
+    }
+
+    fn section_count(&self) -> u64 {
+        let most = (self.budget / SECTION_BYTES_MIN).max(1);
+        (self.budget / SECTION_BYTES).clamp(SECTIONS.0, SECTIONS.1).min(most)
+    }
+
+    /// Rounds are due from here on.
+    pub(crate) fn due_bytes(&self) -> u64 {
+        let sections = self.section_count();
+        self.budget.saturating_sub(ROOM_SECTIONS * self.budget / sections).max(self.budget / 2)
+    }
+
+    /// A queue of so many bytes makes a round due by itself.
+    pub(crate) fn due_queue_bytes(&self) -> u64 {
+        DUE_SECTIONS * self.round_bytes()
+    }
+
+    /// A round takes as many queues as make this.
+    pub(crate) fn round_bytes(&self) -> u64 {
+        self.budget / self.section_count()
     }
 
     /// Bytes of waiting operations.
@@ -154,10 +190,11 @@ impl Pressure {
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
     fn delay(&self, state: &mut State, bytes: u64) -> Duration {
         let fill = state.used.saturating_sub(state.done) as f64 / self.budget as f64;
-        let Some(rate) = state.rate_bytes_per_second.filter(|_| self.paced && fill > FREE_SHARE) else {
+        let free = self.due_bytes() as f64 / self.budget as f64;
+        let Some(rate) = state.rate_bytes_per_second.filter(|_| self.paced && fill > free) else {
             return Duration::ZERO;
         };
-        let factor = WORST_FACTOR * ((fill - FREE_SHARE) / (1.0 - FREE_SHARE)).min(1.0);
+        let factor = WORST_FACTOR * ((fill - free) / (1.0 - free)).min(1.0);
         let now = Instant::now();
         let delay = Duration::try_from_secs_f64(bytes as f64 / rate * factor).unwrap_or(LONGEST_DELAY);
         state.turn = state.turn.max(now) + delay.min(LONGEST_DELAY);
@@ -179,15 +216,27 @@ mod tests {
             state.turn = Instant::now();
             pressure.delay(&mut state, 100)
         };
-        pressure.take(400);
+        pressure.take(450);
+        assert_eq!(pressure.due_bytes(), 500);
         assert_eq!(delay(&pressure), Duration::ZERO);
-        pressure.take(350);
+        pressure.take(300);
         let middle = delay(&pressure);
         assert!(middle > Duration::from_millis(90), "{middle:?}");
         pressure.take(200);
         assert!(delay(&pressure) > middle);
         pressure.progress(500);
         assert_eq!(delay(&pressure), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_round_leaves_room_for_what_comes_in_meanwhile() {
+        for budget in [128 << 10, 1 << 20, 10 << 20, 64 << 20, 1 << 30] {
+            let pressure = Pressure::new(budget, true);
+            let settled = (pressure.due_bytes() + budget) / 2;
+            let round = 2 * settled / pressure.section_count();
+            assert!(settled + round <= budget, "{settled} and {round} of {budget}");
+            assert!(pressure.due_queue_bytes() <= budget / 2);
+        }
     }
 
     #[test]

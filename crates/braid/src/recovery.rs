@@ -2,8 +2,9 @@
 //!
 //! 1. The superblock names the newest checkpoint image and gets a new epoch, durable before anything else is written.
 //! 2. The image gives tables, roots and the free list.
-//! 3. The log is replayed from where the image says, in its order: a flush-end moves a table to its new root and drops what
-//!    the table's queue holds of it; a commit enters the queues of tables that do not have it yet.
+//! 3. The log is replayed from where the image says, in its order: a flush-end moves a table to its new root and says which keys
+//!    have which commits there; an operation that its table lacks enters a queue. Those that a later flush-end covers are
+//!    taken out now and then, and at the end, when the queues are cut into sections.
 //! 4. What the replayed flush-ends retired is free, since the log that names them is on stable storage by then.
 //!
 //! Invariants: nothing but the superblock's epoch changes before the whole log was read; a group that may not have been
@@ -29,12 +30,12 @@ use wal::{Group, Lsn, Verdict, Wal};
 
 use crate::{
     Error, Options, Result,
-    catalog::{Catalog, TableCore},
+    catalog::{Catalog, TableCore, TableIdentity},
     checkpoint,
     convert::log_error,
     engine::{DOCUMENT_SEGMENT_BYTES, Engine, Parts, UnflushedDocuments, new_table},
     format::{self, CreateTable, FlushEnd, FlushEndPiece, Image, Operations, TableImage, VERSION, kind},
-    opq::Opq,
+    opq::Sections,
     stats::Recovery,
     superblock::{self, SuperblockFile},
     tuning::{self, Tuning},
@@ -42,6 +43,8 @@ use crate::{
 
 const DATA: &str = "data";
 const LOCK: &str = "LOCK";
+/// Fewer operations than this are not worth taking the applied ones out while replay goes on.
+const SWEEP_MIN: usize = 10_000;
 /// What a directory can hold before its superblock is there.
 const OURS: [&str; 5] = [LOCK, superblock::NAME, "wal", "doc", "device.json"];
 
@@ -209,18 +212,27 @@ fn recover(
     let trees = Arc::new(btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?));
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
-        catalog.insert(Arc::new(open_table(&store, &trees, table)?));
+        catalog.insert(Arc::new(open_table(&store, &trees, table, options.speriod)?));
     }
     for table in &image.dropped {
-        catalog.insert_dropped(Arc::new(open_table(&store, &trees, table)?));
+        catalog.insert_dropped(Arc::new(open_table(&store, &trees, table, options.speriod)?));
     }
     let log_options =
         log_options(&superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1, options.read_only);
     let unflushed = Arc::new(UnflushedDocuments::default());
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
-    let pieces = RefCell::default();
-    let replay =
-        Replay { path, store: &store, trees: &trees, catalog: &catalog, image: &image, unflushed: &unflushed, pieces };
+    let (pieces, kept) = Default::default();
+    let replay = Replay {
+        path,
+        options,
+        store: &store,
+        trees: &trees,
+        catalog: &catalog,
+        image: &image,
+        unflushed: &unflushed,
+        pieces,
+        kept,
+    };
     let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
     pages.release_all_retired();
@@ -307,11 +319,28 @@ fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Result<Image> {
     Image::decode(bytes).ok_or_else(|| corrupt("the checkpoint image", version(), "fields that make no sense".into()))
 }
 
-fn open_table(store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage) -> Result<TableCore> {
+fn open_table(
+    store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage, sort_period: usize,
+) -> Result<TableCore> {
     let documents = DocImage::decode(&image.documents)?;
     let documents = DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?;
     let tree = btree::BTree::open(Arc::clone(trees), image.id, &image.root)?;
-    Ok(TableCore::new(image.id, image.name.clone(), image.structure, tree, documents, image.applied))
+    let identity = TableIdentity { id: image.id, name: image.name.clone(), structure: image.structure };
+    Ok(TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(sort_period)))
+}
+
+/// Keeps of the operations of a table those that its structure lacks, in sections cut at `fences`.
+pub(crate) fn settle(table: &TableCore, fences: &[Vec<u8>], most: usize) {
+    let (state, applied) = (table.state.load_full(), table.applied());
+    let all: Vec<usize> = (0..state.active.len()).collect();
+    let sections = state.active.recut(&all, fences, most);
+    for queue in state.active.queues() {
+        let queue = queue.read();
+        for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
+            sections.queue(sections.of_key(update.key)).write().append(&update, lsn);
+        }
+    }
+    table.replace_state(Arc::new(sections), None, table.tree.view());
 }
 
 /// Why replay ended early.
@@ -346,6 +375,7 @@ impl ReplayError {
 /// Brings the tables of an image forward, group by group.
 struct Replay<'a> {
     path: &'a Path,
+    options: &'a Options,
     store: &'a FileStore,
     trees: &'a Arc<btree::Shared>,
     catalog: &'a Catalog,
@@ -353,6 +383,8 @@ struct Replay<'a> {
     unflushed: &'a UnflushedDocuments,
     /// Pieces of flush-ends that are not whole yet: how many, and their bytes.
     pieces: RefCell<BTreeMap<index::TableId, (u32, Vec<u8>)>>,
+    /// Operations in the queues of tables when those that are applied were last taken out.
+    kept: RefCell<BTreeMap<index::TableId, usize>>,
 }
 
 impl Replay<'_> {
@@ -412,8 +444,9 @@ impl Replay<'_> {
             if let (Operation::Put(Payload::Document(document)), true) = (update.operation, seq > self.image.visible) {
                 table.documents.retain(&document)?;
             }
-            if seq > table.applied() {
-                table.state.load().active.write().append(&update, lsn);
+            if table.lacks(update.key, seq) {
+                let state = table.state.load();
+                state.active.queue(state.active.of_key(update.key)).write().append(&update, lsn);
             }
         }
         Ok(())
@@ -431,20 +464,23 @@ impl Replay<'_> {
         let table =
             table.ok_or_else(|| self.malformed(lsn, format!("a flush-end of unknown table {}", record.table.0)))?;
         table.tree.replay(&record.redo)?;
-        table.set_applied(record.through);
+        table.set_applied(record.applied);
         for document in &record.dropped {
             table.documents.drop_document(document)?;
         }
         for retained in &record.retained {
             table.documents.retain_in(retained)?;
         }
-        let mut rest = Opq::default();
-        {
-            let state = table.state.load();
-            let queue = state.active.read();
-            queue.updates_above(record.through).for_each(|(update, lsn)| rest.append(&update, lsn));
+        let state = table.state.load_full();
+        table.replace_state(Arc::clone(&state.active), None, table.tree.view());
+        // What is applied goes before the queue is twice what it has to be, so that each operation is moved about once.
+        let waiting = state.active.operations();
+        let mut kept = self.kept.borrow_mut();
+        let kept = kept.entry(record.table).or_default();
+        if waiting > 2 * *kept + SWEEP_MIN {
+            settle(&table, &[], 1);
+            *kept = table.state.load().active.operations();
         }
-        table.replace_state(Arc::new(rest.into()), None, table.tree.view());
         Ok(())
     }
 
@@ -473,7 +509,7 @@ impl Replay<'_> {
         }
         let malformed = || self.malformed(lsn, "a table's begin that does not decode".into());
         let record = CreateTable::decode(payload).ok_or_else(malformed)?;
-        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record)?));
+        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, self.options.speriod)?));
         Ok(())
     }
 

@@ -1,62 +1,62 @@
-//! A round: queues frozen, applied to their structures, and made part of what recovery begins with.
+//! A round: some sections' queues frozen, applied to their structures, and no longer needed by recovery.
 //!
-//! 1. Queues are frozen between two publications, so that each covers a gapless interval of seqs.
+//! 1. The chosen queues are frozen between two publications, so that each covers a gapless interval of seqs.
 //! 2. The log is flushed through everything frozen: WAL before data, in every durability mode.
-//! 3. Each table's frozen queue is applied.
-//! 4. The data file is flushed once for all of them.
-//! 5. A flush-end is logged for each: from here on recovery begins with the new root.
-//! 6. The new views are published, each together with the queue that it replaces.
+//! 3. What was frozen of a table is applied as one batch.
+//! 4. The data file is flushed once for all tables.
+//! 5. A flush-end is logged for each: from here on recovery begins with the new root, and knows which keys it has which commits of.
+//! 6. The new views are published, each together with the queues that it replaces.
 //!
-//! On a full disk a queue is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
-//! gives up serve the next; `(key, seq)` is one version, so applying a slice twice is harmless, and the seq that the table has
-//! everything of moves with the last slice. If no slice at all goes in, the queue is joined with the younger one, so that deletes
-//! which came later get their turn.
+//! A round takes a small part of the write buffer, so its memory is back soon, and nobody waits for all of it.
+//!
+//! On a full disk what was frozen is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
+//! gives up serve the next. If no slice at all goes in, all queues of the table are joined, so that deletes which came later get their
+//! turn.
 //!
 //! Invariant: a page that a round retires is not used again before the flush-end is durable, because every round and
 //! every checkpoint begins with a flush of the log.
 
-use std::{
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::{ops::Range, sync::Arc, time::Instant};
 
-use index::{Applied, Horizon, Index};
-use parking_lot::RwLock;
+use index::{Applied, Horizon, Index, Seq, View};
 use psync::Request;
 
 use crate::{
     Error, Result,
+    applied::AppliedThrough,
     catalog::TableCore,
+    choice::Choice,
     engine::Engine,
     format::{FlushEnd, kind},
-    opq::{Frozen, Opq},
+    opq::{Frozen, Opq, Sections},
 };
 
-/// A part of a frozen queue on its way into its structure.
+/// A part of what is frozen of a table, on its way into the structure.
 struct Part<'a> {
     table: &'a Arc<TableCore>,
     frozen: Arc<Frozen>,
     range: Range<usize>,
     applied: Applied,
-    /// Nothing of the queue is left to be applied.
+    /// Which commits the structure has with it.
+    through: AppliedThrough,
+    /// Nothing of what is frozen is left to be applied.
     last: bool,
 }
 
-/// Runs a round for `tables`.
+/// Runs a round for what was chosen.
 ///
 /// # Errors
 /// [`Error::DiskFull`] when nothing could be applied for want of space; any other error may have left part of the round
 /// done, but nothing published that is not logged.
-pub(crate) fn run(engine: &Engine, tables: &[Arc<TableCore>]) -> Result<()> {
+pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
-    freeze(engine, tables);
+    freeze(engine, choices);
     engine.flush_log()?;
     engine.publish();
-    let (parts, failed) = apply_all(engine, tables);
+    let (parts, failed) = apply_all(engine, choices);
     let full_disk = matches!(failed, Some(Error::DiskFull { .. }));
     if parts.is_empty() && full_disk {
-        join_queues(engine, tables);
+        choices.iter().for_each(|choice| join_queues(engine, &choice.table));
     }
     if parts.is_empty() {
         return failed.map_or(Ok(()), Err);
@@ -76,33 +76,39 @@ fn finish_all(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<(
     finish(engine, parts, started)
 }
 
-/// Freezes the queues of tables that have no frozen one yet.
-fn freeze(engine: &Engine, tables: &[Arc<TableCore>]) {
+/// Freezes the chosen queues of tables that have no frozen ones yet, and cuts the sections anew that they leave empty.
+fn freeze(engine: &Engine, choices: &[Choice]) {
+    let fresh: Vec<_> = choices.iter().filter(|choice| choice.table.state.load().frozen.is_none()).collect();
+    let fences: Vec<_> = fresh.iter().map(|choice| fences(engine, &*choice.table.state.load().view)).collect();
     engine.publisher.between(|visible, _| {
-        for table in tables {
+        for (Choice { table, sections }, fences) in fresh.into_iter().zip(fences) {
             let state = table.state.load();
-            if state.frozen.is_some() || state.active.read().len() == 0 {
-                continue;
-            }
-            let bytes = table.active_bytes.swap(0, Ordering::Relaxed);
-            let frozen = Arc::new(Frozen::new(Arc::clone(&state.active), visible, bytes));
-            table.replace_state(Arc::default(), Some(frozen), Arc::clone(&state.view));
-            engine.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            let taken = Arc::new(state.active.only(sections));
+            let bytes = taken.bytes();
+            let active = Arc::new(state.active.recut(sections, &fences, engine.pressure.sections()));
+            let frozen = Arc::new(Frozen::new(taken, visible, bytes));
+            table.replace_state(active, Some(frozen), Arc::clone(&state.view));
+            engine.note_frozen(table, bytes);
         }
     });
 }
 
-/// Applies what it can of each table's frozen queue; also says what failed, if anything did.
-fn apply_all<'a>(engine: &Engine, tables: &'a [Arc<TableCore>]) -> (Vec<Part<'a>>, Option<Error>) {
+/// Keys to cut sections at. Without them operations go on, only less well sorted.
+pub(crate) fn fences(engine: &Engine, view: &dyn View) -> Vec<Vec<u8>> {
+    view.fences(Sections::fences_for(engine.pressure.sections())).unwrap_or_else(|error| {
+        tracing::warn!(%error, "sections of a table stay as they are");
+        Vec::new()
+    })
+}
+
+/// Applies what it can of what is frozen of each table; also says what failed, if anything did.
+fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Option<Error>) {
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
-    for table in tables {
+    for Choice { table, .. } in choices {
         let Some(frozen) = table.state.load().frozen.clone() else { continue };
-        frozen.sort(&Horizon::default());
+        frozen.sort(&Horizon::default(), engine.options.bcnt);
         match apply(engine, table, &frozen, done_bytes) {
-            Ok((range, applied)) => {
-                let last = frozen.slices_left() == 0;
-                parts.push(Part { table, frozen: Arc::clone(&frozen), range, applied, last });
-            }
+            Ok(part) => parts.push(part),
             Err(error @ Error::DiskFull { .. }) => failed = Some(error),
             Err(error) => return (parts, Some(error)),
         }
@@ -112,12 +118,12 @@ fn apply_all<'a>(engine: &Engine, tables: &'a [Arc<TableCore>]) -> (Vec<Part<'a>
 }
 
 /// Applies the largest slice that there is space for.
-fn apply(engine: &Engine, table: &TableCore, frozen: &Frozen, done_bytes: u64) -> Result<(Range<usize>, Applied)> {
+fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, done_bytes: u64) -> Result<Part<'a>> {
     let count = frozen.len().max(1) as u64;
     let horizon = Horizon::default();
     let mut refused = 0;
     loop {
-        let slice = frozen.next_slice(table.applied());
+        let slice = frozen.next_slice();
         let range = slice.range();
         let start = range.start;
         let progress = |done: usize| {
@@ -125,8 +131,14 @@ fn apply(engine: &Engine, table: &TableCore, frozen: &Frozen, done_bytes: u64) -
         };
         match table.tree.apply(&slice, &horizon, &progress).map_err(Error::from) {
             Ok(applied) => {
+                let mut through = table.applied();
+                slice.for_each_span(|low, high| through.cover(low, high, frozen.through()));
                 frozen.slice_applied();
-                return Ok((range, applied));
+                // Later commits have later seqs than anything that was visible when these were frozen.
+                let oldest = table.oldest_unapplied_seq().map_or(Seq::MAX, |seq| Seq(seq.0 - 1));
+                through.raise(oldest.min(frozen.through()));
+                let last = frozen.slices_left() == 0;
+                return Ok(Part { table, frozen: Arc::clone(frozen), range, applied, through, last });
             }
             Err(error @ Error::DiskFull { .. }) => {
                 refused = if frozen.slice_refused() { 0 } else { refused + 1 };
@@ -161,8 +173,8 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
             }
             Err(_) => break,
         }
+        operations += part.range.len();
         if part.last {
-            operations += part.frozen.len();
             bytes += part.frozen.bytes();
         }
     }
@@ -175,10 +187,9 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
 }
 
 fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
-    let through = if part.last { part.frozen.through() } else { part.table.applied() };
     let record = FlushEnd {
         table: part.table.id,
-        through,
+        applied: part.through.clone(),
         redo: part.applied.redo.clone(),
         dropped: part.applied.dropped_documents.clone(),
         retained: Vec::new(),
@@ -201,7 +212,7 @@ pub(crate) fn append_flush_end(engine: &Engine, record: &FlushEnd) -> Result<()>
     Ok(())
 }
 
-/// Puts the new view in place, and in the same step takes the queue away that it has all of.
+/// Puts the new view in place, and in the same step takes the queues away that it has all of.
 fn publish(engine: &Engine, part: &Part<'_>) -> Result<()> {
     let (table, applied) = (part.table, &part.applied);
     table.tree.publish(applied);
@@ -210,31 +221,36 @@ fn publish(engine: &Engine, part: &Part<'_>) -> Result<()> {
     }
     let state = table.state.load();
     let frozen = state.frozen.clone().filter(|_| !part.last);
-    if part.last {
-        table.set_applied(part.frozen.through());
-    }
+    table.set_applied(part.through.clone());
     table.replace_state(Arc::clone(&state.active), frozen, Arc::clone(&applied.view));
     engine.counters.changed();
     Ok(())
 }
 
-/// Makes one frozen queue of each table's frozen and active one: the newest operation of a key is the one that counts, and
-/// where that deletes, what was put before needs no space.
-fn join_queues(engine: &Engine, tables: &[Arc<TableCore>]) {
+/// Freezes all queues of a table, each with what is left of the frozen ones before it: the newest operation of a key is the one that
+/// counts, and where that deletes, what was put before needs no space.
+fn join_queues(engine: &Engine, table: &TableCore) {
     engine.publisher.between(|visible, _| {
-        for table in tables {
-            let state = table.state.load();
-            let Some(older) = state.frozen.as_ref().filter(|_| state.active.read().len() > 0) else { continue };
-            let mut joined = Opq::default();
-            for queue in [older.opq(), &state.active] {
-                queue.read().updates_above(index::Seq(0)).for_each(|(update, lsn)| joined.append(&update, lsn));
+        let state = table.state.load();
+        let Some(older) = state.frozen.as_ref().filter(|_| state.active.operations() > 0) else { return };
+        let applied = table.applied();
+        let mut joined: Vec<Opq> = state.active.queues().iter().map(|_| Opq::new(engine.options.speriod)).collect();
+        for queue in older.sections().queues() {
+            let queue = queue.read();
+            for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
+                joined[state.active.of_key(update.key)].append(&update, lsn);
             }
-            let active = table.active_bytes.swap(0, Ordering::Relaxed);
-            engine.active_bytes.fetch_sub(active, Ordering::Relaxed);
-            let bytes = joined.bytes() as u64;
-            engine.pressure.exchange(older.bytes() + active, bytes);
-            let frozen = Frozen::new(Arc::new(RwLock::new(joined)), visible, bytes);
-            table.replace_state(Arc::default(), Some(Arc::new(frozen)), Arc::clone(&state.view));
         }
+        for (queue, joined) in state.active.queues().iter().zip(&mut joined) {
+            queue.read().updates().for_each(|(update, lsn)| joined.append(&update, lsn));
+        }
+        let joined = state.active.with_queues(joined);
+        let (before, bytes) = (older.bytes() + state.active.bytes(), joined.bytes());
+        let all: Vec<usize> = (0..joined.len()).collect();
+        let active = state.active.recut(&all, &[], 1);
+        let frozen = Frozen::new(Arc::new(joined), visible, bytes);
+        engine.pressure.exchange(before, bytes);
+        engine.note_frozen(table, state.active.bytes());
+        table.replace_state(Arc::new(active), Some(Arc::new(frozen)), Arc::clone(&state.view));
     });
 }

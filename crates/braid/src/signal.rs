@@ -15,6 +15,8 @@ pub(crate) struct Request {
     pub(crate) drain: bool,
     /// Write a checkpoint.
     pub(crate) checkpoint: bool,
+    /// There was something to do before the wait for it was over.
+    pub(crate) woken: bool,
     ticket: u64,
 }
 
@@ -99,8 +101,9 @@ impl Signal {
         if !state.has_work() {
             self.wake.wait_for(&mut state, longest);
         }
+        let woken = state.has_work();
         state.kicked = false;
-        state.request
+        Request { woken, ..state.request }
     }
 
     /// The worker did what `request` asked for, or could not.

@@ -222,12 +222,9 @@ impl TableStats {
         let shape = state.view.stats()?;
         let shares = table.traffic.shares();
         let now = |shares| engine.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares);
-        let (mut operations, mut bytes) = {
-            let active = state.active.read();
-            (active.len() as u64, active.bytes() as u64)
-        };
+        let (mut operations, mut bytes) = (state.active.operations() as u64, state.active.bytes());
         if let Some(frozen) = &state.frozen {
-            operations += frozen.opq().read().len() as u64;
+            operations += frozen.sections().operations() as u64;
             bytes += frozen.bytes();
         }
         let documents = table.documents.stats();

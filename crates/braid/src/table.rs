@@ -105,12 +105,9 @@ impl Table {
         let key = key.as_ref();
         self.core.traffic.looked_up(1);
         let (state, at) = self.moment()?;
-        let mut found = {
-            let active = state.active.read();
-            if active.len() > 0 { active.get(key, at) } else { None }
-        };
+        let mut found = state.active.get(key, at);
         if found.is_none() {
-            found = state.frozen.as_ref().and_then(|frozen| frozen.get(key, at));
+            found = state.frozen.as_ref().and_then(|frozen| frozen.sections().get(key, at));
         }
         if found.is_none() {
             state.view.get_many(&[key], at, std::slice::from_mut(&mut found))?;
@@ -176,16 +173,9 @@ impl Table {
         self.core.traffic.looked_up(keys.len());
         let (state, at) = self.moment()?;
         let mut found: Vec<Option<Found>> = vec![None; keys.len()];
-        {
-            let active = state.active.read();
-            if active.len() > 0 {
-                keys.iter().zip(&mut found).for_each(|(key, slot)| *slot = active.get(key, at));
-            }
-        }
+        state.active.get_many(keys, at, &mut found);
         if let Some(frozen) = &state.frozen {
-            for (key, slot) in keys.iter().zip(&mut found).filter(|(_, slot)| slot.is_none()) {
-                *slot = frozen.get(key, at);
-            }
+            frozen.sections().get_many(keys, at, &mut found);
         }
         let undecided: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
         if undecided.len() == keys.len() {

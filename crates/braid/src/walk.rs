@@ -1,7 +1,7 @@
 //! The queues and the structure of a table, merged in key order.
 //!
 //! 1. A walk takes its table's state and the visible seq when it begins, and sees that moment to its end.
-//! 2. Each queue hands out steps in small, growing portions; the structure has a cursor that reads ahead with psync.
+//! 2. The queues of each age hand out steps in small, growing portions; the structure has a cursor that reads ahead with psync.
 //! 3. The nearest key wins; among equal keys the newest source does, for queues cover rising intervals of seqs.
 //!
 //! A pair of the structure is shown where the cursor has it; nothing is copied.
@@ -9,42 +9,34 @@
 use std::{cmp::Ordering, collections::VecDeque, sync::Arc};
 
 use index::{Bounds, Cursor, Direction, PairRef, Payload, Seq, Stored};
-use parking_lot::RwLock;
 
 use crate::{
     Result, Table,
     catalog::TableState,
-    opq::{Opq, Step},
+    opq::{Sections, SectionsWalk, Step},
 };
 
 const FIRST_PORTION: usize = 8;
 const LARGEST_PORTION: usize = 256;
 
-/// One queue's part of a walk.
+/// The part of a walk in queues of one age.
 struct QueueWalk {
-    queue: Arc<RwLock<Opq>>,
+    sections: SectionsWalk,
     steps: VecDeque<Step>,
-    last: Option<Vec<u8>>,
     portion: usize,
-    ended: bool,
 }
 
 impl QueueWalk {
-    const fn new(queue: Arc<RwLock<Opq>>) -> Self {
-        Self { queue, steps: VecDeque::new(), last: None, portion: FIRST_PORTION, ended: false }
+    fn new(sections: &Arc<Sections>, bounds: &Bounds, direction: Direction) -> Self {
+        let sections = SectionsWalk::new(Arc::clone(sections), bounds, direction);
+        Self { sections, steps: VecDeque::new(), portion: FIRST_PORTION }
     }
 
     fn fill(&mut self, bounds: &Bounds, direction: Direction, at: Seq) {
-        if !self.steps.is_empty() || self.ended {
-            return;
+        if self.steps.is_empty() {
+            self.steps.extend(self.sections.next(bounds, direction, self.portion, at));
+            self.portion = (self.portion * 2).min(LARGEST_PORTION);
         }
-        let steps = self.queue.read().steps(bounds, direction, self.last.as_deref(), self.portion, at);
-        self.ended = steps.len() < self.portion;
-        self.portion = (self.portion * 2).min(LARGEST_PORTION);
-        if let Some(step) = steps.last() {
-            self.last = Some(step.key.clone());
-        }
-        self.steps.extend(steps);
     }
 
     fn key(&self) -> Option<&[u8]> {
@@ -83,8 +75,8 @@ pub(crate) struct Walk {
 impl Walk {
     pub(crate) fn begin(table: &Table, bounds: &Bounds, direction: Direction) -> Result<Self> {
         let (state, at) = table.moment()?;
-        let mut queues = vec![QueueWalk::new(Arc::clone(&state.active))];
-        queues.extend(state.frozen.iter().map(|frozen| QueueWalk::new(Arc::clone(frozen.opq()))));
+        let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
+        let queues = ages.map(|sections| QueueWalk::new(sections, bounds, direction)).collect();
         let cursor = Arc::clone(&state.view).cursor(bounds, at, direction)?;
         Ok(Self {
             bounds: bounds.clone(),

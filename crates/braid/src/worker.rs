@@ -1,10 +1,12 @@
 //! The background worker: decides what is applied when, and when a checkpoint is due.
 //!
-//! 1. When the queues hold half of the write buffer, the heaviest are applied in a round ([`round`]).
-//! 2. On request, when the log has grown long, when the newest checkpoint is old, and when nobody writes any more, everything is
-//!    applied; all but the plain request then write a checkpoint, which trims the log.
-//! 3. Its I/O makes way for reads ([`psync::Background`]).
-//! 4. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
+//! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]).
+//! 2. On request, and when nobody writes any more, everything is applied. All but the plain request to do so are followed by a checkpoint,
+//!    which trims the log.
+//! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
+//!    one before: so no cold key pins the log. Then too a checkpoint is written.
+//! 4. Its I/O makes way for reads ([`psync::Background`]).
+//! 5. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
 //!
 //! Invariant: table states and structures are changed, and checkpoints written, one thing at a time: by the worker, and between its turns
 //! by the end of a load ([`crate::load`]) and by compactions ([`crate::compact`]).
@@ -16,17 +18,25 @@ use std::{
 };
 
 use index::Seq;
+use wal::Lsn;
 
-use crate::{Error, Result, catalog::TableCore, checkpoint, engine::Engine, round, signal::Request as Asked};
+use crate::{
+    Error, Result, checkpoint,
+    choice::{self, Choice},
+    engine::Engine,
+    opq::{Opq, Sections},
+    round,
+    signal::Request as Asked,
+};
 
 /// Without anything to do, operations are applied and a checkpoint written after this long.
 const IDLE_CHECKPOINT: Duration = Duration::from_secs(30);
-/// However busy it is: what is older than this is applied, so that no cold key pins the log.
+/// However busy it is: what is older than twice this is applied, so that no cold key pins the log.
 const OLDEST_CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long to wait before a full disk, or a read that failed, is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The log may hold so many times the write buffer before a checkpoint trims it.
-const LOG_PER_WRITE_BUFFER: u64 = 2;
+const LOG_PER_WRITE_BUFFER: u64 = 4;
 /// It may hold so many segments in any case.
 const LOG_SEGMENTS: u64 = 4;
 
@@ -45,6 +55,8 @@ pub(crate) fn run(engine: &Arc<Engine>) {
 #[derive(Default)]
 pub(crate) struct Worker {
     read_failures: u32,
+    /// What was visible when a checkpoint was last due for its age.
+    aged: Seq,
 }
 
 impl Worker {
@@ -55,7 +67,7 @@ impl Worker {
             engine.signal.fail();
             return ControlFlow::Break(());
         }
-        let outcome = step(engine, asked);
+        let outcome = self.step(engine, asked);
         let (read_failed, full_disk) = match &outcome {
             Ok(()) => (false, None),
             Err(error @ Error::DiskFull { .. }) => (false, Some(error.cause())),
@@ -87,68 +99,70 @@ impl Worker {
         ControlFlow::Continue(())
     }
 
-    /// Whether the last turn met a read that failed, which the next one tries again.
-    pub(crate) const fn has_failed(&self) -> bool {
-        self.read_failures > 0
+    fn step(&mut self, engine: &Engine, asked: Asked) -> Result<()> {
+        let _still = engine.maintenance.lock();
+        if asked.stop {
+            engine.flush_log()?;
+        }
+        abandon_dropped(engine);
+        let log_limit =
+            (LOG_PER_WRITE_BUFFER * engine.pressure.budget()).max(LOG_SEGMENTS * engine.options.segment_bytes);
+        let log_full = engine.wal.bytes_retained() > log_limit;
+        let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && engine.counters.changed_since_checkpoint();
+        let idle = !asked.woken && engine.counters.is_idle_since_last_look();
+        let visible = engine.publisher.visible();
+        let outcome = if asked.drain || asked.stop || asked.checkpoint || idle {
+            apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= visible))
+        } else if log_full {
+            let half = Lsn(engine.wal.end().0.saturating_sub(log_limit / 2));
+            apply_all(engine, |queue| queue.first_lsn().is_some_and(|lsn| lsn < half))
+        } else if old {
+            let aged = std::mem::replace(&mut self.aged, visible);
+            apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= aged))
+        } else {
+            apply_due(engine)
+        };
+        let unsaved = engine.counters.changed_since_checkpoint();
+        // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
+        let trim = match &outcome {
+            Ok(()) => false,
+            Err(Error::DiskFull { .. }) => true,
+            Err(_) => return outcome,
+        };
+        if asked.checkpoint || log_full || old || (unsaved && (asked.stop || idle || trim)) {
+            checkpoint::write(engine)?;
+        }
+        if outcome.is_ok() && !next(engine).is_empty() {
+            engine.signal.kick();
+        }
+        outcome
     }
 }
 
-fn step(engine: &Engine, asked: Asked) -> Result<()> {
-    let _still = engine.maintenance.lock();
-    if asked.stop {
-        engine.flush_log()?;
-    }
-    abandon_dropped(engine);
-    let log_limit = (LOG_PER_WRITE_BUFFER * engine.pressure.budget()).max(LOG_SEGMENTS * engine.options.segment_bytes);
-    let log_full = engine.wal.bytes_retained() > log_limit;
-    let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && engine.counters.changed_since_checkpoint();
-    let idle = engine.counters.is_idle_since_last_look();
-    let save = asked.checkpoint || log_full || old;
-    let outcome = if asked.drain || asked.stop || save || idle {
-        let through = engine.publisher.visible();
-        apply_through(engine, through)
-    } else {
-        apply_heaviest(engine)
-    };
-    let unsaved = engine.counters.changed_since_checkpoint();
-    // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
-    let trim = match &outcome {
-        Ok(()) => false,
-        Err(Error::DiskFull { .. }) => true,
-        Err(_) => return outcome,
-    };
-    if save || (unsaved && (asked.stop || idle || trim)) {
-        checkpoint::write(engine)?;
-    }
-    outcome
-}
-
-/// Applies every operation up to `through`.
-fn apply_through(engine: &Engine, through: Seq) -> Result<()> {
+/// Applies every queue that is `wanted`, round by round.
+fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
     loop {
-        let mut tables = engine.catalog.live();
-        tables.retain(|table| table.oldest_unapplied_seq().is_some_and(|seq| seq <= through));
-        if tables.is_empty() {
+        let mut choices = choice::left_over(engine);
+        if choices.is_empty() {
+            choices = choice::fullest(engine, &wanted);
+        }
+        if choices.is_empty() {
             return Ok(());
         }
-        round::run(engine, &tables)?;
+        round::run(engine, &choices)?;
     }
 }
 
-/// Runs one round, where there is enough to apply for one, and asks for another turn to see whether there is still.
-fn apply_heaviest(engine: &Engine) -> Result<()> {
-    let mut tables = engine.catalog.live();
-    let has_frozen = |table: &Arc<TableCore>| table.state.load().frozen.is_some();
-    if tables.iter().any(has_frozen) {
-        tables.retain(has_frozen);
-    } else if engine.active_bytes.load(Ordering::Relaxed) >= engine.pressure.budget() / 2 {
-        keep_heaviest(engine, &mut tables);
-    } else {
-        return Ok(());
-    }
-    round::run(engine, &tables)?;
-    engine.signal.kick();
-    Ok(())
+/// Runs one round, where one is due.
+fn apply_due(engine: &Engine) -> Result<()> {
+    let choices = next(engine);
+    if choices.is_empty() { Ok(()) } else { round::run(engine, &choices) }
+}
+
+/// What the next round takes, if one is due.
+fn next(engine: &Engine) -> Vec<Choice> {
+    let choices = choice::left_over(engine);
+    if choices.is_empty() { choice::due(engine) } else { choices }
 }
 
 /// Gives the memory back that operations of dropped tables hold.
@@ -156,24 +170,12 @@ fn abandon_dropped(engine: &Engine) {
     for table in engine.catalog.dropped() {
         let state = table.state.load();
         let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
-        let active = table.active_bytes.swap(0, Ordering::Relaxed);
+        let active = table.active_bytes.load(Ordering::Relaxed);
         if frozen + active > 0 {
-            engine.active_bytes.fetch_sub(active, Ordering::Relaxed);
-            table.replace_state(Arc::default(), None, Arc::clone(&state.view));
+            engine.note_frozen(&table, active);
+            let none = Arc::new(Sections::new(engine.options.speriod));
+            table.replace_state(none, None, Arc::clone(&state.view));
             engine.pressure.forget(frozen + active);
         }
     }
-}
-
-/// Keeps the tables that hold most of what waits.
-fn keep_heaviest(engine: &Engine, tables: &mut Vec<Arc<TableCore>>) {
-    let weight = |table: &Arc<TableCore>| table.active_bytes.load(Ordering::Relaxed);
-    tables.sort_by_key(|table| std::cmp::Reverse(weight(table)));
-    let enough = engine.active_bytes.load(Ordering::Relaxed) / 2;
-    let mut sum = 0;
-    tables.retain(|table| {
-        let wanted = sum < enough && weight(table) > 0;
-        sum += weight(table);
-        wanted
-    });
 }

@@ -122,6 +122,10 @@ impl View for Version {
         verify::verify(self, visit)
     }
 
+    fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>> {
+        walk::fences(self, wanted)
+    }
+
     fn stats(&self) -> Result<Stats> {
         walk::stats(self)
     }

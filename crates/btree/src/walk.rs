@@ -59,6 +59,30 @@ pub(crate) fn stats(version: &Version) -> Result<Stats> {
     Ok(stats)
 }
 
+/// The lower bounds of all nodes or leaves on the highest level that has more than `wanted`, or of all leaves. Reads one level after the
+/// other, each in one psync and none with more than `wanted` nodes.
+pub(crate) fn fences(version: &Version, wanted: usize) -> Result<Vec<Vec<u8>>> {
+    let Some(root) = version.root.pointer.filter(|_| version.root.height > 1) else { return Ok(Vec::new()) };
+    let mut level = version.root.height - 1;
+    let mut nodes = vec![version.shared.node(version.table, &root, level)?];
+    let mut lows = vec![Vec::new()];
+    loop {
+        let (mut below, mut pointers) = (Vec::new(), Vec::new());
+        for (node, low) in nodes.iter().zip(lows) {
+            pointers.extend_from_slice(node.pointers());
+            below.push(low);
+            below.extend((1..node.len()).map(|child| node.separator(child)));
+        }
+        lows = below;
+        if level == 1 || lows.len() > wanted {
+            lows.remove(0);
+            return Ok(lows);
+        }
+        level -= 1;
+        nodes = version.shared.nodes(version.table, &pointers, level)?;
+    }
+}
+
 /// Every extent of a version.
 pub(crate) fn extents(version: &Version, visit: &mut dyn FnMut(Extent)) -> Result<()> {
     let mut leaves = Vec::new();

@@ -81,6 +81,13 @@ pub trait View: Send + Sync {
     /// When storage fails in a way that is not a finding.
     fn verify(&self, visit: &mut dyn Visit) -> Result<()>;
 
+    /// Keys, rising, that cut the view into parts of about the same size: at least `wanted` of them where it is large enough, and not
+    /// many times more.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>>;
+
     /// Shape of the view.
     ///
     /// # Errors

@@ -48,11 +48,12 @@ pub struct Update<'a> {
 
 /// A batch of updates in key order; equal keys in rising seq order.
 ///
-/// Batches come in the order of their seqs. A batch may be applied in parts, in any order, each with a redo of its own, as long
-/// as all its versions of a key are in one part; after a crash all commits that no [`Batch::through`] covered come again, in
-/// batches that need not be the same. A version whose document was reported dropped may come again then, but no version may be
-/// left out whose document was not, unless the caller drops it. A version that may come again is not written again with
-/// another document before: which of the two is the last would be unknown.
+/// Of each key, batches bring the versions in the order of their seqs. Those of other keys may be older or younger, so a queue may be
+/// applied in parts, in any order, each with a redo of its own, as long as all its versions of a key are in one part.
+/// After a crash those versions come again, in batches that need not be the same, that no [`Batch::through`] covered whose redo is in the log.
+/// One whose document was reported dropped may be among them, but no version may be left out whose document was not, unless
+/// the caller drops it. A version that may come again is not written again with another document before: which of the two
+/// is the last would be unknown.
 pub trait Batch: Sync {
     /// How many updates.
     fn len(&self) -> usize;
@@ -62,8 +63,8 @@ pub trait Batch: Sync {
     }
     /// The update at `index`, below `len`.
     fn get(&self, index: usize) -> Update<'_>;
-    /// All commits up to this one are in this batch or in an earlier one, and none comes again once the redo of this one is in
-    /// the log. A part of a batch, unless it is the last one, has what the batch before had.
+    /// All versions up to this one, of the keys that the batch is about, are in this batch or in an earlier one, and none comes again once
+    /// the redo of this one is in the log.
     fn through(&self) -> Seq;
 }
 

@@ -7,8 +7,12 @@ use memmap2::MmapMut;
 
 const FIRST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 1 << 20;
+/// A new chunk has so much of what there is, so that little is taken and not used.
+const GROWTH: usize = 4;
 /// Chunks from this size on are mapped; a database of many idle tables has only smaller ones.
-const MAPPED: usize = 256 << 10;
+const MAPPED: usize = 64 << 10;
+/// What the system maps at a time.
+const PAGE: usize = 4 << 10;
 
 /// Where bytes begin in the arena.
 #[derive(Clone, Copy)]
@@ -60,7 +64,8 @@ impl Arena {
     pub(super) fn append(&mut self, first: &[u8], second: &[u8]) -> Place {
         let length = first.len() + second.len();
         if self.chunks.last().is_none_or(|chunk| chunk.memory.bytes().len() - chunk.used < length) {
-            let size = (FIRST_CHUNK << self.chunks.len().min(8)).min(LARGEST_CHUNK).max(length);
+            let size =
+                (self.capacity / GROWTH).next_multiple_of(FIRST_CHUNK).clamp(FIRST_CHUNK, LARGEST_CHUNK).max(length);
             self.capacity += size;
             self.chunks.push(Chunk { memory: Memory::new(size), used: 0 });
         }
@@ -83,8 +88,12 @@ impl Arena {
         &self.chunks[place.chunk as usize].memory.bytes()[start..start + length]
     }
 
-    /// Memory held.
-    pub(super) const fn capacity(&self) -> usize {
-        self.capacity
+    /// Memory held. What was mapped and never touched is none.
+    pub(super) fn capacity(&self) -> usize {
+        let untouched = self.chunks.last().map_or(0, |chunk| match &chunk.memory {
+            Memory::Boxed(_) => 0,
+            Memory::Mapped(bytes) => bytes.len() - chunk.used.next_multiple_of(PAGE).min(bytes.len()),
+        });
+        self.capacity - untouched
     }
 }

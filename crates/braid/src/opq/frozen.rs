@@ -1,4 +1,4 @@
-//! A queue that takes no more operations, sorted: the batch a structure applies.
+//! Queues that take no more operations, sorted: the batch a structure applies.
 
 use std::{
     collections::VecDeque,
@@ -6,15 +6,15 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use index::{Batch, Found, Horizon, Operation, Payload, Seq, Update};
+use index::{Batch, Horizon, Operation, Payload, Seq, Update};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use wal::Lsn;
 
-use super::queue::Opq;
+use super::{queue::Opq, sections::Sections};
 
-/// A frozen queue. Readers go on using it until its structure has the batch.
+/// The frozen queues of a table. Readers go on using them until the structure has the batch.
 pub(crate) struct Frozen {
-    opq: Arc<RwLock<Opq>>,
+    sections: Arc<Sections>,
     through: Seq,
     bytes: u64,
     order: OnceLock<Order>,
@@ -23,89 +23,124 @@ pub(crate) struct Frozen {
 }
 
 /// A slice of so few operations is not split any more: it touches few leaves.
-const SMALLEST_SLICE: usize = 32;
+const SMALLEST_SLICE: usize = 4;
 
+/// The operations of some queues, sorted.
 struct Order {
+    runs: Vec<Run>,
+    len: usize,
+}
+
+/// The sorted operations of one section.
+struct Run {
+    section: usize,
+    /// How many operations come before it.
+    start: usize,
     guard: ArcRwLockReadGuard<RawRwLock, Opq>,
     indexes: Vec<u32>,
 }
 
+impl Order {
+    fn run(&self, position: usize) -> &Run {
+        &self.runs[self.runs.partition_point(|run| run.start <= position) - 1]
+    }
+
+    fn key(&self, position: usize) -> &[u8] {
+        let run = self.run(position);
+        run.guard.key(run.indexes[position - run.start])
+    }
+
+    /// The first position from `from` on, below `end`, where another key begins.
+    fn cut(&self, from: usize, end: usize) -> Option<usize> {
+        (from..end).find(|&position| self.key(position) != self.key(position - 1))
+    }
+}
+
 impl Frozen {
-    /// Freezes `opq`, which holds `bytes`; nobody appends to it any more. All commits up to `through` are in it or in
-    /// older queues.
-    pub(crate) const fn new(opq: Arc<RwLock<Opq>>, through: Seq, bytes: u64) -> Self {
-        Self { opq, through, bytes, order: OnceLock::new(), left: Mutex::new(VecDeque::new()) }
+    /// Freezes the queues of `sections`, which hold `bytes`; nobody appends to them any more. All commits up to `through` are in
+    /// them or in older queues, as far as their sections go.
+    pub(crate) const fn new(sections: Arc<Sections>, through: Seq, bytes: u64) -> Self {
+        Self { sections, through, bytes, order: OnceLock::new(), left: Mutex::new(VecDeque::new()) }
     }
 
-    /// The newest version of a key at or below `at`.
-    pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
-        self.opq.read().get(key, at)
+    /// The queues themselves.
+    pub(crate) const fn sections(&self) -> &Arc<Sections> {
+        &self.sections
     }
 
-    /// The queue itself.
-    pub(crate) const fn opq(&self) -> &Arc<RwLock<Opq>> {
-        &self.opq
-    }
-
-    /// Memory it held when it was frozen, in bytes.
+    /// Memory they held when they were frozen, in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where the log holds the first of its operations that is not applied and still counts.
+    /// Where the log holds the first of the operations that are not applied and still count.
     pub(crate) fn first_lsn(&self) -> Option<Lsn> {
-        let Some(order) = self.order.get() else { return self.opq.read().first_lsn() };
-        let left = self.left.lock();
-        let indexes = left.iter().flat_map(|range| &order.indexes[range.clone()]);
-        indexes.map(|&index| order.guard.lsn(index)).min()
+        if self.order.get().is_none() {
+            return self.sections.first_lsn();
+        }
+        self.left_min(|run, index| run.guard.lsn(index))
     }
 
-    /// The seq of the first of its operations.
+    /// The seq of the first of the operations that are not applied and still count.
     pub(crate) fn first_seq(&self) -> Option<Seq> {
-        self.opq.read().first_seq()
+        if self.order.get().is_none() {
+            return self.sections.first_seq();
+        }
+        self.left_min(|run, index| run.guard.update(index).seq)
     }
 
-    /// Sorts it and keeps of each key the newest version, those that `horizon` sees, and those with documents: which documents
-    /// die is the structure's to tell, once for each.
-    pub(crate) fn sort(&self, horizon: &Horizon) {
+    fn left_min<T: Ord>(&self, of: impl Fn(&Run, u32) -> T) -> Option<T> {
+        let order = self.order();
+        let left = self.left.lock();
+        let at = |position: usize| {
+            let run = order.run(position);
+            of(run, run.indexes[position - run.start])
+        };
+        left.iter().flat_map(Clone::clone).map(at).min()
+    }
+
+    /// Sorts them and keeps of each key the newest version, those that `horizon` sees, and those with documents: which documents
+    /// die is the structure's to tell, once for each. What is to be applied at once is at most `most` operations, unless those of one
+    /// key are more.
+    pub(crate) fn sort(&self, horizon: &Horizon, most: usize) {
         self.order.get_or_init(|| {
-            let guard = RwLock::read_arc(&self.opq);
-            let all = guard.sorted_indexes();
-            let mut indexes = Vec::with_capacity(all.len());
-            for (position, &index) in all.iter().enumerate() {
-                let version = guard.update(index);
-                let newer =
-                    all.get(position + 1).map(|&next| guard.update(next)).filter(|next| next.key == version.key);
-                let stays = newer.is_none_or(|newer| {
-                    let has_document = matches!(version.operation, Operation::Put(Payload::Document(_)));
-                    has_document || (newer.seq != version.seq && horizon.sees(version.seq, newer.seq))
-                });
-                if stays {
-                    indexes.push(index);
+            let mut order = Order { runs: Vec::new(), len: 0 };
+            for (section, queue) in self.sections.queues().iter().enumerate() {
+                let guard = RwLock::read_arc(queue);
+                let indexes = sorted(&guard, horizon);
+                if !indexes.is_empty() {
+                    let start = order.len;
+                    order.len += indexes.len();
+                    order.runs.push(Run { section, start, guard, indexes });
                 }
             }
-            self.left.lock().push_back(0..indexes.len());
-            Order { guard, indexes }
+            let mut left = self.left.lock();
+            let mut start = 0;
+            while order.len - start > most {
+                let Some(cut) = order.cut(start + most, order.len) else { break };
+                left.push_back(start..cut);
+                start = cut;
+            }
+            left.push_back(start..order.len);
+            drop(left);
+            order
         });
     }
 
     /// How many operations there are after the sort.
     pub(crate) fn len(&self) -> usize {
-        self.order().indexes.len()
+        self.order().len
     }
 
-    /// All commits up to this one are in it or in older queues.
+    /// All commits up to this one are in them or in older queues, as far as their sections go.
     pub(crate) const fn through(&self) -> Seq {
         self.through
     }
 
-    /// What is to be applied next; only once the queue is sorted, and while anything is left. While it is not the last, the table has
-    /// everything up to `applied` as before.
-    pub(crate) fn next_slice(&self, applied: Seq) -> Slice<'_> {
-        let left = self.left.lock();
-        let range = left.front().cloned().expect("asked only while something is left");
-        let through = if left.len() == 1 { self.through } else { applied };
-        Slice { frozen: self, range, through }
+    /// What is to be applied next; only once they are sorted, and while anything is left.
+    pub(crate) fn next_slice(&self) -> Slice<'_> {
+        let range = self.left.lock().front().cloned().expect("asked only while something is left");
+        Slice { frozen: self, range }
     }
 
     /// The first slice is applied.
@@ -123,10 +158,8 @@ impl Frozen {
     pub(crate) fn slice_refused(&self) -> bool {
         let mut left = self.left.lock();
         let range = left.pop_front().expect("refused only while something is left");
-        let order = self.order();
-        let key = |position: usize| order.guard.key(order.indexes[position]);
         let middle = range.start + range.len() / 2;
-        let cut = (middle.max(range.start + 1)..range.end).find(|&position| key(position) != key(position - 1));
+        let cut = self.order().cut(middle.max(range.start + 1), range.end);
         match cut.filter(|_| range.len() > SMALLEST_SLICE) {
             Some(cut) => {
                 left.push_front(cut..range.end);
@@ -146,21 +179,54 @@ impl Frozen {
     }
 
     fn order(&self) -> &Order {
-        self.order.get().expect("a frozen queue is sorted before it is applied")
+        self.order.get().expect("frozen queues are sorted before they are applied")
     }
 }
 
-/// Part of a frozen queue: what a structure applies at once.
+/// The entries of a queue that count, in key order and equal keys in the order of their seqs.
+fn sorted(queue: &Opq, horizon: &Horizon) -> Vec<u32> {
+    let all = queue.sorted_indexes();
+    let mut indexes = Vec::with_capacity(all.len());
+    for (position, &index) in all.iter().enumerate() {
+        let version = queue.update(index);
+        let newer = all.get(position + 1).map(|&next| queue.update(next)).filter(|next| next.key == version.key);
+        let stays = newer.is_none_or(|newer| {
+            let has_document = matches!(version.operation, Operation::Put(Payload::Document(_)));
+            has_document || (newer.seq != version.seq && horizon.sees(version.seq, newer.seq))
+        });
+        if stays {
+            indexes.push(index);
+        }
+    }
+    indexes
+}
+
+/// Part of what was frozen: what a structure applies at once.
 pub(crate) struct Slice<'a> {
     frozen: &'a Frozen,
     range: Range<usize>,
-    through: Seq,
 }
 
 impl Slice<'_> {
     /// Which of the sorted operations.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
+    }
+
+    /// The ranges of keys, from the first to below the second, of which it has everything that was frozen.
+    pub(crate) fn for_each_span(&self, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
+        let (order, sections) = (self.frozen.order(), self.frozen.sections());
+        for run in &order.runs {
+            let end = run.start + run.indexes.len();
+            if end <= self.range.start || self.range.end <= run.start {
+                continue;
+            }
+            let begins_here = self.range.start > run.start;
+            let low = if begins_here { order.key(self.range.start) } else { sections.low(run.section) };
+            let ends_here = self.range.end < end;
+            let high = if ends_here { Some(order.key(self.range.end)) } else { sections.high(run.section) };
+            visit(low, high);
+        }
     }
 }
 
@@ -170,62 +236,102 @@ impl Batch for Slice<'_> {
     }
 
     fn get(&self, index: usize) -> Update<'_> {
-        let order = self.frozen.order();
-        order.guard.update(order.indexes[self.range.start + index])
+        let position = self.range.start + index;
+        let run = self.frozen.order().run(position);
+        run.guard.update(run.indexes[position - run.start])
     }
 
     fn through(&self) -> Seq {
-        self.through
+        self.frozen.through
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use index::Stored;
+    use super::{super::queue::SORT_PERIOD, *};
 
-    use super::*;
-
-    fn queue(updates: &[(&[u8], u64)]) -> Arc<RwLock<Opq>> {
-        let mut opq = Opq::default();
+    fn append(sections: &Sections, updates: &[(&[u8], u64)]) {
         for (key, seq) in updates {
             let operation = Operation::Put(Payload::Inline(key));
-            opq.append(&Update { key, seq: Seq(*seq), operation }, Lsn(*seq));
+            let queue = sections.queue(sections.of_key(key));
+            queue.write().append(&Update { key, seq: Seq(*seq), operation }, Lsn(*seq));
         }
-        Arc::new(RwLock::new(opq))
+    }
+
+    fn frozen(updates: &[(&[u8], u64)], through: u64) -> Frozen {
+        let sections = Sections::new(SORT_PERIOD);
+        append(&sections, updates);
+        Frozen::new(Arc::new(sections), Seq(through), 0)
+    }
+
+    fn spans(frozen: &Frozen) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut spans = Vec::new();
+        let mut visit = |low: &[u8], high: Option<&[u8]>| spans.push((low.to_vec(), high.map(<[u8]>::to_vec)));
+        frozen.next_slice().for_each_span(&mut visit);
+        spans
     }
 
     #[test]
     fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
-        let frozen = Frozen::new(queue(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)]), Seq(5), 0);
-        frozen.sort(&Horizon { snapshots: vec![Seq(3)] });
-        let slice = frozen.next_slice(Seq(0));
+        let frozen = frozen(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)], 5);
+        frozen.sort(&Horizon { snapshots: vec![Seq(3)] }, usize::MAX);
+        let slice = frozen.next_slice();
         let batch: Vec<_> = (0..slice.len()).map(|index| slice.get(index)).map(|u| (u.key[0], u.seq.0)).collect();
         assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
-        assert_eq!(frozen.get(b"b", Seq(2)).map(|found| found.value), Some(Some(Stored::Inline(b"b".to_vec()))));
+        assert_eq!((frozen.first_seq(), frozen.first_lsn()), (Some(Seq(2)), Some(Lsn(2))));
     }
 
     #[test]
     fn refused_slices_are_halved_and_then_put_last() {
-        let keys: Vec<[u8; 2]> = (0..100u16).map(u16::to_be_bytes).collect();
+        let keys: Vec<[u8; 2]> = (0..12u16).map(u16::to_be_bytes).collect();
         let updates: Vec<_> = keys.iter().zip(1..).map(|(key, seq)| (&key[..], seq)).collect();
-        let frozen = Frozen::new(queue(&updates), Seq(100), 0);
-        frozen.sort(&Horizon::default());
-        assert_eq!(frozen.next_slice(Seq(0)).range(), 0..100);
+        let frozen = frozen(&updates, 12);
+        frozen.sort(&Horizon::default(), usize::MAX);
+        assert_eq!(frozen.next_slice().range(), 0..12);
         assert!(frozen.slice_refused() && frozen.slice_refused());
-        assert_eq!(frozen.next_slice(Seq(0)).range(), 0..25);
+        assert_eq!(frozen.next_slice().range(), 0..3);
         assert!(!frozen.slice_refused());
-        assert_eq!(frozen.next_slice(Seq(0)).range(), 25..50);
+        assert_eq!(frozen.next_slice().range(), 3..6);
+        assert_eq!(spans(&frozen), [(vec![0, 3], Some(vec![0, 6]))]);
         frozen.slice_applied();
         frozen.slice_applied();
-        assert_eq!(frozen.next_slice(Seq(0)).range(), 0..25);
+        assert_eq!(frozen.next_slice().range(), 0..3);
+        assert_eq!(spans(&frozen), [(vec![], Some(vec![0, 3]))]);
+        assert_eq!(frozen.first_seq(), Some(Seq(1)));
         frozen.slice_applied();
         assert_eq!(frozen.slices_left(), 0);
     }
 
     #[test]
+    fn a_bound_on_rounds_cuts_between_keys() {
+        let updates: Vec<(&[u8], u64)> = vec![(b"a", 1), (b"b", 2), (b"b", 3), (b"b", 4), (b"c", 5), (b"d", 6)];
+        let frozen = frozen(&updates, 6);
+        frozen.sort(&Horizon { snapshots: (1..7).map(Seq).collect() }, 2);
+        let mut ranges = Vec::new();
+        while frozen.slices_left() > 0 {
+            ranges.push(frozen.next_slice().range());
+            frozen.slice_applied();
+        }
+        assert_eq!(ranges, [0..4, 4..6]);
+    }
+
+    #[test]
+    fn queues_of_sections_apart_are_one_batch_with_a_span_for_each() {
+        let fences: Vec<Vec<u8>> = (1..32).map(|fence| vec![fence]).collect();
+        let sections = Sections::new(SORT_PERIOD).recut(&[], &fences, 4);
+        append(&sections, &[(&[3], 1), (&[30], 2), (&[12], 3), (&[4], 4)]);
+        let frozen = Frozen::new(Arc::new(sections.only(&[0, 3])), Seq(9), 0);
+        frozen.sort(&Horizon::default(), usize::MAX);
+        let slice = frozen.next_slice();
+        let keys: Vec<_> = (0..slice.len()).map(|index| slice.get(index).key[0]).collect();
+        assert_eq!(keys, [3, 4, 30]);
+        assert_eq!(spans(&frozen), [(vec![], Some(vec![8])), (vec![24], None)]);
+    }
+
+    #[test]
     fn a_commit_that_writes_a_key_twice_leaves_its_last_version() {
-        let frozen = Frozen::new(queue(&[(b"a", 7), (b"a", 7)]), Seq(7), 0);
-        frozen.sort(&Horizon { snapshots: vec![Seq(7)] });
+        let frozen = frozen(&[(b"a", 7), (b"a", 7)], 7);
+        frozen.sort(&Horizon { snapshots: vec![Seq(7)] }, usize::MAX);
         assert_eq!(frozen.len(), 1);
     }
 }

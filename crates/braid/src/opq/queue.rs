@@ -9,7 +9,7 @@ use wal::Lsn;
 use super::arena::{Arena, Place};
 
 /// Operations between two sorts of the tail: PIO's speriod, with the value of its evaluation (§4).
-const SORT_PERIOD: usize = 5_000;
+pub(crate) const SORT_PERIOD: usize = 5_000;
 const NO_ENTRY: u32 = u32::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ struct Entries {
 }
 
 impl Entries {
-    const PER_CHUNK: usize = 4096;
+    const PER_CHUNK: usize = 1024;
 
     fn push(&mut self, entry: Entry) {
         match self.chunks.last_mut().filter(|chunk| chunk.len() < Self::PER_CHUNK) {
@@ -56,10 +56,6 @@ impl Entries {
         self.len
     }
 
-    fn first(&self) -> Option<&Entry> {
-        self.chunks.first()?.first()
-    }
-
     fn bytes(&self) -> usize {
         self.chunks
             .last()
@@ -75,8 +71,7 @@ pub(crate) struct Step {
     pub(crate) found: Found,
 }
 
-/// The operations of one table in the order in which they became visible.
-#[derive(Default)]
+/// The operations of one section of a table in the order in which they became visible.
 pub(crate) struct Opq {
     arena: Arena,
     entries: Entries,
@@ -84,9 +79,31 @@ pub(crate) struct Opq {
     hasher: DefaultHashBuilder,
     runs: Vec<Vec<u32>>,
     sorted: usize,
+    sort_period: usize,
+    /// Seq and place in the log of the oldest operation. It need not be the first where queues were joined.
+    oldest: Option<(Seq, Lsn)>,
 }
 
 impl Opq {
+    /// An empty queue whose tail is sorted every `sort_period` operations.
+    pub(crate) fn new(sort_period: usize) -> Self {
+        Self {
+            arena: Arena::default(),
+            entries: Entries::default(),
+            newest: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            runs: Vec::new(),
+            sorted: 0,
+            sort_period,
+            oldest: None,
+        }
+    }
+
+    /// Operations between two sorts.
+    pub(crate) const fn sort_period(&self) -> usize {
+        self.sort_period
+    }
+
     /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the first.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
         let index =
@@ -107,8 +124,10 @@ impl Opq {
                 NO_ENTRY
             }
         };
+        let oldest = (update.seq, lsn);
+        self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
         self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind });
-        if self.entries.len() - self.sorted >= SORT_PERIOD {
+        if self.entries.len() - self.sorted >= self.sort_period {
             self.sort_tail();
         }
     }
@@ -141,18 +160,21 @@ impl Opq {
             + self.runs.iter().map(|run| run.capacity() * size_of::<u32>()).sum::<usize>()
     }
 
-    /// Where the log holds the first of its operations.
+    /// Where the log holds the oldest of its operations.
     pub(crate) fn first_lsn(&self) -> Option<Lsn> {
-        self.entries.first().map(|entry| entry.lsn)
+        self.oldest.map(|(_, lsn)| lsn)
     }
 
-    /// The seq of the first of its operations.
+    /// The seq of the oldest of its operations.
     pub(crate) fn first_seq(&self) -> Option<Seq> {
-        self.entries.first().map(|entry| entry.seq)
+        self.oldest.map(|(seq, _)| seq)
     }
 
     /// The newest version of `key` at or below `at`.
     pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
+        if self.newest.is_empty() {
+            return None;
+        }
         let hash = self.hasher.hash_one(key);
         let newest = self.newest.find(hash, |&other| key_of(&self.arena, self.entries.get(other)) == key)?;
         let mut index = *newest;
@@ -172,11 +194,10 @@ impl Opq {
         Update { key: key_of(&self.arena, entry), seq: entry.seq, operation: self.operation(entry) }
     }
 
-    /// Every operation above `seq` with the log position of its commit, in the order of appending.
-    pub(crate) fn updates_above(&self, seq: Seq) -> impl Iterator<Item = (Update<'_>, Lsn)> {
+    /// Every operation with the log position of its commit, in the order of appending.
+    pub(crate) fn updates(&self) -> impl Iterator<Item = (Update<'_>, Lsn)> {
         let end = u32::try_from(self.entries.len()).expect("bounded by append");
-        let above = (0..end).skip_while(move |&index| self.entries.get(index).seq <= seq);
-        above.map(|index| (self.update(index), self.entries.get(index).lsn))
+        (0..end).map(|index| (self.update(index), self.lsn(index)))
     }
 
     /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given.
@@ -365,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_reader_sees_the_version_of_its_seq() {
-        let mut opq = Opq::default();
+        let mut opq = Opq::new(SORT_PERIOD);
         opq.append(&put(b"k", 1, b"one"), Lsn(0));
         opq.append(&Update { key: b"k", seq: Seq(3), operation: Operation::Delete }, Lsn(8));
         assert_eq!(opq.get(b"k", Seq(0)), None);
@@ -385,7 +406,7 @@ mod tests {
             backward: bool,
             limit in 1usize..50,
         ) {
-            let mut opq = Opq::default();
+            let mut opq = Opq::new(SORT_PERIOD);
             let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
             let mut seq = 0;
             for round in 0..scale {

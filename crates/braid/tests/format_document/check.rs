@@ -16,6 +16,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 pub(crate) fn layouts() -> Vec<&'static str> {
     vec![
         "allocator image",
+        "applied step",
         "checkpoint image",
         "commit operation",
         "create table",
@@ -183,6 +184,14 @@ impl Reader<'_> {
         Ok(free)
     }
 
+    /// Everything up to `seq` is applied, whatever the key.
+    pub(crate) fn applied(&self, steps: &[u8], seq: u64) -> Outcome<()> {
+        let step = self.decode("applied step", steps)?;
+        step.expect(&[("seq", seq), ("key bytes", 0)])?;
+        ensure!(step.length == steps.len(), "steps of {} bytes", steps.len());
+        Ok(())
+    }
+
     fn tables(&self, image: &Values, made: &Made) -> Outcome<()> {
         let free = self.free(image)?;
         let mut rest = [image.bytes("list of table entry")?, image.bytes(&second_list(image)?)?].concat();
@@ -191,7 +200,8 @@ impl Reader<'_> {
         {
             let table = self.decode("table entry", &rest)?;
             rest.drain(..table.length);
-            table.expect(&[("id", id), ("structure", 1), ("applied", applied)])?;
+            table.expect(&[("id", id), ("structure", 1)])?;
+            self.applied(table.bytes("applied")?, applied)?;
             ensure!(table.bytes("name")? == name.as_bytes(), "{name} is called {:?}", table.bytes("name")?);
             let root = self.root(table.bytes("root")?, id)?;
             let found = self.tree(&root, id)?;

@@ -182,7 +182,8 @@ impl Reader<'_> {
     /// Decodes a flush-end and the tree that it leads to. Returns its table.
     fn flush_end(&self, payload: &[u8], operations: &Operations, replaced: &Operations) -> Outcome<u64> {
         let end = self.decode("flush-end", payload)?;
-        end.expect(&[("through", 111), ("retained segments", 0)])?;
+        end.expect(&[("retained segments", 0)])?;
+        self.applied(end.bytes("applied")?, 111)?;
         let table = end.number("table")?;
         let mut pointers = Vec::new();
         for index in 0..end.size("dropped documents")? {

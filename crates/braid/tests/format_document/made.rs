@@ -33,7 +33,7 @@ pub(crate) fn make() -> Made {
     let options = Options::new()
         .background(false)
         .cache_bytes(1 << 20)
-        .write_buffer_bytes(64 << 10)
+        .write_buffer_bytes(1 << 20)
         .segment_bytes(SEGMENT_BYTES)
         .leaf_pages(LEAF_PAGES);
     let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
@@ -46,7 +46,7 @@ pub(crate) fn make() -> Made {
         let mut batch = WriteBatch::new();
         for number in (0..3000).filter(|number| number % 100 == chunk) {
             let key = format!("{:03}/of the first table/{number:05}", number % 7).into_bytes();
-            let value = value(number, if number % 500 == 0 { 3000 } else { 300 });
+            let value = value(number, if number % 500 == 0 { 3000 } else { 310 });
             batch.put(&first, &key, &value);
             content.insert(key, value);
         }

@@ -1,0 +1,93 @@
+//! Which commits the structure of a table has, by key.
+//!
+//! Rounds take one part of the key space after the other, so a structure has the commits of each part up to a seq of its own.
+//! [`AppliedThrough`] is that seq as a function of the key: steps, each from its key up to the next one's. It goes into every
+//! flush-end and every checkpoint, so that after a crash exactly those operations come again that the structure lacks.
+//!
+//! Invariants: the first step begins at the empty key, below every other; steps rise, and neighbours differ.
+
+use index::Seq;
+
+/// The seq up to which a structure has all commits, for every key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AppliedThrough {
+    steps: Vec<(Vec<u8>, Seq)>,
+}
+
+impl AppliedThrough {
+    /// Everything up to `seq`, whatever the key.
+    pub(crate) fn new(seq: Seq) -> Self {
+        Self { steps: vec![(Vec::new(), seq)] }
+    }
+
+    /// From steps as they are stored; none if they are not what [`AppliedThrough::steps`] gives.
+    pub(crate) fn from_steps(steps: Vec<(Vec<u8>, Seq)>) -> Option<Self> {
+        let begins = steps.first().is_some_and(|(key, _)| key.is_empty());
+        let rises = steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
+        (begins && rises).then_some(Self { steps })
+    }
+
+    /// Every step: the key it begins at, and its seq.
+    pub(crate) fn steps(&self) -> &[(Vec<u8>, Seq)] {
+        &self.steps
+    }
+
+    /// The structure has all commits up to this one of `key`.
+    pub(crate) fn at(&self, key: &[u8]) -> Seq {
+        let next = self.steps.partition_point(|(low, _)| low.as_slice() <= key);
+        self.steps[next - 1].1
+    }
+
+    /// The keys from `low` to below `high` have everything up to `seq`.
+    pub(crate) fn cover(&mut self, low: &[u8], high: Option<&[u8]>, seq: Seq) {
+        let behind = high.map(|high| (high.to_vec(), self.at(high)));
+        let first = self.steps.partition_point(|(key, _)| key.as_slice() < low);
+        let end = high.map_or(self.steps.len(), |high| self.steps.partition_point(|(key, _)| key.as_slice() <= high));
+        self.steps.splice(first..end, std::iter::once((low.to_vec(), seq)).chain(behind));
+        self.join();
+    }
+
+    /// No key lacks anything up to `seq`.
+    pub(crate) fn raise(&mut self, seq: Seq) {
+        self.steps.iter_mut().for_each(|(_, step)| *step = seq.max(*step));
+        self.join();
+    }
+
+    fn join(&mut self) {
+        self.steps.dedup_by(|later, earlier| later.1 == earlier.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_seq_for_each_key(
+            changes in prop::collection::vec((0u8..20, prop::option::of(1u8..20), 1u64..30, any::<bool>()), 0..30),
+        ) {
+            let mut model = [0u64; 20];
+            let mut applied = AppliedThrough::new(Seq(0));
+            for (low, length, seq, raise) in changes {
+                if raise {
+                    applied.raise(Seq(seq));
+                    model.iter_mut().for_each(|known| *known = seq.max(*known));
+                    continue;
+                }
+                let high = length.map(|length| low + length);
+                // The part below key 0 is none of a model of one-byte keys.
+                let first = if low == 0 { vec![] } else { vec![low] };
+                applied.cover(&first, high.map(|high| [high]).as_ref().map(|high| &high[..]), Seq(seq));
+                let end = high.map_or(20, |high| usize::from(high).min(20));
+                model[usize::from(low)..end].fill(seq);
+            }
+            for (key, seq) in (0u8..).zip(model) {
+                prop_assert_eq!(applied.at(&[key]), Seq(seq));
+            }
+            prop_assert_eq!(AppliedThrough::from_steps(applied.steps().to_vec()), Some(applied));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The queues of a table, one for each section of its keys.
+//!
+//! 1. Keys are cut into sections, at fences of the structure, so that each covers about the same number of leaves. Each has
+//!    a queue of its own, which a round can take while the others go on filling.
+//! 2. Whoever looks for a key finds its section by binary search, and then its queue.
+//! 3. When queues are taken, the sections that are empty by then are cut anew ([`Sections::recut`]): so sections follow the
+//!    structure as it grows, and no operation ever moves from one queue to another.
+//!
+//! Invariants: the first section begins at the empty key, below every other; sections do not change, their queues fill.
+
+use std::sync::Arc;
+
+use index::{Bounds, Direction, Found, Seq};
+use parking_lot::RwLock;
+use wal::Lsn;
+
+use super::queue::{Opq, Step};
+
+/// A section with fewer leaves than this is not worth a round of its own.
+const LEAVES_MIN: usize = 8;
+
+/// Queues of one table, in key order.
+pub(crate) struct Sections {
+    lows: Vec<Vec<u8>>,
+    queues: Vec<Arc<RwLock<Opq>>>,
+    sort_period: usize,
+}
+
+impl Sections {
+    /// One section with an empty queue that is sorted every `sort_period` operations.
+    pub(crate) fn new(sort_period: usize) -> Self {
+        Self::of(Opq::new(sort_period))
+    }
+
+    /// One section with this queue.
+    pub(crate) fn of(queue: Opq) -> Self {
+        let sort_period = queue.sort_period();
+        Self { lows: vec![Vec::new()], queues: vec![Arc::new(queue.into())], sort_period }
+    }
+
+    /// How many keys a structure should be asked for, so that it can be cut into `most` sections.
+    pub(crate) const fn fences_for(most: usize) -> usize {
+        most * LEAVES_MIN
+    }
+
+    /// How many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Which section `key` is in.
+    pub(crate) fn of_key(&self, key: &[u8]) -> usize {
+        self.lows.partition_point(|low| low.as_slice() <= key) - 1
+    }
+
+    /// The queue of section `index`.
+    pub(crate) fn queue(&self, index: usize) -> &Arc<RwLock<Opq>> {
+        &self.queues[index]
+    }
+
+    /// Every queue, in key order.
+    pub(crate) fn queues(&self) -> &[Arc<RwLock<Opq>>] {
+        &self.queues
+    }
+
+    /// Where section `index` begins.
+    pub(crate) fn low(&self, index: usize) -> &[u8] {
+        &self.lows[index]
+    }
+
+    /// Where the one after section `index` begins.
+    pub(crate) fn high(&self, index: usize) -> Option<&[u8]> {
+        self.lows.get(index + 1).map(Vec::as_slice)
+    }
+
+    /// Which sections have operations.
+    pub(crate) fn filled(&self) -> Vec<usize> {
+        (0..self.len()).filter(|&index| self.queues[index].read().len() > 0).collect()
+    }
+
+    /// Operations in all queues.
+    pub(crate) fn operations(&self) -> usize {
+        self.queues.iter().map(|queue| queue.read().len()).sum()
+    }
+
+    /// Memory of all queues, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.read().bytes() as u64).sum()
+    }
+
+    /// Where the log holds the first operation of any queue.
+    pub(crate) fn first_lsn(&self) -> Option<Lsn> {
+        self.queues.iter().filter_map(|queue| queue.read().first_lsn()).min()
+    }
+
+    /// The seq of the first operation of any queue.
+    pub(crate) fn first_seq(&self) -> Option<Seq> {
+        self.queues.iter().filter_map(|queue| queue.read().first_seq()).min()
+    }
+
+    /// The newest version of `key` at or below `at`.
+    pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
+        self.queues[self.of_key(key)].read().get(key, at)
+    }
+
+    /// Looks up those of `keys` that have no answer yet.
+    pub(crate) fn get_many(&self, keys: &[&[u8]], at: Seq, found: &mut [Option<Found>]) {
+        let mut held = None;
+        for (key, slot) in keys.iter().zip(found).filter(|(_, slot)| slot.is_none()) {
+            let section = self.of_key(key);
+            if held.as_ref().is_none_or(|(other, _)| *other != section) {
+                // One lock at a time.
+                drop(held.take());
+            }
+            let (_, queue) = held.get_or_insert_with(|| (section, self.queues[section].read()));
+            *slot = queue.get(key, at);
+        }
+    }
+
+    /// The same sections, where only those that are `chosen` have their queues: the others have an empty one.
+    pub(crate) fn only(&self, chosen: &[usize]) -> Self {
+        let none = Arc::new(RwLock::new(Opq::new(self.sort_period)));
+        let mut queues = vec![none; self.len()];
+        chosen.iter().for_each(|&index| queues[index] = Arc::clone(&self.queues[index]));
+        Self { lows: self.lows.clone(), queues, sort_period: self.sort_period }
+    }
+
+    /// The same sections with other queues, one for each.
+    pub(crate) fn with_queues(&self, queues: Vec<Opq>) -> Self {
+        let queues = queues.into_iter().map(|queue| Arc::new(queue.into())).collect();
+        Self { lows: self.lows.clone(), queues, sort_period: self.sort_period }
+    }
+
+    /// The sections without the queues of those that are `taken`. Adjacent ones that are empty then are cut anew at some of `fences`, keys that cut
+    /// the structure into about equal parts, so that there are about `most` sections in all.
+    pub(crate) fn recut(&self, taken: &[usize], fences: &[Vec<u8>], most: usize) -> Self {
+        let most = most.min((fences.len() + 1) / LEAVES_MIN).max(1);
+        let is_empty = |index: usize| taken.contains(&index) || self.queues[index].read().len() == 0;
+        let mut new = Self { lows: Vec::new(), queues: Vec::new(), sort_period: self.sort_period };
+        let mut index = 0;
+        while index < self.len() {
+            if !is_empty(index) {
+                new.lows.push(self.lows[index].clone());
+                new.queues.push(Arc::clone(&self.queues[index]));
+                index += 1;
+                continue;
+            }
+            let low = self.low(index);
+            while index + 1 < self.len() && is_empty(index + 1) {
+                index += 1;
+            }
+            let within = between(fences, low, self.high(index));
+            let parts = (within.len() + 1) * most;
+            let parts = (parts + fences.len() / 2) / (fences.len() + 1);
+            new.push_empty(low);
+            for part in 1..parts.min(within.len() + 1) {
+                new.push_empty(&within[part * (within.len() + 1) / parts - 1]);
+            }
+            index += 1;
+        }
+        new
+    }
+
+    fn push_empty(&mut self, low: &[u8]) {
+        self.lows.push(low.to_vec());
+        self.queues.push(Arc::new(Opq::new(self.sort_period).into()));
+    }
+}
+
+/// The fences above `low` and below `high`.
+fn between<'a>(fences: &'a [Vec<u8>], low: &[u8], high: Option<&[u8]>) -> &'a [Vec<u8>] {
+    let first = fences.partition_point(|fence| fence.as_slice() <= low);
+    let end = high.map_or(fences.len(), |high| fences.partition_point(|fence| fence.as_slice() < high));
+    &fences[first..end.max(first)]
+}
+
+/// A walk over the queues of all sections within bounds.
+pub(crate) struct SectionsWalk {
+    sections: Arc<Sections>,
+    /// The section it is in; none at the end.
+    section: Option<usize>,
+    last: Option<Vec<u8>>,
+}
+
+impl SectionsWalk {
+    /// Begins at the end of `bounds` that `direction` comes from.
+    pub(crate) fn new(sections: Arc<Sections>, bounds: &Bounds, direction: Direction) -> Self {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let section = match (direction, &bounds.lower, &bounds.upper) {
+            (Direction::Forward, Included(key) | Excluded(key), _)
+            | (Direction::Backward, _, Included(key) | Excluded(key)) => sections.of_key(key),
+            (Direction::Forward, Unbounded, _) => 0,
+            (Direction::Backward, _, Unbounded) => sections.len() - 1,
+        };
+        Self { sections, section: Some(section), last: None }
+    }
+
+    /// The next keys, at most `limit` and not all of one section at once; none at the end.
+    pub(crate) fn next(&mut self, bounds: &Bounds, direction: Direction, limit: usize, at: Seq) -> Vec<Step> {
+        while let Some(section) = self.section {
+            let queue = self.sections.queue(section).read();
+            let steps = queue.steps(bounds, direction, self.last.as_deref(), limit, at);
+            if steps.len() < limit {
+                self.section = match direction {
+                    Direction::Forward => Some(section + 1)
+                        .filter(|&next| next < self.sections.len() && bounds.below_upper(self.sections.low(next))),
+                    Direction::Backward => {
+                        section.checked_sub(1).filter(|_| is_above(self.sections.low(section), bounds))
+                    }
+                };
+            }
+            if let Some(last) = steps.last() {
+                self.last = Some(last.key.clone());
+                return steps;
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// Whether there can be keys below `key` within bounds.
+fn is_above(key: &[u8], bounds: &Bounds) -> bool {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    match &bounds.lower {
+        Included(lower) | Excluded(lower) => lower.as_slice() < key,
+        Unbounded => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use index::{Operation, Payload, Update};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fences(count: u8) -> Vec<Vec<u8>> {
+        (1..=count).map(|fence| vec![fence]).collect()
+    }
+
+    fn append(sections: &Sections, key: &[u8], seq: u64) {
+        let operation = Operation::Put(Payload::Inline(b"v"));
+        let queue = sections.queue(sections.of_key(key));
+        queue.write().append(&Update { key, seq: Seq(seq), operation }, Lsn(seq));
+    }
+
+    #[test]
+    fn sections_have_equal_shares_of_the_fences() {
+        let sections = Sections::new(10).recut(&[], &fences(127), 16);
+        assert_eq!(sections.len(), 16);
+        let lows: Vec<_> = (1..16).map(|index| sections.low(index)[0]).collect();
+        assert_eq!(lows, (1..16).map(|index| index * 8).collect::<Vec<_>>());
+        assert_eq!(Sections::new(10).recut(&[], &fences(20), 16).len(), 2);
+        assert_eq!(Sections::new(10).recut(&[], &[], 16).len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_empty_stays_as_it_is() {
+        let sections = Sections::new(10).recut(&[], &fences(31), 4);
+        append(&sections, &[9], 1);
+        append(&sections, &[30], 2);
+        let taken = sections.recut(&[3], &fences(63), 8);
+        assert_eq!(taken.queue(taken.of_key(&[9])).read().len(), 1);
+        assert_eq!(taken.queue(taken.of_key(&[30])).read().len(), 0);
+        assert_eq!((0..taken.len()).map(|index| taken.low(index).to_vec()).collect::<Vec<_>>().len(), 8);
+        assert_eq!(sections.only(&[3]).operations(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn walks_meet_every_key_within_bounds(
+            keys in prop::collection::btree_set(0u8..100, 0..60), low in 0u8..100, high in 0u8..100, backward: bool,
+            limit in 1usize..8, most in 1usize..9, inclusive: bool,
+        ) {
+            let sections = Arc::new(Sections::new(10).recut(&[], &fences(98), most));
+            keys.iter().for_each(|&key| append(&sections, &[key], u64::from(key) + 1));
+            let direction = if backward { Direction::Backward } else { Direction::Forward };
+            use std::ops::Bound::{Excluded, Included};
+            let bounds = Bounds {
+                lower: if inclusive { Included(vec![low]) } else { Excluded(vec![low]) },
+                upper: if inclusive { Included(vec![high]) } else { Excluded(vec![high]) },
+            };
+            let mut expected: Vec<u8> = keys.iter().copied().filter(|&key| bounds.contains(&[key])).collect();
+            if backward {
+                expected.reverse();
+            }
+            let mut walk = SectionsWalk::new(sections, &bounds, direction);
+            let mut seen = Vec::new();
+            loop {
+                let steps = walk.next(&bounds, direction, limit, Seq::MAX);
+                if steps.is_empty() {
+                    break;
+                }
+                seen.extend(steps.into_iter().map(|step| step.key[0]));
+            }
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}
