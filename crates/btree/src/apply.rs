@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use doclog::DocPointer;
 use index::{Batch, Error, Horizon, Operation, Payload, Result};
-use space::{Class, Extent};
+use space::{Class, Extent, PAGE};
 
 use crate::format::root::Root;
 use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
@@ -41,6 +41,10 @@ use window::Parent;
 
 /// Least nodes of a level, or leaves of a window, that are worked on together.
 const CHUNK_MIN: usize = 256;
+/// Bytes of the leaves of a window, if all of them are full and rewritten.
+const WINDOW_BYTES: usize = 16 << 20;
+/// Leaves of a window, however large they are.
+const WINDOW_LEAVES_MIN: usize = 32;
 
 /// A batch on its way into a tree.
 pub(crate) struct Apply<'a> {
@@ -119,7 +123,8 @@ impl<'a> Apply<'a> {
 
     /// Nodes or leaves that are worked on together.
     fn chunk(&self) -> usize {
-        (4 * self.base.shared.psync().pio_max()).max(CHUNK_MIN)
+        let leaves = WINDOW_BYTES / (self.base.root.leaf_pages as usize * PAGE);
+        (4 * self.base.shared.psync().pio_max()).max(CHUNK_MIN).min(leaves.max(WINDOW_LEAVES_MIN))
     }
 
     pub(crate) fn run(mut self) -> Result<Done> {

@@ -42,6 +42,8 @@ pub(super) struct Device {
     pub(super) batched_write: Curve,
     /// A page of a large write in a batch.
     pub(super) bulk_write_us: f64,
+    /// A flush of what was written, small or large.
+    pub(super) flush_us: f64,
 }
 
 impl Device {
@@ -53,6 +55,7 @@ impl Device {
             write: Curve::new(profile.writes.iter().map(|write| (write.pages, write.alone_us))),
             bulk_write_us: batched_write.least_page_us(),
             batched_write,
+            flush_us: profile.flushed_write_us,
         }
     }
 }

@@ -19,6 +19,8 @@
 //!   where many entries come to a leaf.
 //! - **Rewrites.** A leaf that is full is read and written whole; the paper ignores that. Leaves grow from half full to full, so of the times that new
 //!   entries come to a leaf, (their bytes / half of the leaf) end in a rewrite.
+//! - **Rounds.** A batch update takes the fullest of the sections that keys fall to, which holds twice the mean, and ends with a flush of the log and one of
+//!   the data, whose time its operations share.
 //! - **Internal nodes are copied on write**: every node on the way to a changed leaf is written anew, in large writes.
 //!
 //! Keys are taken for spread evenly, which is the worst case for a cache, and time for what the device needs, as in the paper: what a
@@ -51,8 +53,27 @@ const DOCUMENT_ENTRY_BYTES: f64 = 52.0;
 /// Bytes of a waiting operation besides key and value, with what the queue has allocated ahead.
 const QUEUED_OVERHEAD_BYTES: f64 = 74.0;
 
-/// The share of a write buffer that waits when a batch update takes it: the other half fills meanwhile.
-const BATCH_SHARE: f64 = 0.5;
+/// Means that a section has when a round takes it for being the fullest: those that wait for their turn have from none to so many.
+const FULLEST: f64 = 2.0;
+
+/// The share of a write buffer that is in use while operations come: the rest is room for what comes in during a round.
+const WRITE_BUFFER_USED: f64 = 0.8;
+
+/// Flushes of a round: the log before, the data after.
+const ROUND_FLUSHES: f64 = 2.0;
+
+/// A section of a write buffer has about so many bytes, unless that makes few of them, or more than pay off.
+const SECTION_BYTES: u64 = 1 << 20;
+const SECTIONS: (u64, u64) = (8, 32);
+/// In a small buffer it has so many at least: a queue takes some memory for its first operation.
+const SECTION_BYTES_MIN: u64 = 16 << 10;
+
+/// How many sections a write buffer falls to, each a queue of a range of keys, of which a batch update takes the fullest.
+#[must_use]
+pub fn sections(write_buffer_bytes: u64) -> u64 {
+    let most = (write_buffer_bytes / SECTION_BYTES_MIN).max(1);
+    (write_buffer_bytes / SECTION_BYTES).clamp(SECTIONS.0, SECTIONS.1).min(most)
+}
 
 /// Memory for nodes and for operations that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -95,10 +116,20 @@ impl Workload {
         if is_document { DOCUMENT_ENTRY_BYTES + ENTRY_OVERHEAD_BYTES } else { entry }
     }
 
-    /// Operations that a batch update takes from a full write buffer.
-    fn waiting(&self, write_buffer_bytes: u64) -> f64 {
+    /// Operations that a write buffer holds.
+    fn queued(&self, write_buffer_bytes: u64) -> f64 {
         let value = (self.record_bytes as f64).min(DOCUMENT_ENTRY_BYTES.max(INLINE_BYTES_MAX as f64));
-        (write_buffer_bytes as f64 * BATCH_SHARE / (value + QUEUED_OVERHEAD_BYTES)).max(1.0)
+        (write_buffer_bytes as f64 * WRITE_BUFFER_USED / (value + QUEUED_OVERHEAD_BYTES)).max(1.0)
+    }
+
+    /// Operations that would wait for the whole tree if as many waited everywhere as where a batch update takes them.
+    fn waiting(&self, write_buffer_bytes: u64) -> f64 {
+        FULLEST * self.queued(write_buffer_bytes)
+    }
+
+    /// Operations of one batch update.
+    fn of_round(&self, write_buffer_bytes: u64) -> f64 {
+        (self.waiting(write_buffer_bytes) / sections(write_buffer_bytes) as f64).max(1.0)
     }
 
     /// Shares within 0 to 1, at least a record of a byte, and a queue that is part of the memory.

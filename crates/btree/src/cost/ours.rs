@@ -4,9 +4,9 @@ use psync::probe::DeviceProfile;
 use serde::Serialize;
 use space::PAGE;
 
-use super::Workload;
 use super::device::Device;
 use super::paper::{self, Queue, Times, Tree};
+use super::{ROUND_FLUSHES, Workload};
 
 /// How full leaves and nodes are on average, where each grows from half full to full: ln 2.
 pub(super) const FILL: f64 = std::f64::consts::LN_2;
@@ -46,6 +46,8 @@ pub struct InsertCost {
     pub append_us: f64,
     /// Full leaves, read and written. Beyond the paper.
     pub rewrite_us: f64,
+    /// The flushes of the batch update. Beyond the paper.
+    pub flush_us: f64,
     /// All of it.
     pub total_us: f64,
 }
@@ -148,7 +150,7 @@ impl Shape {
         SearchCost { nodes_us, leaf_us, total_us: nodes_us + leaf_us }
     }
 
-    fn insert(&self, device: &Device, waiting: f64, entry_bytes: f64) -> InsertCost {
+    fn insert(&self, device: &Device, waiting: f64, of_round: f64, entry_bytes: f64) -> InsertCost {
         let page_read = device.batched_read.us(1.0);
         let (mut node_reads_us, mut node_writes_us) = (0.0, 0.0);
         for level in &self.levels {
@@ -167,8 +169,9 @@ impl Shape {
             + device.batched_write.us(self.leaf_pages + new_pages + 1.0);
         let append_us = (1.0 - rewritten) * append / shared;
         let rewrite_us = rewritten * rewrite / shared;
-        let total_us = node_reads_us + node_writes_us + append_us + rewrite_us;
-        InsertCost { node_reads_us, node_writes_us, append_us, rewrite_us, total_us }
+        let flush_us = ROUND_FLUSHES * device.flush_us / of_round;
+        let total_us = node_reads_us + node_writes_us + append_us + rewrite_us + flush_us;
+        InsertCost { node_reads_us, node_writes_us, append_us, rewrite_us, flush_us, total_us }
     }
 }
 
@@ -190,9 +193,10 @@ pub fn estimate(
     let shape = Shape::new(&workload, leaf_pages as f64, cache_bytes);
     let waiting = workload.waiting(write_buffer_bytes);
     let search = shape.search(&device, workload.batched_share);
-    let insert = shape.insert(&device, waiting, workload.entry_bytes());
+    let insert = shape.insert(&device, waiting, workload.of_round(write_buffer_bytes), workload.entry_bytes());
     let average = |search: f64, insert: f64| (1.0 - workload.insert_share) * search + workload.insert_share * insert;
-    let paper = papers(&device, &workload, leaf_pages as f64, waiting, cache_bytes);
+    let queued = workload.queued(write_buffer_bytes);
+    let paper = papers(&device, &workload, leaf_pages as f64, queued, cache_bytes);
     Estimate {
         leaf_pages,
         cache_bytes,
@@ -212,7 +216,7 @@ pub fn estimate(
 }
 
 /// The paper's figure for our sizes of entries and nodes.
-fn papers(device: &Device, workload: &Workload, leaf_pages: f64, waiting: f64, cache_bytes: u64) -> paper::Cost {
+fn papers(device: &Device, workload: &Workload, leaf_pages: f64, queued: f64, cache_bytes: u64) -> paper::Cost {
     let leaf_entries = PAGE as f64 * FILL / workload.entry_bytes();
     let tree = Tree { entries: workload.records as f64, leaf_entries, fanout: FANOUT, leaf_pages };
     let times = Times {
@@ -222,6 +226,6 @@ fn papers(device: &Device, workload: &Workload, leaf_pages: f64, waiting: f64, c
         batched_read: device.batched_read.us(1.0),
         batched_write: device.batched_write.us(1.0),
     };
-    let queue = Queue { entries: waiting, batch_max: waiting };
+    let queue = Queue { entries: queued, batch_max: queued };
     paper::pio_buffered(&tree, &queue, cache_bytes as f64 / PAGE as f64, &times)
 }

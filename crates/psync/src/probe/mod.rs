@@ -31,7 +31,7 @@ use crate::{BackendKind, Error, Psync, Result};
 pub const PROFILE_NAME: &str = "device.json";
 
 /// Version of the cached profile; another one is measured again.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Most bytes that a cached profile may have.
 const PROFILE_BYTES_MAX: u64 = 64 << 10;
@@ -40,7 +40,7 @@ const PROFILE_BYTES_MAX: u64 = 64 << 10;
 pub const PAGE_BYTES: usize = crate::BLOCK;
 
 /// Sizes at which P_r(L) and P_w(L) are measured, in pages.
-pub const PAGES_MEASURED: [usize; 5] = [1, 2, 4, 8, 16];
+pub const PAGES_MEASURED: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Depths among which the best is sought.
 pub const DEPTHS_MEASURED: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -94,9 +94,9 @@ pub struct DeviceProfile {
     pub batched_read_us: f64,
     /// Time per random page write in batches of `best_depth`: P'_w, in µs.
     pub batched_write_us: f64,
-    /// Reads of 1, 2, 4, 8, 16 pages.
+    /// Reads of 1, 2, 4, … 64 pages ([`PAGES_MEASURED`]).
     pub reads: Vec<ReadCost>,
-    /// Writes of 1, 2, 4, 8, 16 pages.
+    /// Writes of 1, 2, 4, … 64 pages ([`PAGES_MEASURED`]).
     pub writes: Vec<WriteCost>,
     /// Latency of a page write in place and its `fdatasync`, in µs.
     pub flushed_write_us: f64,

@@ -66,9 +66,9 @@ fn searches(choice: &Choice) -> Vec<Vec<String>> {
 }
 
 fn inserts(choice: &Choice) -> Vec<Vec<String>> {
-    rows(choice, &["nodes read", "nodes written", "append", "rewrite when full", "put"], |of| {
+    rows(choice, &["nodes read", "nodes written", "append", "rewrite when full", "flushes", "put"], |of| {
         let cost = &of.insert;
-        [cost.node_reads_us, cost.node_writes_us, cost.append_us, cost.rewrite_us, cost.total_us]
+        [cost.node_reads_us, cost.node_writes_us, cost.append_us, cost.rewrite_us, cost.flush_us, cost.total_us]
             .map(microseconds)
             .to_vec()
     })
