@@ -4,7 +4,10 @@ use std::{fmt, path::Path, str::FromStr, time::Duration};
 
 use psync::{BackendKind, Psync};
 
-use crate::{Database, Error, Result, opq::SORT_PERIOD};
+use crate::{
+    Database, Error, Result,
+    opq::{self, SORT_PERIOD},
+};
 
 /// When a commit counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -166,6 +169,8 @@ const SMALLEST_MEMORY: u64 = 2 << 20;
 const SMALLEST_CACHE: u64 = 64 << 10;
 /// Two queues, one of them being applied, of the smallest size that memory is taken in.
 const SMALLEST_WRITE_BUFFER: u64 = 16 << 10;
+/// Above, a queue's arena may not hold what waits for it.
+pub(crate) const LARGEST_WRITE_BUFFER: u64 = opq::ARENA_BYTES_MAX;
 const SMALLEST_SEGMENT: u64 = 64 << 10;
 const LARGEST_SEGMENT: u64 = 1 << 30;
 
@@ -210,7 +215,7 @@ impl Options {
         self
     }
 
-    /// Bytes of operations that wait in memory for their structure, over all tables; at least 16 KiB.
+    /// Bytes of operations that wait in memory for their structure, over all tables; at least 16 KiB, at most 3 GiB.
     #[must_use]
     pub const fn write_buffer_bytes(mut self, bytes: u64) -> Self {
         self.write_buffer_bytes = Some(bytes);
@@ -318,6 +323,10 @@ impl Options {
         least("memory_bytes", self.memory_bytes.unwrap_or(SMALLEST_MEMORY), SMALLEST_MEMORY)?;
         least("cache_bytes", cache.unwrap_or(CACHE_BYTES), SMALLEST_CACHE)?;
         least("write_buffer_bytes", write_buffer.unwrap_or(WRITE_BUFFER_BYTES), SMALLEST_WRITE_BUFFER)?;
+        if let Some(bytes) = write_buffer.filter(|bytes| *bytes > LARGEST_WRITE_BUFFER) {
+            let problem = format!("{bytes} bytes is above the most, {LARGEST_WRITE_BUFFER}");
+            return Err(Error::Option { option: "write_buffer_bytes", problem });
+        }
         least("segment_bytes", self.segment_bytes, SMALLEST_SEGMENT)?;
         if self.segment_bytes > LARGEST_SEGMENT || !self.segment_bytes.is_multiple_of(space::PAGE as u64) {
             let problem = format!("{} is not a multiple of 4096 up to 1 GiB", self.segment_bytes);

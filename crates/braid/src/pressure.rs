@@ -20,11 +20,6 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 const WORST_FACTOR: f64 = 2.0;
 const RATE_MEMORY: f64 = 0.3;
-/// A section has about so many bytes, unless that makes few of them, or more than pay off.
-const SECTION_BYTES: u64 = 1 << 20;
-const SECTIONS: (u64, u64) = (8, 32);
-/// In a small buffer it has so many at least: a queue takes some memory for its first operation.
-const SECTION_BYTES_MIN: u64 = 16 << 10;
 /// Room above what makes a round due, in mean sections: writers settle at half of it, and a round of two is under way.
 const ROOM_SECTIONS: u64 = 6;
 /// A single queue of so many mean sections is due in any case.
@@ -71,12 +66,11 @@ impl Pressure {
 
     /// How many sections the budget falls to.
     pub(crate) fn sections(&self) -> usize {
-        usize::try_from(self.section_count()).expect("at most 32")
+        usize::try_from(self.section_count()).expect("a few dozen")
     }
 
     fn section_count(&self) -> u64 {
-        let most = (self.budget / SECTION_BYTES_MIN).max(1);
-        (self.budget / SECTION_BYTES).clamp(SECTIONS.0, SECTIONS.1).min(most)
+        btree::cost::sections(self.budget)
     }
 
     /// Rounds are due from here on.

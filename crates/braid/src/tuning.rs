@@ -99,7 +99,8 @@ fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, 
             let usual = TableOptions::new();
             let records = (data_bytes / usual.record_bytes).max(usual.records);
             let choice = cost::choose(profile, &workload(&usual.records(records), Memory::Total { bytes }));
-            (choice.cache_bytes, choice.write_buffer_bytes)
+            let write_buffer = choice.write_buffer_bytes.min(options::LARGEST_WRITE_BUFFER);
+            (bytes - write_buffer, write_buffer)
         }
         (Some(bytes), Some(cache), None) => (cache, bytes.saturating_sub(cache)),
         (Some(bytes), None, Some(write_buffer)) => (bytes.saturating_sub(write_buffer), write_buffer),

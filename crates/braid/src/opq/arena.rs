@@ -14,11 +14,34 @@ const MAPPED: usize = 64 << 10;
 /// What the system maps at a time.
 const PAGE: usize = 4 << 10;
 
+/// Bits of a place that say where in its chunk; the others say which chunk.
+const OFFSET_BITS: u32 = 20;
+
+const _: () = assert!(LARGEST_CHUNK == 1 << OFFSET_BITS);
+
+/// Bytes that an arena can hold in any case, whatever the operations: each chunk but the first ones is the largest, and used but for
+/// less than one of the largest operations.
+pub(crate) const ARENA_BYTES_MAX: u64 = 3 << 30;
+
 /// Where bytes begin in the arena.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    chunk: u32,
-    offset: u32,
+pub(super) struct Place(u32);
+
+impl Place {
+    fn new(chunk: usize, offset: usize) -> Self {
+        let chunk = u32::try_from(chunk).ok().filter(|chunk| *chunk < 1 << (u32::BITS - OFFSET_BITS));
+        let offset = u32::try_from(offset).ok().filter(|offset| *offset < 1 << OFFSET_BITS);
+        let chunk = chunk.expect("a write buffer is at most what an arena can hold");
+        Self(chunk << OFFSET_BITS | offset.expect("a chunk is at most 1 MiB, and what it holds begins within it"))
+    }
+
+    const fn chunk(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize
+    }
+
+    const fn offset(self) -> usize {
+        (self.0 & ((1 << OFFSET_BITS) - 1)) as usize
+    }
 }
 
 enum Memory {
@@ -71,10 +94,7 @@ impl Arena {
         }
         let number = self.chunks.len() - 1;
         let chunk = &mut self.chunks[number];
-        let place = Place {
-            chunk: u32::try_from(number).expect("an arena holds far fewer than 2^32 chunks"),
-            offset: u32::try_from(chunk.used).expect("a chunk is at most 1 MiB or one operation"),
-        };
+        let place = Place::new(number, chunk.used);
         let (key, value) = chunk.memory.bytes_mut()[chunk.used..chunk.used + length].split_at_mut(first.len());
         key.copy_from_slice(first);
         value.copy_from_slice(second);
@@ -84,8 +104,8 @@ impl Arena {
 
     /// The `length` bytes from `skip` bytes behind `place`.
     pub(super) fn bytes(&self, place: Place, skip: usize, length: usize) -> &[u8] {
-        let start = place.offset as usize + skip;
-        &self.chunks[place.chunk as usize].memory.bytes()[start..start + length]
+        let start = place.offset() + skip;
+        &self.chunks[place.chunk()].memory.bytes()[start..start + length]
     }
 
     /// Memory held. What was mapped and never touched is none.

@@ -14,10 +14,12 @@
 //! Left to others: what to freeze and when, and what is visible.
 
 mod arena;
+mod entries;
 mod frozen;
 mod queue;
 mod sections;
 
+pub(crate) use arena::ARENA_BYTES_MAX;
 pub(crate) use frozen::Frozen;
 pub(crate) use queue::{Opq, SORT_PERIOD, Step};
 pub(crate) use sections::{Sections, SectionsWalk};

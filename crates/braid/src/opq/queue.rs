@@ -6,62 +6,14 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use index::{Bounds, Direction, DocPointer, Found, Operation, Payload, Seq, Stored, Update};
 use wal::Lsn;
 
-use super::arena::{Arena, Place};
+use super::{
+    arena::{Arena, Place},
+    entries::{Entries, Entry, Kind},
+};
 
 /// Operations between two sorts of the tail: PIO's speriod, with the value of its evaluation (§4).
 pub(crate) const SORT_PERIOD: usize = 5_000;
 const NO_ENTRY: u32 = u32::MAX;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Inline,
-    Document,
-    Delete,
-}
-
-struct Entry {
-    place: Place,
-    value_len: u32,
-    older: u32,
-    seq: Seq,
-    lsn: Lsn,
-    key_len: u16,
-    kind: Kind,
-}
-
-/// Entries in chunks of one size, so that growing moves nothing.
-#[derive(Default)]
-struct Entries {
-    chunks: Vec<Vec<Entry>>,
-    len: usize,
-}
-
-impl Entries {
-    const PER_CHUNK: usize = 1024;
-
-    fn push(&mut self, entry: Entry) {
-        match self.chunks.last_mut().filter(|chunk| chunk.len() < Self::PER_CHUNK) {
-            Some(chunk) => chunk.push(entry),
-            None => self.chunks.push(vec![entry]),
-        }
-        self.len += 1;
-    }
-
-    fn get(&self, index: u32) -> &Entry {
-        let index = index as usize;
-        &self.chunks[index / Self::PER_CHUNK][index % Self::PER_CHUNK]
-    }
-
-    const fn len(&self) -> usize {
-        self.len
-    }
-
-    fn bytes(&self) -> usize {
-        self.chunks
-            .last()
-            .map_or(0, |last| ((self.chunks.len() - 1) * Self::PER_CHUNK + last.capacity()) * size_of::<Entry>())
-    }
-}
 
 /// One key of a range, with its newest version at the reader's seq.
 pub(crate) struct Step {
@@ -114,8 +66,8 @@ impl Opq {
         let (arena, entries, hasher) = (&self.arena, &self.entries, &self.hasher);
         let slot = self.newest.entry(
             hash,
-            |&other| key_of(arena, entries.get(other)) == update.key,
-            |&other| hasher.hash_one(key_of(arena, entries.get(other))),
+            |&other| key_of(arena, &entries.get(other)) == update.key,
+            |&other| hasher.hash_one(key_of(arena, &entries.get(other))),
         );
         let older = match slot {
             hashbrown::hash_table::Entry::Occupied(mut occupied) => std::mem::replace(occupied.get_mut(), index),
@@ -132,15 +84,15 @@ impl Opq {
         }
     }
 
-    fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u32) {
+    fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u16) {
         match update.operation {
             Operation::Put(Payload::Inline(value)) => {
-                let length = u32::try_from(value.len()).expect("inline values are short");
+                let length = u16::try_from(value.len()).expect("inline values are short");
                 (Kind::Inline, self.arena.append(update.key, value), length)
             }
             Operation::Put(Payload::Document(document)) => {
                 let pointer = document.encode();
-                let length = u32::try_from(pointer.len()).expect("a document pointer is 28 bytes");
+                let length = u16::try_from(pointer.len()).expect("a document pointer is 28 bytes");
                 (Kind::Document, self.arena.append(update.key, &pointer), length)
             }
             Operation::Delete => (Kind::Delete, self.arena.append(update.key, &[]), 0),
@@ -176,12 +128,12 @@ impl Opq {
             return None;
         }
         let hash = self.hasher.hash_one(key);
-        let newest = self.newest.find(hash, |&other| key_of(&self.arena, self.entries.get(other)) == key)?;
+        let newest = self.newest.find(hash, |&other| key_of(&self.arena, &self.entries.get(other)) == key)?;
         let mut index = *newest;
         while index != NO_ENTRY {
             let entry = self.entries.get(index);
             if entry.seq <= at {
-                return Some(self.found(entry));
+                return Some(self.found(&entry));
             }
             index = entry.older;
         }
@@ -191,7 +143,7 @@ impl Opq {
     /// The update that entry `index` holds.
     pub(super) fn update(&self, index: u32) -> Update<'_> {
         let entry = self.entries.get(index);
-        Update { key: key_of(&self.arena, entry), seq: entry.seq, operation: self.operation(entry) }
+        Update { key: key_of(&self.arena, &entry), seq: entry.seq, operation: self.operation(&entry) }
     }
 
     /// Every operation with the log position of its commit, in the order of appending.
@@ -331,11 +283,11 @@ impl Opq {
     }
 
     pub(super) fn key(&self, index: u32) -> &[u8] {
-        key_of(&self.arena, self.entries.get(index))
+        key_of(&self.arena, &self.entries.get(index))
     }
 
     fn value(&self, entry: &Entry) -> &[u8] {
-        self.arena.bytes(entry.place, entry.key_len.into(), entry.value_len as usize)
+        self.arena.bytes(entry.place, entry.key_len.into(), entry.value_len.into())
     }
 
     fn document(&self, entry: &Entry) -> DocPointer {
@@ -382,6 +334,17 @@ mod tests {
 
     fn put<'a>(key: &'a [u8], seq: u64, value: &'a [u8]) -> Update<'a> {
         Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(value)) }
+    }
+
+    #[test]
+    fn small_operations_take_about_three_times_their_bytes() {
+        let mut opq = Opq::new(SORT_PERIOD);
+        for number in 0..100_000_u64 {
+            let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            opq.append(&put(&key, number, &key), Lsn(number * 60));
+        }
+        let each = opq.bytes() / opq.len();
+        assert!(each <= 56, "{each} bytes for an operation of 16");
     }
 
     #[test]

@@ -51,7 +51,7 @@ const ENTRY_OVERHEAD_BYTES: f64 = 10.0;
 const DOCUMENT_ENTRY_BYTES: f64 = 52.0;
 
 /// Bytes of a waiting operation besides key and value, with what the queue has allocated ahead.
-const QUEUED_OVERHEAD_BYTES: f64 = 74.0;
+const QUEUED_OVERHEAD_BYTES: f64 = 40.0;
 
 /// Means that a section has when a round takes it for being the fullest: those that wait for their turn have from none to so many.
 const FULLEST: f64 = 2.0;

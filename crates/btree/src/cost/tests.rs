@@ -48,20 +48,21 @@ fn every_term_is_what_the_formula_says() {
     assert_eq!(found.leaves_cached, 0.0);
     close(found.search.nodes_us, 44.749_561);
     close(found.search.leaf_us, 100.0);
-    // 64 MiB hold 0.8 of operations of 190 B, and where a round takes them twice as many wait: n = 565 127.28. x = n / 221 898.90 = 2.5467782;
-    // x / (1 - e^-x) = 2.7632322 share a leaf.
-    close(found.shared, 2.763_232_2);
-    // 152.49119 share a node of level 1, 9130.5808 of level 2, all the root. Read (1 - 0.55250439) · 10 / 152.49119; write 20 / each.
-    close(found.insert.node_reads_us, 0.029_345_669);
-    close(found.insert.node_writes_us, 0.133_380_95);
-    // 2.7632322 · 126 / 4096 = 0.085001773 pages come at a time, 2 fit: 0.042500887 of the leaves are rewritten.
-    // Append (10 + 20 · 1.085001773) · (1 - 0.042500887) / 2.7632322; rewrite (10 · 4 + 20 · 5.085001773) · 0.042500887 / 2.7632322.
-    close(found.insert.append_us, 10.984_511);
-    close(found.insert.rewrite_us, 2.179_468_3);
-    // A round takes a 32nd of them: 17 660.227 share two flushes of 500.
-    close(found.insert.flush_us, 0.056_624_412);
-    close(found.insert.total_us, 13.383_331);
-    close(found.total_us, 0.75 * 144.749_561 + 0.25 * 13.383_331);
+    // 64 MiB hold 0.8 of operations of 156 B, and where a round takes them twice as many wait: n = 688296.04. x = n / 221 898.90 = 3.1018453;
+    // x / (1 - e^-x) = 3.2478904 share a leaf.
+    close(found.shared, 3.247890);
+    // 185.72645 share a node of level 1, 11120.579 of level 2, all the root. Read (1 - 0.55250439) · 10 / 185.72645; write 20 / each.
+    close(found.insert.node_reads_us, 0.02409434);
+    close(found.insert.node_writes_us, 0.1095128);
+    // 3.2478904 · 126 / 4096 = 0.099910691 pages come at a time, 2 fit: 0.049955346 of the leaves are rewritten.
+    // Append (10 + 20 · 1.099910691) · (1 - 0.049955346) / 3.2478904; rewrite (10 · 4 + 20 · 5.099910691) · 0.049955346 / 3.2478904.
+    close(found.insert.append_us, 9.359839);
+    close(found.insert.rewrite_us, 2.184055);
+    // A round takes a 32nd of them: 21509.251 share two flushes of 500.
+    close(found.insert.flush_us, 0.04649162);
+    let total = 9.359839 + 2.184055 + 0.02409434 + 0.1095128 + 0.04649162;
+    close(found.insert.total_us, total);
+    close(found.total_us, 0.75 * 144.749_561 + 0.25 * total);
     // Half of the lookups in batches: 10 for a node, and 4 · ln 2 + 1/2 = 3.2725887 pages of a leaf for 32.725887.
     let batched = Workload { batched_share: 0.5, ..workload(0.25) };
     let found = estimate(&profile, &batched, 4, 8 << 20, 64 << 20);
@@ -74,9 +75,9 @@ fn the_papers_figure_stands_beside_ours() {
     let found = estimate(&profile(), &workload(0.5), 4, 64 << 20, 64 << 20);
     // All internal nodes are in memory: a leaf, P_r(4) = 80 + 3 · 3, less the part of its pages that 16 384 pages are: 1 - 16384 / 887595.58.
     close(found.paper_search_us, 89.0 * (1.0 - 16_384.0 / 887_595.58));
-    // 0.8 · 64 MiB / 190 B = 282 563.64 operations on 221 898.90 leaves: G = 1.2733891, on 3705.9666 and 61.893903 nodes and the root more
+    // 0.8 · 64 MiB / 156 B = 344148.02 operations on 221 898.90 leaves: G = 1.5509226, on 3705.9666 and 61.893903 nodes and the root more
     // (bounded by all), of which none is read.
-    close(found.paper_insert_us, 16.0 / 1.273_389_1);
+    close(found.paper_insert_us, 16.0 / 1.5509226);
     close(found.paper_us, (found.paper_search_us + found.paper_insert_us) / 2.0);
 }
 

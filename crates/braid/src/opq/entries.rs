@@ -1,0 +1,203 @@
+//! What a queue knows of each operation, in little memory: small operations should not take more for it than for themselves.
+//!
+//! 1. Entries sit in chunks of [`PER_CHUNK`], so that growing moves nothing.
+//! 2. Those of a chunk count seqs and log positions from its first one: 20 bytes each.
+//! 3. Where one is too far away for that, in a queue that hardly anybody writes to, its chunk is kept in full.
+
+use index::Seq;
+use wal::Lsn;
+
+use super::arena::Place;
+
+/// Entries of a chunk.
+const PER_CHUNK: usize = 1024;
+const LENGTH_BITS: u32 = 14;
+
+const _: () = assert!(btree::INLINE_BYTES_MAX < 1 << LENGTH_BITS);
+
+/// What an operation is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Inline,
+    Document,
+    Delete,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Inline, Self::Document, Self::Delete];
+}
+
+/// One operation.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    /// Where its key and value are.
+    pub(super) place: Place,
+    /// The operation on the same key before it.
+    pub(super) older: u32,
+    pub(super) seq: Seq,
+    pub(super) lsn: Lsn,
+    pub(super) key_len: u16,
+    pub(super) value_len: u16,
+    pub(super) kind: Kind,
+}
+
+/// An entry beside the first of its chunk.
+struct Narrow {
+    place: Place,
+    older: u32,
+    seq: u32,
+    lsn: u32,
+    key_len: u16,
+    /// Kind and length.
+    value: u16,
+}
+
+const _: () = assert!(size_of::<Narrow>() == 20);
+
+struct Base {
+    seq: Seq,
+    lsn: Lsn,
+}
+
+impl Base {
+    fn narrow(&self, entry: &Entry) -> Option<Narrow> {
+        let from = |base: u64, at: u64| at.checked_sub(base).and_then(|distance| u32::try_from(distance).ok());
+        let (seq, lsn) = (from(self.seq.0, entry.seq.0)?, from(self.lsn.0, entry.lsn.0)?);
+        let value = (entry.kind as u16) << LENGTH_BITS | entry.value_len;
+        Some(Narrow { place: entry.place, older: entry.older, seq, lsn, key_len: entry.key_len, value })
+    }
+
+    fn widen(&self, narrow: &Narrow) -> Entry {
+        Entry {
+            place: narrow.place,
+            older: narrow.older,
+            seq: Seq(self.seq.0 + u64::from(narrow.seq)),
+            lsn: Lsn(self.lsn.0 + u64::from(narrow.lsn)),
+            key_len: narrow.key_len,
+            value_len: narrow.value & ((1 << LENGTH_BITS) - 1),
+            kind: Kind::ALL[usize::from(narrow.value >> LENGTH_BITS)],
+        }
+    }
+}
+
+enum Chunk {
+    Narrow(Base, Vec<Narrow>),
+    Wide(Vec<Entry>),
+}
+
+impl Chunk {
+    fn new(entry: Entry) -> Self {
+        let base = Base { seq: entry.seq, lsn: entry.lsn };
+        match base.narrow(&entry) {
+            Some(narrow) => Self::Narrow(base, vec![narrow]),
+            None => Self::Wide(vec![entry]),
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        match self {
+            Self::Wide(entries) => entries.push(entry),
+            Self::Narrow(base, entries) => match base.narrow(&entry) {
+                Some(narrow) => entries.push(narrow),
+                None => {
+                    let all = entries.iter().map(|narrow| base.widen(narrow)).chain([entry]).collect();
+                    *self = Self::Wide(all);
+                }
+            },
+        }
+    }
+
+    const fn len(&self) -> usize {
+        match self {
+            Self::Narrow(_, entries) => entries.len(),
+            Self::Wide(entries) => entries.len(),
+        }
+    }
+
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Narrow(_, entries) => entries.capacity() * size_of::<Narrow>(),
+            Self::Wide(entries) => entries.capacity() * size_of::<Entry>(),
+        }
+    }
+}
+
+/// The entries of a queue.
+#[derive(Default)]
+pub(super) struct Entries {
+    chunks: Vec<Chunk>,
+    len: usize,
+    /// Of all chunks but the last.
+    full_bytes: usize,
+}
+
+impl Entries {
+    pub(super) fn push(&mut self, entry: Entry) {
+        self.len += 1;
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < PER_CHUNK => chunk.push(entry),
+            full => {
+                self.full_bytes += full.map_or(0, |chunk| chunk.bytes());
+                self.chunks.push(Chunk::new(entry));
+            }
+        }
+    }
+
+    pub(super) fn get(&self, index: u32) -> Entry {
+        let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
+        match &self.chunks[chunk] {
+            Chunk::Narrow(base, entries) => base.widen(&entries[index]),
+            Chunk::Wide(entries) => entries[index],
+        }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.full_bytes + self.chunks.last().map_or(0, Chunk::bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: u64, kind: Kind) -> Entry {
+        let place = super::super::arena::Arena::default().append(b"", b"");
+        Entry { place, older: 7, seq: Seq(number), lsn: Lsn(3 * number), key_len: 1024, value_len: 2048, kind }
+    }
+
+    #[test]
+    fn what_is_far_from_the_first_is_kept_as_well() {
+        let far = u64::from(u32::MAX) / 3;
+        let numbers: Vec<u64> = (0..3000).map(|index| if index % 1024 < 1000 { index } else { index * far }).collect();
+        let mut entries = Entries::default();
+        for (number, kind) in numbers.iter().zip(Kind::ALL.into_iter().cycle()) {
+            entries.push(entry(*number, kind));
+        }
+        assert_eq!(entries.len(), numbers.len());
+        for ((index, number), kind) in (0..).zip(&numbers).zip(Kind::ALL.into_iter().cycle()) {
+            let found = entries.get(index);
+            assert_eq!((found.seq, found.lsn, found.older), (Seq(*number), Lsn(3 * number), 7));
+            assert_eq!((found.key_len, found.value_len), (1024, 2048));
+            assert!(found.kind == kind);
+        }
+    }
+
+    #[test]
+    fn an_older_seq_after_a_newer_one_is_kept_as_well() {
+        let mut entries = Entries::default();
+        [9, 4, 12].into_iter().for_each(|number| entries.push(entry(number, Kind::Inline)));
+        assert_eq!((0..3).map(|index| entries.get(index).seq.0).collect::<Vec<_>>(), [9, 4, 12]);
+    }
+
+    #[test]
+    fn small_operations_take_little() {
+        let mut entries = Entries::default();
+        (0..100 * PER_CHUNK as u64).for_each(|number| entries.push(entry(number, Kind::Inline)));
+        assert_eq!(entries.bytes(), 20 * entries.len());
+    }
+}
