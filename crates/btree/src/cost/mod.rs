@@ -63,7 +63,7 @@ const WRITE_BUFFER_USED: f64 = 0.8;
 const ROUND_FLUSHES: f64 = 2.0;
 
 /// A section of a write buffer has about so many bytes, unless that makes few of them, or more than pay off.
-const SECTION_BYTES: u64 = 1 << 20;
+const SECTION_BYTES: u64 = 128 << 10;
 const SECTIONS: (u64, u64) = (8, 32);
 /// In a small buffer it has so many at least: a queue takes some memory for its first operation.
 const SECTION_BYTES_MIN: u64 = 16 << 10;
