@@ -1,0 +1,118 @@
+//! Rounds: operations reach their structure a few sections of the keys at a time, and nothing else shows that.
+//!
+//! Everything is done by the calls that make it due, on a simulated disk, so each test repeats exactly.
+
+use std::path::Path;
+
+use braid::{Database, Durability, Options, Stats, Structure, Table, WriteBatch};
+use psync::sim::SimDisk;
+
+const BUDGET: u64 = 1 << 20;
+const SEGMENT: u64 = 64 << 10;
+
+fn options() -> Options {
+    Options::new()
+        .background(false)
+        .cache_bytes(8 << 20)
+        .write_buffer_bytes(BUDGET)
+        .segment_bytes(SEGMENT)
+        .leaf_pages(1)
+}
+
+/// Key number `number`: rising numbers are spread over the key space.
+fn key(number: u64) -> [u8; 8] {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
+}
+
+fn put(db: &Database, table: &Table, numbers: std::ops::Range<u64>) {
+    for first in numbers.clone().step_by(100) {
+        let mut batch = WriteBatch::new();
+        (first..numbers.end.min(first + 100)).for_each(|number| batch.put(table, key(number), [7; 100]));
+        db.write_with(batch, Durability::Sync).expect("writes");
+        let stats = db.stats().expect("stats");
+        assert!(stats.write_buffer_bytes <= BUDGET, "{} bytes wait", stats.write_buffer_bytes);
+    }
+}
+
+/// A table of some hundred leaves, with nothing waiting.
+fn filled(disk: &SimDisk, options: Options) -> (Database, Table) {
+    let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+    let table = db.table("t", Structure::BTree).expect("a table");
+    put(&db, &table, 0..10_000);
+    db.drain().expect("drains");
+    (db, table)
+}
+
+fn waiting(stats: &Stats) -> u64 {
+    stats.tables.iter().map(|table| table.waiting_operations).sum()
+}
+
+#[test]
+fn a_round_takes_a_part_and_the_rest_waits() {
+    let (db, table) = filled(&SimDisk::new(1), options());
+    let (mut before, mut seen) = (db.stats().expect("stats"), 0);
+    for number in 10_000..20_000 {
+        table.put(key(number), [7; 100]).expect("writes");
+        let stats = db.stats().expect("stats");
+        if stats.applies > before.applies {
+            let (taken, rounds) =
+                (stats.applied_operations - before.applied_operations, stats.applies - before.applies);
+            assert!(taken / rounds < waiting(&before) / 2, "{rounds} rounds took {taken} of {}", waiting(&before));
+            assert!(waiting(&stats) > waiting(&before) / 2, "{} of {} are left", waiting(&stats), waiting(&before));
+            seen += 1;
+        }
+        before = stats;
+    }
+    assert!(seen > 5, "{seen} rounds");
+    let keys: Vec<_> = (0..20_000).map(key).collect();
+    assert!(table.get_many(&keys).expect("reads").iter().all(Option::is_some));
+    assert_eq!(table.iter().count(), 20_000);
+    assert_eq!(table.iter().rev().count(), 20_000);
+}
+
+#[test]
+fn recovery_brings_back_what_waited_and_nothing_else() {
+    let disk = SimDisk::new(2);
+    let (db, table) = filled(&disk, options());
+    put(&db, &table, 10_000..20_000);
+    let before = db.stats().expect("stats");
+    assert!(waiting(&before) > 1000 && waiting(&before) < 8000, "{}", waiting(&before));
+    disk.restart();
+    drop((table, db));
+    let db = options().open_on(disk.psync(), Path::new("/db")).expect("opens");
+    assert_eq!(waiting(&db.stats().expect("stats")), waiting(&before));
+    let table = db.open_table("t").expect("the table");
+    assert_eq!(table.iter().count(), 20_000);
+    assert!(db.verify(&mut |_| {}).expect("verifies").findings.is_empty());
+}
+
+#[test]
+fn a_cold_section_does_not_pin_the_log() {
+    let (db, table) = filled(&SimDisk::new(3), options());
+    table.put([0xff; 8], "cold").expect("writes");
+    for number in 0..100_000_u64 {
+        // All in one corner of the key space.
+        table.put_with((number % 5000).to_be_bytes(), [8; 100], Durability::Os).expect("writes");
+    }
+    let retained = db.stats().expect("stats").log.retained_bytes;
+    assert!(retained <= 4 * BUDGET + 4 * SEGMENT, "the log holds {retained} bytes");
+    assert_eq!(table.get([0xff; 8]).expect("reads"), Some(b"cold".to_vec()));
+}
+
+#[test]
+fn bcnt_bounds_every_round() {
+    const BCNT: u64 = 150;
+    let (db, table) = filled(&SimDisk::new(4), options().bcnt(150).speriod(50));
+    let mut before = db.stats().expect("stats");
+    assert!(before.applied_operations <= before.applies * BCNT, "{before:?}");
+    for number in 10_000..14_000 {
+        table.put_with(key(number), [9; 100], Durability::Os).expect("writes");
+        let stats = db.stats().expect("stats");
+        let (taken, rounds) = (stats.applied_operations - before.applied_operations, stats.applies - before.applies);
+        assert!(taken <= rounds * BCNT, "{rounds} rounds took {taken}");
+        before = stats;
+    }
+    db.drain().expect("drains");
+    assert_eq!(table.iter().count(), 14_000);
+    assert_eq!(waiting(&db.stats().expect("stats")), 0);
+}
