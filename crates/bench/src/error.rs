@@ -11,8 +11,8 @@ pub enum Error {
     /// The database refused or failed.
     #[error(transparent)]
     Database(#[from] braid::Error),
-    /// The device refused or failed while its limits were measured.
-    #[error("measuring the device: {0}")]
+    /// The device refused or failed: while its limits were measured, or under a tree that Braid is compared with.
+    #[error(transparent)]
     Device(#[from] psync::Error),
     /// A file or directory outside the database.
     #[error("{action} {}: {source}", path.display())]

@@ -92,7 +92,11 @@ fn reasons(workload: &Workload, choice: &Choice) -> Vec<String> {
         Memory::Divided { .. } => "as given".to_owned(),
     };
     vec![
-        format!("L       {} pages: the smallest leaves whose time per operation is {within}", choice.leaf_pages),
+        format!(
+            "L       {} page{}: the smallest leaves whose time per operation is {within}",
+            choice.leaf_pages,
+            if choice.leaf_pages == 1 { "" } else { "s" }
+        ),
         format!(
             "O       {} of write buffer, {} of cache: {queue}",
             bytes(choice.write_buffer_bytes),
