@@ -17,8 +17,8 @@ pub struct DepthRate {
 pub enum Limit {
     /// Random reads per second at the workload's depth and I/O size.
     RandomRead,
-    /// Random reads of a leaf's size, as many in flight as a scan asks for ahead, times the records that a leaf had for it.
-    LeafRead,
+    /// Random reads of the size of a scan's requests, as many in flight as it asks for ahead, times the records that each brought.
+    ScanRead,
     /// Sequential read bytes per second, divided by the bytes of a record.
     SequentialRead,
     /// Sequential write bytes per second, divided by the bytes of a record.
@@ -58,7 +58,7 @@ pub struct Report {
     pub cold: bool,
     /// Start of the random numbers.
     pub seed: u64,
-    /// Operations done: keys looked up, records written or scanned, seeks, commits.
+    /// Operations done: keys looked up, records written or scanned, seeks, commits. Of reads while others write, all of them.
     pub operations: u64,
     /// Time they took; for fills and overwrites until everything was applied to the structure.
     pub seconds: f64,
@@ -68,7 +68,7 @@ pub struct Report {
     pub ops_per_second: f64,
     /// Median latency of a call; in a scan, of 64 records, read and checked.
     pub p50_us: f64,
-    /// 99th percentile of the latency of a call.
+    /// 99th percentile of the latency of a call. Where others write: of a call during which writes were applied, as the other latencies.
     pub p99_us: f64,
     /// 99.9th percentile of the latency of a call.
     pub p999_us: f64,
@@ -94,7 +94,7 @@ pub struct Report {
     pub leaf_reads_per_operation: Option<f64>,
     /// Read requests to the data files per second; the median over the pairs.
     pub reads_per_second: Option<f64>,
-    /// Bytes of one read request, in a scan of one leaf, on average, rounded up to whole pages; the I/O size of the limit.
+    /// Bytes of one read request, and of one leaf where others write, on average, rounded up to whole pages; the I/O size of the limit.
     pub io_bytes: u64,
     /// Resident memory at the end.
     pub resident_bytes: Option<u64>,

@@ -15,7 +15,7 @@ use psync::BLOCK;
 
 use crate::limits::Probe;
 use crate::process::{DeviceBytes, bytes_below, evict_page_cache};
-use crate::seen::{Frame, ReadCount, Seen, ratio};
+use crate::seen::{Frame, ReadCount, ScanRequest, Seen};
 use crate::slice::{Shared, Tally, drive};
 use crate::workload::Job;
 use crate::{Config, DepthRate, Error, Limit, Report, Result, TABLE, Workload, keys, values};
@@ -125,9 +125,11 @@ impl Bench<'_> {
             let (tally, _) = self.slice(Some(time.min(WARM_UP_MAX)))?;
             let reads = ReadCount::now(self.database)?.since(before);
             self.seen.io_bytes = reads.bytes_per_read();
-            if self.config.workload == Workload::ReadSeq {
-                self.seen.io_bytes = reads.bytes_per_leaf();
-                self.seen.records_per_leaf = ratio(tally.operations as f64, reads.leaves as f64);
+            match self.config.workload {
+                Workload::ReadSeq => self.seen.scan = ScanRequest::of(reads, tally.operations),
+                // What is read to apply writes is not what a call reads.
+                Workload::ReadWhileWriting => self.seen.io_bytes = reads.bytes_per_leaf(),
+                _ => {}
             }
         }
         let probe = self.probe()?;
@@ -232,11 +234,13 @@ impl Bench<'_> {
                 (Limit::RandomRead, threads.min(DEPTH_MAX))
             }
             Workload::MultiReadRandom => (Limit::RandomRead, (threads * self.config.batch).min(DEPTH_MAX)),
-            Workload::ReadSeq if self.seen.records_per_leaf.is_some() => {
-                (Limit::LeafRead, (threads * self.database.psync().pio_max()).min(DEPTH_MAX))
-            }
-            // What is scanned is cached.
-            Workload::ReadSeq => (Limit::SequentialRead, 8),
+            Workload::ReadSeq => match self.seen.scan {
+                Some(request) => {
+                    (Limit::ScanRead, (threads * request.depth(self.database.psync().pio_max())).min(DEPTH_MAX))
+                }
+                // What is scanned is cached.
+                None => (Limit::SequentialRead, 8),
+            },
         }
     }
 
@@ -247,9 +251,9 @@ impl Bench<'_> {
         let (limit, depth) = self.limit_of_workload();
         Ok(match limit {
             Limit::RandomRead => probe.random_reads_per_second(self.seen.io_bytes, depth, time)?,
-            Limit::LeafRead => {
-                let leaves = probe.random_reads_per_second(self.seen.io_bytes, depth, time)?;
-                leaves.zip(self.seen.records_per_leaf).map(|(leaves, records)| leaves * records)
+            Limit::ScanRead => {
+                let reads = probe.random_reads_per_second(self.seen.io_bytes, depth, time)?;
+                reads.zip(self.seen.scan).map(|(reads, request)| reads * request.records)
             }
             Limit::SequentialRead => probe.sequential_read_bytes_per_second(time)?.map(|bytes| bytes / record),
             Limit::SequentialWrite => Some(probe.writes(time)?.sequential_bytes_per_second / record),

@@ -66,6 +66,27 @@ impl ReadCount {
     }
 }
 
+/// What one request of a scan brings, on average.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanRequest {
+    pub(crate) records: f64,
+    pub(crate) leaves: f64,
+}
+
+impl ScanRequest {
+    /// None where everything came from the cache.
+    pub(crate) fn of(reads: ReadCount, records: u64) -> Option<Self> {
+        let leaves = ratio(reads.leaves as f64, reads.reads as f64).filter(|leaves| *leaves > 0.0)?;
+        Some(Self { records: ratio(records as f64, reads.reads as f64)?, leaves })
+    }
+
+    /// Requests in flight where so many leaves are asked for ahead.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to the number of leaves")]
+    pub(crate) fn depth(self, leaves: usize) -> usize {
+        ((leaves as f64 / self.leaves.max(1.0)).ceil() as usize).max(1)
+    }
+}
+
 const fn whole_pages(bytes: u64, reads: u64) -> u64 {
     let block = BLOCK as u64;
     let reads = if reads == 0 { 1 } else { reads };
@@ -93,8 +114,8 @@ pub(crate) struct Seen {
     /// The device's limit before each slice.
     pub(crate) limits: Vec<f64>,
     pub(crate) io_bytes: u64,
-    /// Records that a scan got of each leaf that it read.
-    pub(crate) records_per_leaf: Option<f64>,
+    /// Records that a scan got of each request, and how many leaves that read.
+    pub(crate) scan: Option<ScanRequest>,
     pub(crate) random_read: Vec<DepthRate>,
     pub(crate) sequential_read: Option<f64>,
     pub(crate) sequential_write: Option<f64>,
@@ -129,7 +150,7 @@ impl Seen {
             read_rates: Vec::new(),
             limits: Vec::new(),
             io_bytes: BLOCK as u64,
-            records_per_leaf: None,
+            scan: None,
             random_read: Vec::new(),
             sequential_read: None,
             sequential_write: None,
@@ -154,7 +175,7 @@ impl Seen {
     /// Adds what a pair's calls took while nobody wrote, and while writes were applied.
     pub(crate) fn quiet(&mut self, quiet: &Tally, busy: &Tally) {
         let p99 = |tally: &Tally| tally.latency.value_at_quantile(0.99) as f64;
-        self.p99_ratios.extend(ratio(p99(busy), p99(quiet)).filter(|_| busy.operations > 0));
+        self.p99_ratios.extend(ratio(p99(busy), p99(quiet)).filter(|_| !busy.latency.is_empty()));
         self.quiet.get_or_insert_with(Tally::new).merge(quiet);
     }
 
@@ -167,6 +188,8 @@ impl Seen {
         let user_bytes = operations.saturating_mul(per_operation).saturating_mul(config.record_bytes());
         let amplification = |written| ratio(written as f64, user_bytes as f64);
         let reads = config.workload.reads();
+        // Requests are not told apart by who made them.
+        let only_reads = config.workload != crate::Workload::ReadWhileWriting;
         let memory = Memory::now();
         let of_random_reads = frame.limit == Limit::RandomRead;
         Report {
@@ -199,9 +222,9 @@ impl Seen {
             read_bytes: self.device.map(|device| device.read),
             written_bytes: written,
             write_amplification: written.filter(|_| config.workload.writes()).and_then(amplification),
-            reads_per_operation: ratio(self.reads.reads as f64, operations as f64).filter(|_| reads),
+            reads_per_operation: ratio(self.reads.reads as f64, operations as f64).filter(|_| reads && only_reads),
             leaf_reads_per_operation: ratio(self.reads.leaves as f64, operations as f64).filter(|_| reads),
-            reads_per_second: median(&self.read_rates).filter(|_| reads),
+            reads_per_second: median(&self.read_rates).filter(|_| reads && only_reads),
             io_bytes: self.io_bytes,
             resident_bytes: memory.map(|memory| memory.resident_bytes),
             peak_resident_bytes: memory.map(|memory| memory.peak_bytes),
@@ -211,7 +234,7 @@ impl Seen {
             device_direct: self.direct,
             device_ops_per_second: median(&self.limits),
             device_share: median_ratio(&self.rates, &self.limits),
-            device_read_share: median_ratio(&self.read_rates, &self.limits).filter(|_| of_random_reads),
+            device_read_share: median_ratio(&self.read_rates, &self.limits).filter(|_| of_random_reads && only_reads),
             device_random_read: self.random_read,
             device_sequential_read_bytes_per_second: self.sequential_read,
             device_sequential_write_bytes_per_second: self.sequential_write,
@@ -222,7 +245,7 @@ impl Seen {
     }
 }
 
-pub(crate) fn ratio(value: f64, of: f64) -> Option<f64> {
+fn ratio(value: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| value / of)
 }
 
@@ -234,6 +257,20 @@ fn median_ratio(values: &[f64], limits: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scan_of_neighbours_has_fewer_and_larger_requests_in_flight() {
+        let of = |reads, leaves, records| {
+            ScanRequest::of(ReadCount { reads, leaves, ..ReadCount::default() }, records)
+                .map(|request| (request.records.to_string(), request.depth(64)))
+        };
+        assert_eq!(of(10, 10, 1000), Some(("100".into(), 64)));
+        assert_eq!(of(10, 80, 8000), Some(("800".into(), 8)));
+        // Internal nodes have requests of their own.
+        assert_eq!(of(11, 10, 1100), Some(("100".into(), 64)));
+        assert_eq!(of(1, 100, 100), Some(("100".into(), 1)));
+        assert_eq!(of(0, 0, 1000), None);
+    }
 
     #[test]
     fn the_size_of_a_read_is_whole_pages() {

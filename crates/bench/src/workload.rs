@@ -5,7 +5,7 @@
 //!
 //! Invariant: no two threads put the same key in a fill, so a fill of `num` records leaves `num` keys.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use braid::{Database, Table, WriteBatch};
@@ -38,15 +38,15 @@ pub(crate) struct Job<'a> {
     positions: Vec<AtomicU64>,
     /// Counts slices, so that each draws other keys.
     slices: AtomicU64,
-    /// Queued puts are being applied.
-    applying: AtomicBool,
+    /// How often queued puts began or ended to be applied: odd while they are.
+    applies: AtomicU64,
 }
 
 impl<'a> Job<'a> {
     pub(crate) fn new(database: &'a Database, table: &'a Table, config: &'a Config) -> Self {
         let start = |thread| AtomicU64::new(keys::share(config.num, thread, config.threads).start);
         let positions = (0..config.threads).map(start).collect();
-        Self { database, table, config, positions, slices: AtomicU64::new(0), applying: AtomicBool::new(false) }
+        Self { database, table, config, positions, slices: AtomicU64::new(0), applies: AtomicU64::new(0) }
     }
 
     /// Called once before each slice.
@@ -150,20 +150,23 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Reads all the time, and counts the calls that lie within an apply of queued puts.
+    /// Reads all the time. The latency is that of the calls during which queued puts were applied for at least a moment: one that waited
+    /// until the end of an apply is among them.
     fn read_while_applying(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let mut random = self.random(thread);
         let mut key = vec![0; self.config.key_size];
         while shared.goes_on() {
             let index = random.random_range(0..self.config.num);
             keys::write(index, &mut key);
-            let applying = self.applying.load(Ordering::Acquire);
+            let before = self.applies.load(Ordering::Acquire);
             let begun = Instant::now();
             let value = self.table.get(&key)?;
-            if applying && self.applying.load(Ordering::Acquire) {
+            if before % 2 == 1 || self.applies.load(Ordering::Acquire) != before {
                 tally.call(begun, 1);
-                shared.progress(1);
+            } else {
+                tally.operations += 1;
             }
+            shared.progress(1);
             self.check(index, value.as_deref(), tally)?;
         }
         Ok(())
@@ -186,9 +189,9 @@ impl<'a> Job<'a> {
                 left -= batch.len() as u64;
                 self.database.write_with(batch, self.config.durability)?;
             }
-            self.applying.store(true, Ordering::Release);
+            self.applies.fetch_add(1, Ordering::AcqRel);
             let drained = self.database.drain();
-            self.applying.store(false, Ordering::Release);
+            self.applies.fetch_add(1, Ordering::AcqRel);
             drained?;
         }
         Ok(())

@@ -28,7 +28,8 @@ Workloads, and the device's limit that each is held against:
   readrandom       get, one key at a time        random read, depth --threads
   multireadrandom  get_many of --batch keys      random read, depth
                                                  --batch x --threads
-  readseq          scan in key order             sequential read, in records
+  readseq          scan in key order             random read of what a request
+                                                 of the scan is, in records
   seekrandom       seek, read --batch records    random read, depth --threads
   readwhilewriting get while queued puts are     random read, depth --threads
                    applied, and without
@@ -57,9 +58,14 @@ How it measures:
   --durability says otherwise; `commit` has `sync`. Their time includes applying
   all that is queued. The limit is measured before and after.
 
-  `readwhilewriting` counts the gets that begin and end while queued puts are
-  being applied, and compares their p99 with that of a slice without writes
-  in the same pair.
+  `readwhilewriting` reads while another thread queues puts and has them
+  applied, in turns. Its latencies are those of the gets during which puts
+  were applied, for a moment at least; their p99 is compared with that of a
+  slice without writes in the same pair.
+
+  A scan is held against random reads of the size of its requests, with as
+  many in flight as it asks for ahead: PioMax leaves, those side by side on
+  the device in one request. What is cached is held against sequential reads.
 
   Every value read is checked.
 
@@ -305,7 +311,7 @@ fn notes(report: &Report) -> Vec<String> {
         let what = "keys were not there: is --num larger than what the database was filled with?";
         notes.push(format!("{} {what}", count(report.not_found)));
     }
-    if report.reads_per_second.is_some() && report.cache_bytes >= report.database_bytes {
+    if report.leaf_reads_per_operation.is_some() && report.cache_bytes >= report.database_bytes {
         notes.push("the data fits the cache, so this measures memory; give a smaller --cache or a larger --num".into());
     }
     if report.device_direct && report.device_backend != report.backend {
