@@ -53,7 +53,7 @@ big: toolchain
 	./target/release/braid bench fillrandom --num 20000000 --key-size 16 --value-size 100 --cache 64MiB --durability os --db $(DIR)/big
 	./target/release/braid verify $(DIR)/big
 
-## reproduce-pio: the PIO paper's figures on this machine, into DIR/pio (EFFORT: quick, or full for 40 minutes and 30 GB)
+## reproduce-pio: the PIO paper's figures on this machine, into DIR/pio (EFFORT: quick, or full for 40 minutes and 36 GB)
 reproduce-pio: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid reproduce pio --$(EFFORT) --out $(DIR)/pio

@@ -41,6 +41,8 @@ pub struct Device {
     pub sequential_write_bytes_per_second: Option<f64>,
     /// Writes of 4 KiB, each with its fdatasync, per second.
     pub flushed_writes_per_second: Option<f64>,
+    /// Whether reads went past the page cache.
+    pub direct: bool,
 }
 
 impl Device {
@@ -274,6 +276,7 @@ impl<'a> Lab<'a> {
             reads_per_second: limits.random_reads.iter().map(|rate| (rate.depth, rate.per_second)).collect(),
             sequential_write_bytes_per_second: limits.sequential_write_bytes_per_second,
             flushed_writes_per_second: limits.flushed_writes_per_second,
+            direct: limits.direct,
         })
     }
 

@@ -4,7 +4,8 @@
 //!    goes away at the end, interleaved repeats, and the device's own limits, measured again beside every figure.
 //! 2. A figure is panels of points; a point is the median of its repeats, and keeps all of them. A [`Claim`] holds what the
 //!    paper says, what was measured here and what the device gave side by side; goals are printed with what was measured, met or not.
-//! 3. The results become `results.json`, `report.md`, and a CSV and an SVG file for each figure. A run that is stopped writes what it has.
+//! 3. The results become `results.json`, `report.md`, and a CSV and an SVG file for each figure. A run that is stopped, or fails, writes the
+//!    figures that it finished before; one that finished none leaves earlier results as they are.
 //!
 //! Invariants: contestants are measured in turns, never one after the other's last repeat; every value read is checked; what is
 //! left in the data directory is nothing.
@@ -103,14 +104,19 @@ pub struct Places {
 /// Measures figures (all, if none is named) and writes the results. A run that is stopped returns what it has, and says so in it.
 ///
 /// # Errors
-/// When a figure is not one of the experiment's, there is too little space, or the device or a tree fails.
+/// When a figure is not one of the experiment's, there is too little space, or the device or a tree fails; [`Error::Interrupted`] when no
+/// figure was finished.
 pub fn run(
-    experiment: &mut dyn Experiment, effort: Effort, figures: &[String], places: &Places, watch: &Watch<'_>,
+    experiment: Box<dyn Experiment>, effort: Effort, figures: &[String], places: &Places, watch: &Watch<'_>,
 ) -> Result<Results> {
     let begun = Instant::now();
     let chosen = choose(experiment.figures(), figures)?;
+    // Not to be found out after an hour.
+    std::fs::create_dir_all(&places.out).map_err(Error::io("creating", &places.out))?;
     let method = Method { figures: chosen.len() as u64, ..experiment.method() };
     let mut lab = Lab::open(Psync::new(None)?, &places.data, experiment.needed_bytes(), method, watch)?;
+    // Trees that it keeps are closed before the lab, a line above, takes their files away.
+    let mut experiment = experiment;
     let mut results = Results {
         experiment: experiment.name().to_owned(),
         title: experiment.title(),
@@ -123,20 +129,22 @@ pub fn run(
         seconds: 0.0,
         interrupted: false,
     };
-    for (number, name) in (0..).zip(chosen) {
+    let measured = (0..).zip(chosen).try_for_each(|(number, name)| {
         lab.begin_figure(number);
-        match measure(experiment, &mut lab, name, &mut results) {
-            Ok(()) => {}
-            Err(Error::Interrupted) => {
-                results.interrupted = true;
-                break;
-            }
-            Err(error) => return Err(error),
-        }
-    }
+        measure(&mut *experiment, &mut lab, name, &mut results)
+    });
     results.seconds = begun.elapsed().as_secs_f64();
-    results.write(&places.out)?;
-    Ok(results)
+    results.interrupted = measured.is_err();
+    // What fills the disk goes before the results are written.
+    drop(experiment);
+    drop(lab);
+    if !results.figures.is_empty() {
+        results.write(&places.out)?;
+    }
+    match measured {
+        Err(Error::Interrupted) if !results.figures.is_empty() => Ok(results),
+        other => other.map(|()| results),
+    }
 }
 
 fn measure(experiment: &mut dyn Experiment, lab: &mut Lab<'_>, name: &str, results: &mut Results) -> Result<()> {

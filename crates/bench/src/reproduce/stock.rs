@@ -13,8 +13,8 @@ use crate::reproduce::lab::Lab;
 use crate::trees::{Setting, Shape, Sorted, Tree, bftl, blink, bplus, fdtree, pio};
 use crate::{Error, Result, keys, values};
 
-/// Trees that are kept.
-const KEPT: usize = 2;
+/// Trees that are kept: all that a figure with several kinds of work compares, so that none is fresher than the others.
+const KEPT: usize = 3;
 /// How full the nodes of every tree are that is loaded: as full as Braid's loader makes them.
 const FILL: f64 = 15.0 / 16.0;
 /// A tree that grew by more than one in so many entries is not what was planned any more.
@@ -59,12 +59,12 @@ impl Contestant {
     pub(super) fn tuning(self) -> String {
         match self {
             Self::BPlus { node_bytes } | Self::BLink { node_bytes } => format!("nodes of {} KiB", node_bytes >> 10),
-            Self::Bftl(tuning) => format!("up to {} pages for each node", tuning.list_pages),
+            Self::Bftl(tuning) => format!("up to {} for each node", pages(tuning.list_pages as u64)),
             Self::Fd(fdtree::Tuning { size_ratio, head_bytes }) => {
                 format!("levels {size_ratio} times as large, a head of {} KiB", head_bytes >> 10)
             }
             Self::Pio(pio::Tuning { leaf_pages, queue_bytes }) => {
-                format!("leaves of {leaf_pages} pages, an OPQ of {} KiB", queue_bytes >> 10)
+                format!("leaves of {}, an OPQ of {} KiB", pages(leaf_pages.into()), queue_bytes >> 10)
             }
         }
     }
@@ -167,6 +167,14 @@ impl Stock {
         Ok(Prepared { plan: *plan, tree, inserted: 0, directory })
     }
 
+    /// Removes what is kept.
+    ///
+    /// # Errors
+    /// When files cannot be removed.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        self.kept.drain(..).try_for_each(Prepared::discard)
+    }
+
     /// Keeps a tree for later.
     ///
     /// # Errors
@@ -178,6 +186,11 @@ impl Stock {
         self.kept.push(prepared);
         if self.kept.len() > KEPT { self.kept.remove(0).discard() } else { Ok(()) }
     }
+}
+
+/// `1 page`, `4 pages`.
+pub(super) fn pages(count: u64) -> String {
+    format!("{count} page{}", if count == 1 { "" } else { "s" })
 }
 
 /// The key and the value of an index.

@@ -59,11 +59,13 @@ impl Results {
         let mut text = format!("# {}\n\n", self.title);
         let machine = &self.machine;
         if self.interrupted {
-            line(&mut text, "**Interrupted: figures that are not here were not measured.**\n");
+            line(&mut text, "**Stopped before its end: figures that are not here were not measured.**\n");
         }
         let memory = machine.memory_bytes.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));
+        let figures: Vec<&str> = self.figures.iter().map(|figure| figure.name.as_str()).collect();
         let rows = [
             ("made by", format!("`braid reproduce {} --{}`, Braid {}", self.experiment, self.effort, machine.version)),
+            ("figures", figures.join(", ")),
             ("date", format!("{}, in {:.0} s", machine.date, self.seconds)),
             ("processor", format!("{} x {}", machine.processors, machine.processor)),
             ("memory", memory),
@@ -88,6 +90,12 @@ impl Results {
 
     fn device_table(&self, text: &mut String) {
         line(text, "\n## What the device gave by itself\n");
+        if self.device.iter().any(|(_, device)| !device.direct) {
+            line(
+                text,
+                "**This file system has no direct I/O: the rates here are those of the page cache, not of a device.**\n",
+            );
+        }
         line(
             text,
             "Measured beside each figure, with no index on the path: random reads of 4 KiB per second by requests in flight, their ratio \

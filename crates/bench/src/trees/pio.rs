@@ -4,6 +4,9 @@
 //!    publishes, which lives in the internal nodes and so in the cache.
 //! 2. Commits have durability `os`: each is in the log, handed to the operating system, when it returns. The other trees log nothing.
 //!
+//! 3. PioMax, speriod and bcnt are those of the paper's evaluation. A round takes sections of the queue, so bcnt binds only where one
+//!    holds more.
+//!
 //! Left to others: choosing the leaf size and the share of the queue.
 
 use std::path::Path;
@@ -16,6 +19,10 @@ use crate::{Error, Result};
 
 /// Requests in flight per call: PioMax of the paper's evaluation (§4.1).
 const PIO_MAX: usize = 64;
+/// Operations between two sorts of a queue: speriod of that evaluation.
+const SORT_PERIOD: usize = 5000;
+/// Most operations that a round applies: bcnt of that evaluation.
+const ROUND_OPERATIONS: usize = 5000;
 /// The table.
 const TABLE: &str = "pio";
 /// Least of the budget that the cache keeps.
@@ -57,8 +64,12 @@ impl Pio {
             );
             return Err(Error::Invalid(what));
         };
-        let options =
-            Database::options().cache_bytes(cache_bytes).write_buffer_bytes(queue_bytes).durability(Durability::Os);
+        let options = Database::options()
+            .cache_bytes(cache_bytes)
+            .write_buffer_bytes(queue_bytes)
+            .speriod(SORT_PERIOD)
+            .bcnt(ROUND_OPERATIONS)
+            .durability(Durability::Os);
         let database = options.open_on(psync, &path)?;
         let table = database.open_table(TABLE)?;
         Ok(Self { database, table, memory_bytes: setting.memory_bytes })
@@ -123,6 +134,7 @@ impl Tree for Pio {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.memory_bytes
+        // What it may hold, where it does not say what it holds.
+        self.database.stats().map_or(self.memory_bytes, |stats| stats.cache.bytes + stats.write_buffer_bytes)
     }
 }

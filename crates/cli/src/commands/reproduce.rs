@@ -53,8 +53,10 @@ Examples:
   braid reproduce pio --full --out results --dir /ssd/scratch
   braid reproduce pio --figure 2,3,4 --out results
 
-Data goes to --dir and is removed at the end. Ctrl-C stops at the next safe
-place; the report then has what was measured until then.")]
+Data goes to --dir and is removed at the end, after an error too. Ctrl-C stops
+at the next safe place; the report then has the figures that were finished. A
+second Ctrl-C, or kill -9, ends it at once and leaves a directory `reproduce-*`
+in --dir, which may be removed.")]
 struct Pio {
     #[command(flatten)]
     options: Options,
@@ -68,13 +70,13 @@ struct Options {
     /// Small data and short samples: under 5 minutes (the default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Data large enough for the paper's ratios: about 40 minutes and 30 GB of space
+    /// Data large enough for the paper's ratios: about 40 minutes and 36 GB of space
     #[arg(long)]
     full: bool,
     /// Hardly any data: seconds, to see that everything works
     #[arg(long, hide = true, conflicts_with_all = ["quick", "full"])]
     tiny: bool,
-    /// Directory for the results; created where it is not there
+    /// Directory for the results; created where it is not there, and files of an earlier run in it are replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Directory for the data, on the device to be measured [default: `data` below --out]
@@ -86,7 +88,7 @@ impl Reproduce {
     pub(crate) fn run(self, json: bool) -> Result<Exit> {
         let Paper::Pio(Pio { options }) = self.paper;
         let effort = options.effort();
-        measure(&mut PioPaper::new(effort), effort, options, json)
+        measure(Box::new(PioPaper::new(effort)), effort, options, json)
     }
 }
 
@@ -100,7 +102,7 @@ impl Options {
     }
 }
 
-fn measure(experiment: &mut dyn Experiment, effort: Effort, options: Options, json: bool) -> Result<Exit> {
+fn measure(experiment: Box<dyn Experiment>, effort: Effort, options: Options, json: bool) -> Result<Exit> {
     let data = options.dir.unwrap_or_else(|| data_directory(&options.out));
     let is_ours = !data.exists();
     let places = Places { out: options.out, data };
@@ -121,7 +123,7 @@ fn measure(experiment: &mut dyn Experiment, effort: Effort, options: Options, js
     }
     let results = match results {
         Err(BenchError::Interrupted) => {
-            return Err(Error::Interrupted("interrupted before anything was measured".into()));
+            return Err(Error::Interrupted("interrupted before a figure was finished: nothing was written".into()));
         }
         other => other?,
     };

@@ -33,7 +33,7 @@ impl DirectFile {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open");
         let open = OpenOptions::new().read(true).write(true).custom_flags(direct).open(path);
-        // Where a file system refuses it, what is measured is the page cache, and the report's device table says so by its rates.
+        // Where a file system refuses it, what is measured is the page cache, and the report says so.
         let file = open.or_else(|_| OpenOptions::new().read(true).write(true).open(path));
         let file = file.map_err(Error::io("opening", path))?;
         let bytes = file.metadata().map_err(Error::io("looking at", path))?.len();

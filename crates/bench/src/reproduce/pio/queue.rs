@@ -6,7 +6,7 @@ use crate::Result;
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Drawing, Figure, Panel, Point, paired_ratio, times};
 use crate::reproduce::lab::{Device, Lab};
-use crate::reproduce::stock::Contestant;
+use crate::reproduce::stock::{Contestant, pages as pages_text};
 use crate::trees::pio::{CACHE_BYTES_MIN, QUEUE_BYTES_MIN, Tuning};
 
 /// Bytes of a page, the paper's unit of the OPQ.
@@ -32,9 +32,10 @@ pub(super) fn queue_sizes(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Devi
         memory::text(bytes)
     ));
     figure.notes.push(format!(
-        "PIO B-tree: leaves of {leaf_pages} pages. A waiting operation takes more than its entry: its place in a hash table and an arena, its seq and \
-         its log position count too, so the smallest queue is {} pages.",
-        QUEUE_BYTES_MIN / PAGE_BYTES
+        "PIO B-tree: leaves of {}. A waiting operation takes more than its entry: its place in a hash table and an arena, its seq and \
+         its log position count too, so the smallest queue is {}.",
+        pages_text(leaf_pages.into()),
+        pages_text(QUEUE_BYTES_MIN / PAGE_BYTES)
     ));
     let axes = || (Axis::logarithmic("OPQ, pages of 4 KiB"), Axis::logarithmic("µs per operation"));
     let mut panels = ["(a) Insert", "(b) Point search"].map(|title| {
@@ -47,6 +48,8 @@ pub(super) fn queue_sizes(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Devi
         let pio = Contestant::Pio(Tuning { leaf_pages, queue_bytes: pages * PAGE_BYTES });
         let plans = [b_plus, pio].map(|tree| scale.plan(tree, SMALL, bytes));
         let what = format!("figure 11, OPQ of {pages} pages");
+        // The B+-tree as fresh as the PIO B-tree, which is another one at each size.
+        paper.stock.clear()?;
         let samples = paper.contest(lab, &what, &plans, |player| {
             let search = player.searches(scale.slice)?;
             Ok([player.inserts(scale.slice)?, search])
