@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use psync::probe::{DeviceProfile, LimitsOptions, PAGE_BYTES, limits, profile, random_reads_per_second};
+use psync::probe::{DeviceProfile, Limits, LimitsOptions, PAGE_BYTES, limits, profile, random_reads_per_second};
 use psync::{Buffer, OpenOptions, Psync, Request};
 use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::keys::stream;
+use crate::limits::median;
 use crate::run::Watch;
 use crate::{Error, Result};
 
@@ -262,21 +263,27 @@ impl<'a> Lab<'a> {
         Ok(known)
     }
 
-    /// The device's limits, measured now.
+    /// The device's limits, measured now: medians of as many samples as a cell has.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the device fails; [`Error::Interrupted`].
     pub fn device(&mut self) -> Result<Device> {
         let path = self.file()?;
         self.phase("the device's limits");
         let options = LimitsOptions { depths: DEPTHS.to_vec(), time: self.slice, ..LimitsOptions::default() };
         let psync = self.psync.clone().with_pio_max(DEPTHS[DEPTHS.len() - 1]);
-        let limits = limits(&psync, &path, &options)?;
+        let mut samples = Vec::with_capacity(self.repeats);
+        for _ in 0..self.repeats {
+            self.go_on()?;
+            samples.push(limits(&psync, &path, &options)?);
+        }
+        let middle = |of: &dyn Fn(&Limits) -> Option<f64>| median(&samples.iter().filter_map(of).collect::<Vec<f64>>());
+        let reads = |place: usize| middle(&|limits| Some(limits.random_reads.get(place)?.per_second));
         Ok(Device {
-            reads_per_second: limits.random_reads.iter().map(|rate| (rate.depth, rate.per_second)).collect(),
-            sequential_write_bytes_per_second: limits.sequential_write_bytes_per_second,
-            flushed_writes_per_second: limits.flushed_writes_per_second,
-            direct: limits.direct,
+            reads_per_second: (0..).zip(DEPTHS).filter_map(|(place, depth)| Some((depth, reads(place)?))).collect(),
+            sequential_write_bytes_per_second: middle(&|limits| limits.sequential_write_bytes_per_second),
+            flushed_writes_per_second: middle(&|limits| limits.flushed_writes_per_second),
+            direct: samples.iter().all(|limits| limits.direct),
         })
     }
 

@@ -98,7 +98,7 @@ impl Results {
         }
         line(
             text,
-            "Measured beside each figure, with no index on the path: random reads of 4 KiB per second by requests in flight, their ratio \
+            "Measured right before each figure, with no index on the path, medians of as many samples as a point has: random reads of 4 KiB per second by requests in flight, their ratio \
                     (what batching alone can bring), writes in order, and writes of 4 KiB with fdatasync after each.\n",
         );
         line(
