@@ -5,6 +5,7 @@
 //!
 //! Invariant: no two threads put the same key in a fill, so a fill of `num` records leaves `num` keys.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -231,13 +232,17 @@ impl<'a> Job<'a> {
             while !ended && shared.goes_on() {
                 let begun = Instant::now();
                 let mut records = 0;
-                while records < CHECK_EVERY {
-                    let Some((key, value)) = range.next_pair()? else {
-                        ended = true;
-                        break;
-                    };
-                    expected = self.check_pair(key, value, expected, tally)? + 1;
+                let paused = range.visit(|key, value| {
+                    match self.check_pair(key, value, expected, tally) {
+                        Ok(index) => expected = index + 1,
+                        Err(wrong) => return ControlFlow::Break(Err(wrong)),
+                    }
                     records += 1;
+                    if records < CHECK_EVERY { ControlFlow::Continue(()) } else { ControlFlow::Break(Ok(())) }
+                })?;
+                match paused {
+                    ControlFlow::Continue(()) => ended = true,
+                    ControlFlow::Break(checked) => checked?,
                 }
                 tally.call(begun, records);
                 shared.progress(records);

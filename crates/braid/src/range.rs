@@ -6,7 +6,7 @@
 //!    are read in one psync.
 //! 4. What fails is told when everything before it was shown; the range is then at its end.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::ControlFlow};
 
 use index::{Bounds, Direction, DocPointer, PairRef, Payload, Stored};
 
@@ -99,14 +99,69 @@ impl Range {
         Ok(if self.advance()? { self.pair() } else { None })
     }
 
-    fn advance(&mut self) -> Result<bool> {
-        let moved = self.moved();
-        if !matches!(moved, Ok(true)) {
-            self.shown = Shown::Nothing;
-            self.ended = true;
-            self.walk = None;
+    /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. The fastest way to look at many
+    /// pairs: nothing is copied, and nothing stands between two of them.
+    ///
+    /// # Errors
+    /// As [`Range::next_pair`].
+    pub fn visit<B>(&mut self, mut show: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>) -> Result<ControlFlow<B>> {
+        while let Some((key, value)) = self.next_pair()? {
+            if let ControlFlow::Break(with) = show(key, value) {
+                return Ok(ControlFlow::Break(with));
+            }
+            if let Shown::Walked = self.shown
+                && let Some(with) = self.run(&mut show)?
+            {
+                return Ok(ControlFlow::Break(with));
+            }
         }
-        moved
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Shows pairs from where the walk stands, as far as that needs no look at queues or documents; what `show` broke with.
+    fn run<B>(&mut self, show: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<B>) -> Result<Option<B>> {
+        let Some(walk) = &mut self.walk else { return Ok(None) };
+        let (mut with, mut document) = (None, false);
+        let keys_only = self.keys_only;
+        let ran = walk.run(&mut |pair: PairRef<'_>| {
+            let value = match pair.value {
+                Payload::Inline(value) if !keys_only => value,
+                Payload::Document(_) if !keys_only => {
+                    document = true;
+                    return ControlFlow::Break(());
+                }
+                _ => &[],
+            };
+            match show(pair.key, value) {
+                ControlFlow::Continue(()) => ControlFlow::Continue(()),
+                ControlFlow::Break(broken) => {
+                    with = Some(broken);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        if let Err(error) = ran {
+            return self.end(Err(error)).map(|_| None);
+        }
+        if document {
+            self.shown = Shown::Nothing;
+            self.gather();
+        }
+        Ok(with)
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        match self.moved() {
+            Ok(true) => Ok(true),
+            over => self.end(over),
+        }
+    }
+
+    fn end(&mut self, how: Result<bool>) -> Result<bool> {
+        self.shown = Shown::Nothing;
+        self.ended = true;
+        self.walk = None;
+        how
     }
 
     fn moved(&mut self) -> Result<bool> {

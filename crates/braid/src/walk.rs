@@ -6,9 +6,9 @@
 //!
 //! A pair of the structure is shown where the cursor has it; nothing is copied.
 
-use std::{cmp::Ordering, collections::VecDeque, sync::Arc};
+use std::{cmp::Ordering, collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use index::{Bounds, Cursor, Direction, PairRef, Payload, Seq, Stored};
+use index::{Bounds, Cursor, Direction, PairRef, Payload, Seq, Show, Stored};
 
 use crate::{
     Result, Table,
@@ -101,7 +101,7 @@ impl Walk {
                 return Ok(self.below);
             };
             let step = queue.steps.front().expect("the nearest queue has a step");
-            self.on = match self.cursor.current().map(|pair| nearer(self.direction, pair.key, &step.key)) {
+            self.on = match self.cursor.current().map(|pair| self.direction.order(pair.key, &step.key)) {
                 Some(Ordering::Less) => On::Below,
                 Some(Ordering::Equal) => On::Queue { shadows: true },
                 Some(Ordering::Greater) | None => On::Queue { shadows: false },
@@ -110,6 +110,16 @@ impl Walk {
                 return Ok(true);
             }
         }
+    }
+
+    /// Where the walk stands on a pair of the structure: moves on and shows each pair that it comes to, as long as they are all the
+    /// structure's and `show` goes on. It stands on the last one shown, which only [`Walk::advance`] may be asked about.
+    pub(crate) fn run(&mut self, show: &mut Show<'_>) -> Result<ControlFlow<()>> {
+        if !matches!(self.on, On::Below) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let step = self.nearest.and_then(|nearest| self.queues[nearest].steps.front());
+        Ok(self.cursor.run(step.map(|step| step.key.as_slice()), show)?)
     }
 
     /// The pair that it stands on.
@@ -156,14 +166,6 @@ impl Walk {
         }
         // Of equal keys the first is found, which is the newest.
         let keys = self.queues.iter().enumerate().filter_map(|(number, queue)| Some((number, queue.key()?)));
-        self.nearest = keys.min_by(|(_, one), (_, other)| nearer(self.direction, one, other)).map(|(number, _)| number);
-    }
-}
-
-/// Compares two keys: the lesser is the one that a walk in this direction meets first.
-fn nearer(direction: Direction, one: &[u8], other: &[u8]) -> Ordering {
-    match direction {
-        Direction::Forward => one.cmp(other),
-        Direction::Backward => other.cmp(one),
+        self.nearest = keys.min_by(|(_, one), (_, other)| self.direction.order(one, other)).map(|(number, _)| number);
     }
 }

@@ -8,10 +8,12 @@ mod ahead;
 mod live;
 mod path;
 
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ahead::{Ahead, Image};
-use index::{Bounds, Cursor, Direction, PairRef, Result, Seq};
+use index::{Bounds, Cursor, Direction, PairRef, Result, Seq, Show};
 use live::Live;
 use path::Path;
 
@@ -37,6 +39,38 @@ impl TreeCursor {
         let path = Path::new(&version.root, bounds.clone(), direction);
         let ahead = Ahead::new(version, path);
         Self { ahead, at, leaf: None, spans: Vec::new(), live: Live::default(), shown: 0, ended: false }
+    }
+
+    /// Where the pair is that is shown after `shown` others.
+    fn index(&self, shown: usize) -> usize {
+        match self.ahead.path().direction() {
+            Direction::Forward => shown,
+            Direction::Backward => self.live.len() - 1 - shown,
+        }
+    }
+
+    /// The bytes of the leaf that it is in.
+    fn bytes(&self) -> Option<&[u8]> {
+        Some(match self.ahead.image(self.leaf.as_ref()?) {
+            Image::Cached(leaf) => leaf.bytes(),
+            Image::Read(pages) => pages,
+        })
+    }
+
+    /// Shows what is left of the leaf; how many of its pairs have been shown then.
+    fn run_in_leaf(&self, until: Option<&[u8]>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
+        let Some(bytes) = self.bytes() else { return (self.shown, ControlFlow::Continue(())) };
+        let direction = self.ahead.path().direction();
+        for shown in self.shown..self.live.len() {
+            let pair = self.live.get(self.index(shown), bytes);
+            if until.is_some_and(|until| direction.order(pair.key, until) != Ordering::Less) {
+                return (shown, ControlFlow::Continue(()));
+            }
+            if show(pair).is_break() {
+                return (shown + 1, ControlFlow::Break(()));
+            }
+        }
+        (self.live.len(), ControlFlow::Continue(()))
     }
 
     /// Goes to the next leaf; false at the end.
@@ -69,16 +103,21 @@ impl Cursor for TreeCursor {
         Ok(false)
     }
 
+    fn run(&mut self, until: Option<&[u8]>, show: &mut Show<'_>) -> Result<ControlFlow<()>> {
+        while !self.ended {
+            let (shown, flow) = self.run_in_leaf(until, show);
+            self.shown = shown;
+            if flow.is_break() || shown < self.live.len() {
+                return Ok(flow);
+            }
+            self.ended = true;
+            self.ended = !self.next_leaf()?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
     fn current(&self) -> Option<PairRef<'_>> {
-        let index = match self.ahead.path().direction() {
-            Direction::Forward => self.shown.checked_sub(1)?,
-            Direction::Backward if self.shown == 0 => return None,
-            Direction::Backward => self.live.len() - self.shown,
-        };
-        let bytes = match self.ahead.image(self.leaf.as_ref()?) {
-            Image::Cached(leaf) => leaf.bytes(),
-            Image::Read(pages) => pages,
-        };
-        Some(self.live.get(index, bytes))
+        let before = self.shown.checked_sub(1)?;
+        Some(self.live.get(self.index(before), self.bytes()?))
     }
 }

@@ -8,9 +8,10 @@
 //!
 //! Invariant: an extent is released once, after every version that refers to it is gone.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use index::{Bounds, Cursor, Direction, Found, PairRef, Result, Seq, Stats, TableId, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, PairRef, Result, Seq, Show, Stats, TableId, View, Visit};
 use parking_lot::Mutex;
 use space::{Extent, PagedFile};
 
@@ -95,6 +96,10 @@ struct Nothing;
 impl Cursor for Nothing {
     fn advance(&mut self) -> Result<bool> {
         Ok(false)
+    }
+
+    fn run(&mut self, _until: Option<&[u8]>, _show: &mut Show<'_>) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Continue(()))
     }
 
     fn current(&self) -> Option<PairRef<'_>> {

@@ -18,6 +18,7 @@ pub use types::{
     Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update,
 };
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A table's structure on storage.
@@ -107,6 +108,9 @@ pub trait Visit {
     fn keys(&mut self, count: u64);
 }
 
+/// What a cursor shows pairs to.
+pub type Show<'a> = dyn FnMut(PairRef<'_>) -> ControlFlow<()> + 'a;
+
 /// Walks a view in key order. It begins before the first pair.
 pub trait Cursor: Send {
     /// Moves to the next pair; false at the end, where it stays. After an error it is at the end.
@@ -117,6 +121,14 @@ pub trait Cursor: Send {
 
     /// The pair that it stands on, until it moves; none before the first and at the end.
     fn current(&self) -> Option<PairRef<'_>>;
+
+    /// Moves on, pair by pair, and shows each that it comes to, while they come before `until` in its direction and `show` goes on.
+    /// It stands on the last one shown, and [`Cursor::advance`] moves to what follows; [`Cursor::current`] need not tell the pair
+    /// that it stands on.
+    ///
+    /// # Errors
+    /// As [`Cursor::advance`].
+    fn run(&mut self, until: Option<&[u8]>, show: &mut Show<'_>) -> Result<ControlFlow<()>>;
 
     /// Moves to the next pair and copies it; none at the end.
     ///

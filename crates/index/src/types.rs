@@ -1,5 +1,6 @@
 //! Keys, versions, bounds and batches.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use doclog::DocPointer;
@@ -134,6 +135,17 @@ pub enum Direction {
     Forward,
     /// Falling keys.
     Backward,
+}
+
+impl Direction {
+    /// Compares two keys: the lesser is the one that a walk in this direction meets first.
+    #[must_use]
+    pub fn order(self, one: &[u8], other: &[u8]) -> Ordering {
+        match self {
+            Self::Forward => one.cmp(other),
+            Self::Backward => other.cmp(one),
+        }
+    }
 }
 
 /// A range of keys.

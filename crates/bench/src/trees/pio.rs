@@ -9,6 +9,7 @@
 //!
 //! Left to others: choosing the leaf size and the share of the queue.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use braid::{Database, Durability, Structure, Table};
@@ -121,11 +122,12 @@ impl Tree for Pio {
 
     fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let mut count = 0;
-        let mut range = self.table.range(first..end);
-        while let Some((key, value)) = range.next_pair()? {
+        let all = self.table.range(first..end).visit(|key, value| {
             visit(key, value);
             count += 1;
-        }
+            ControlFlow::<()>::Continue(())
+        })?;
+        debug_assert!(all.is_continue(), "nothing breaks it");
         Ok(count)
     }
 

@@ -1,8 +1,11 @@
 //! What a table must hold, and whether it does.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, ControlFlow},
+};
 
-use braid::{Database, Table};
+use braid::{Database, Range, Table};
 
 pub(crate) type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The error says what is wrong.
@@ -30,16 +33,46 @@ pub(crate) fn compare_many(table: &Table, keys: &[Vec<u8>], expected: &Content) 
 pub(crate) fn compare_range(
     table: &Table, bounds: &Bounds, backward: bool, limit: usize, expected: &Content,
 ) -> Outcome<()> {
-    let range = table.range::<Vec<u8>>(bounds.clone());
-    let range = if backward { range.rev() } else { range };
-    let found: Result<Vec<_>, _> = range.take(limit).collect();
+    let range = || {
+        let range = table.range::<Vec<u8>>(bounds.clone());
+        if backward { range.rev() } else { range }
+    };
+    let found: Result<Vec<_>, _> = range().take(limit).collect();
     let found = found.map_err(|error| format!("range: {error}"))?;
+    let shown = visited(range(), limit).map_err(|error| format!("visit of a range: {error}"))?;
+    if shown != found {
+        return Err(format!("a visit showed {} pairs, an iterator {}, or others", shown.len(), found.len()));
+    }
     let expected = within(expected, bounds).map(|(key, value)| (key.clone(), value.clone()));
     let expected: Vec<_> = if backward { expected.rev().take(limit).collect() } else { expected.take(limit).collect() };
     if found != expected {
         return Err(format!("a range of {} pairs differs from the expected {}", found.len(), expected.len()));
     }
     Ok(())
+}
+
+/// What a range shows when it is visited, with breaks of ever longer stretches, and every fourth pair taken by itself.
+fn visited(mut range: Range, limit: usize) -> braid::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let (mut shown, mut pause) = (Vec::new(), 1);
+    while shown.len() < limit {
+        let mut left = pause;
+        let whole = range.visit(|key, value| {
+            shown.push((key.to_vec(), value.to_vec()));
+            left -= 1;
+            if left > 0 && shown.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if whole.is_continue() {
+            break;
+        }
+        pause += 1;
+        if pause % 4 == 0
+            && shown.len() < limit
+            && let Some((key, value)) = range.next_pair()?
+        {
+            shown.push((key.to_vec(), value.to_vec()));
+        }
+    }
+    Ok(shown)
 }
 
 /// The pairs within bounds; none where the bounds cross, which a map's own range refuses.

@@ -50,6 +50,10 @@ impl Slot {
 #[derive(Default)]
 pub(super) struct Live {
     slots: Vec<Slot>,
+    /// The scan's seq.
+    at: Seq,
+    /// Whether, as far as they were added in key order, all are of keys with different heads, not above the seq, and no tombstones.
+    is_plain: bool,
 }
 
 impl Live {
@@ -74,6 +78,8 @@ impl Live {
     /// Lists the pairs of a leaf, in place of what was there.
     pub(super) fn fill(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Seq) -> Result<(), Damage> {
         self.slots.clear();
+        self.at = at;
+        self.is_plain = true;
         let (prefix, in_order) = survey(leaf)?;
         // A run that begins above the scan's seq has nothing for it.
         for (start, _, run) in leaf.runs().filter(|(_, base, _)| *base <= at) {
@@ -84,7 +90,9 @@ impl Live {
             // Stable, and fast on what consists of a few sorted pieces, as runs are.
             self.slots.sort_by(|one, other| one.order(other, bytes));
         }
-        self.keep_newest(bytes, at);
+        if !(in_order && self.is_plain) {
+            self.keep_newest(bytes, at);
+        }
         Ok(())
     }
 
@@ -94,11 +102,14 @@ impl Live {
         let from = if bounds.above_lower(first) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
         let to = if bounds.below_upper(last) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
         self.slots.reserve(to.saturating_sub(from));
+        let mut before = self.slots.last().map(|slot| slot.head);
         for index in from..to {
             let EntryPlace { seq, key_at, key_length, word } = run.place(index)?;
             let (from, to) = (usize::from(key_at) + prefix, usize::from(key_at) + usize::from(key_length));
             let head = head(run.bytes().get(from..to)?);
             let key_at = u32::try_from(start + usize::from(key_at)).ok()?;
+            self.is_plain &= seq <= self.at.0 && !word.is_tombstone() && before != Some(head);
+            before = Some(head);
             self.slots.push(Slot { head, seq, key_at, key_length, word });
         }
         Some(())
