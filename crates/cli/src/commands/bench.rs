@@ -272,7 +272,9 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
         rows.push(plain("reads per operation", format!("{reads:.3}")));
     }
     if let Some(leaves) = report.leaf_reads_per_operation {
-        rows.push(plain("  of them leaves", format!("{leaves:.3}")));
+        // Where others write, requests are not told apart, but the leaves of lookups are.
+        let name = if report.reads_per_operation.is_some() { "  of them leaves" } else { "leaves read per operation" };
+        rows.push(plain(name, format!("{leaves:.3}")));
     }
     if report.read_back > 0 {
         rows.push(plain("records read back, and right", count(report.read_back - report.not_found)));
