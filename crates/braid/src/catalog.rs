@@ -113,6 +113,20 @@ impl TableCore {
         self.state.store(Arc::new(TableState { active, frozen, view, _pin: Arc::clone(&self.pin) }));
     }
 
+    /// What a reader that begins now reads: a state, and a visible seq of which the state has every commit whole.
+    ///
+    /// The state is held before it is asked what is visible, because older versions are not kept for readers that are not there yet.
+    /// It has to be current still when that is known: queues that a later state shares with it go on filling, others do not.
+    pub(crate) fn moment(&self, visible: impl Fn() -> Seq) -> (Arc<TableState>, Seq) {
+        loop {
+            let state = self.state.load_full();
+            let at = visible();
+            if Arc::ptr_eq(&state, &self.state.load()) {
+                return (state, at);
+            }
+        }
+    }
+
     /// Whether nobody reads in a state older than the current one.
     pub(crate) fn is_read_as_it_is(&self) -> bool {
         Arc::strong_count(&self.pin) == 2

@@ -44,6 +44,8 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
         if let Err(error) = table.documents.destroy() {
             tracing::warn!(table = table.name, %error, "documents of a dropped table could not be unlinked");
         }
+        // It may have been dropped since the worker looked for such tables.
+        engine.abandon_queues(table);
         engine.catalog.forget(table.id);
     }
     engine.wal.trim(image.log_start).map_err(log_error)?;
@@ -147,5 +149,29 @@ fn release_documents(engine: &Engine) {
         if let Err(error) = table.documents.release_dead() {
             tracing::warn!(table = table.name, %error, "dead documents could not be unlinked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use crate::{Options, Structure};
+
+    #[test]
+    fn a_table_that_is_dropped_just_before_a_checkpoint_gives_its_memory_back() {
+        let options = Options::new().background(false);
+        let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = database.table("table", Structure::BTree).expect("created");
+        let engine = table.engine();
+        table.put("key", "value").expect("put");
+        assert!(engine.pressure.used() > 0);
+        engine.drop_table("table").expect("dropped");
+        super::write(engine).expect("a checkpoint");
+        assert!(engine.catalog.dropped().is_empty());
+        engine.ask(false).expect("asked");
+        assert_eq!(engine.pressure.used(), 0);
     }
 }

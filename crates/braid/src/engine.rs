@@ -488,6 +488,19 @@ impl Engine {
         self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Gives the memory back that operations of a dropped table hold: nobody will apply them.
+    pub(crate) fn abandon_queues(&self, table: &TableCore) {
+        let state = table.state.load();
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
+        let active = table.active_bytes.load(Ordering::Relaxed);
+        if frozen + active > 0 {
+            self.note_frozen(table, active);
+            let none = Arc::new(Sections::new(self.options.speriod));
+            table.replace_state(none, None, Arc::clone(&state.view));
+            self.pressure.forget(frozen + active);
+        }
+    }
+
     /// Opens a table, creating it where it is missing.
     pub(crate) fn table(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Arc<TableCore>> {
         check_name(name)?;

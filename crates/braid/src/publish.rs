@@ -84,7 +84,7 @@ impl Publisher {
         Self { queue: Mutex::new(queue), moved: Condvar::new(), visible: AtomicU64::new(visible.0) }
     }
 
-    /// The newest visible seq. A reader takes its table's state first and this after it.
+    /// The newest visible seq. Readers take it together with their table's state ([`TableCore::moment`]).
     pub(crate) fn visible(&self) -> Seq {
         Seq(self.visible.load(Ordering::Acquire))
     }

@@ -164,9 +164,9 @@ impl Table {
     /// What a reader that begins now reads.
     pub(crate) fn moment(&self) -> Result<(Arc<TableState>, Seq)> {
         // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
-        let state = self.core.state.load_full();
+        let moment = self.core.moment(|| self.engine().publisher.visible());
         self.engine().check_live(&self.core)?;
-        Ok((state, self.engine().publisher.visible()))
+        Ok(moment)
     }
 
     fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -223,7 +223,44 @@ fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::successor;
+    use std::{cell::Cell, path::Path};
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+    use crate::{Options, choice::Choice, round};
+
+    #[test]
+    fn a_commit_over_two_sections_is_seen_whole_or_not_at_all_while_one_of_them_is_frozen() {
+        let options = Options::new().background(false).leaf_pages(1);
+        let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = database.table("table", Structure::BTree).expect("created");
+        let (core, engine) = (&table.core, table.engine());
+        let fences: Vec<Vec<u8>> = (1..16).map(|fence| vec![fence]).collect();
+        let state = core.state.load_full();
+        core.replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
+        let (low, high) = ([1], [15]);
+        table.put(low, b"old").expect("put");
+        table.put(high, b"old").expect("put");
+        let interrupted = Cell::new(false);
+        let (state, at) = core.moment(|| {
+            if !interrupted.replace(true) {
+                let choice = Choice { table: Arc::clone(core), sections: vec![0] };
+                round::run(engine, &[choice]).expect("runs");
+                let mut batch = WriteBatch::new();
+                batch.put(&table, low, b"new");
+                batch.put(&table, high, b"new");
+                engine.commit(&batch, Durability::Sync).expect("commits");
+            }
+            engine.publisher.visible()
+        });
+        let seen = [&low, &high].map(|key| {
+            let waiting = state.active.get(key, at);
+            let value = waiting.and_then(|found| found.value);
+            matches!(value, Some(Stored::Inline(value)) if value == b"new")
+        });
+        assert_eq!(seen[0], seen[1], "low and high key of one commit");
+    }
 
     #[test]
     fn the_successor_of_a_prefix_is_the_next_that_does_not_begin_with_it() {

@@ -11,11 +11,7 @@
 //! Invariant: table states and structures are changed, and checkpoints written, one thing at a time: by the worker, and between its turns
 //! by the end of a load ([`crate::load`]) and by compactions ([`crate::compact`]).
 
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use index::Seq;
 use wal::Lsn;
@@ -24,7 +20,7 @@ use crate::{
     Error, Result, checkpoint,
     choice::{self, Choice},
     engine::Engine,
-    opq::{Opq, Sections},
+    opq::Opq,
     round,
     signal::Request as Asked,
 };
@@ -167,15 +163,5 @@ fn next(engine: &Engine) -> Vec<Choice> {
 
 /// Gives the memory back that operations of dropped tables hold.
 fn abandon_dropped(engine: &Engine) {
-    for table in engine.catalog.dropped() {
-        let state = table.state.load();
-        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
-        let active = table.active_bytes.load(Ordering::Relaxed);
-        if frozen + active > 0 {
-            engine.note_frozen(&table, active);
-            let none = Arc::new(Sections::new(engine.options.speriod));
-            table.replace_state(none, None, Arc::clone(&state.view));
-            engine.pressure.forget(frozen + active);
-        }
-    }
+    engine.catalog.dropped().iter().for_each(|table| engine.abandon_queues(table));
 }
