@@ -88,13 +88,13 @@ impl Started {
         self.buffer.as_ref().map_or(0, Buffer::len)
     }
 
-    /// The transfer of what is left.
-    fn transfer(&mut self) -> Transfer {
+    /// The transfer of what is left, at most `most` bytes of it.
+    fn transfer(&mut self, most: usize) -> Transfer {
         let progress = self.progress;
         let Some(buffer) = &mut self.buffer else {
             return Transfer::Flush;
         };
-        let length = buffer.len() - progress;
+        let length = (buffer.len() - progress).min(most);
         // SAFETY: `progress` is at most `len`, so the address stays within the allocation.
         let memory = unsafe { buffer.pointer().add(progress) };
         match self.kind {
@@ -194,7 +194,7 @@ pub(crate) fn perform(backend: &dyn Backend, request: Request) -> Completion {
 
 fn perform_started(backend: &dyn Backend, mut started: Started) -> Completion {
     loop {
-        let (position, transfer) = (started.position(), started.transfer());
+        let (position, transfer) = (started.position(), started.transfer(usize::MAX));
         // SAFETY: the memory belongs to `started`, which outlives the call.
         let outcome = unsafe { backend.call(&started.file.0, position, transfer) };
         if let Step::Finished(result) = started.step(outcome) {
@@ -370,7 +370,7 @@ impl Queue {
 
     fn attempt(&mut self, slot: u32) {
         let started = self.slots[slot as usize].as_mut().expect("an attempt is made only for an occupied slot");
-        let (position, transfer) = (started.position(), started.transfer());
+        let (position, transfer) = (started.position(), started.transfer(self.traffic.piece_bytes()));
         // SAFETY: the slot owns the buffer and the file. It is emptied only when the lane reports it; if the lane fails, its
         // content is leaked. `drop` waits for all.
         unsafe { self.lane.push(slot, &started.file.0, position, transfer) };

@@ -3,7 +3,7 @@
 //! 1. A thread whose work nobody waits for says so ([`Background`]), as it would with `ioprio_set`. All others are foreground, and
 //!    every call of theirs that starts reads is counted.
 //! 2. Background work looks at the count each time before it starts requests. Where it moved, it keeps few requests in flight
-//!    for a while: a read that arrives then queues behind those few, not behind a whole batch.
+//!    for a while, in small pieces: a read that arrives then queues behind those few, not behind a whole batch.
 //! 3. Where nobody reads, background work has the device to itself, at full depth.
 
 use std::cell::Cell;
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How long background work makes way after a foreground read began: longer than the pause of a reader between two reads.
 const WAY: Duration = Duration::from_millis(1);
+
+/// Most bytes that background work hands to the device in one piece while it makes way: a read waits for pieces that are under way.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Requests that background work keeps in flight beside readers unless said otherwise: what keeps the dies of a small SSD
 /// busy.
@@ -73,6 +76,8 @@ pub(crate) enum Traffic {
         seen: u64,
         /// Until when it makes way.
         until: Option<Instant>,
+        /// Whether it did at its last look.
+        makes_way: bool,
     },
 }
 
@@ -82,7 +87,7 @@ impl Traffic {
         let shared = Arc::clone(shared);
         if IS_BACKGROUND.get() {
             let seen = shared.reads.load(Ordering::Relaxed);
-            Self::Background { shared, seen, until: None }
+            Self::Background { shared, seen, until: None, makes_way: false }
         } else {
             Self::Foreground(shared)
         }
@@ -97,15 +102,21 @@ impl Traffic {
 
     /// How many requests may be in flight now, of at most `depth`.
     pub(crate) fn depth(&mut self, depth: usize) -> usize {
-        let Self::Background { shared, seen, until } = self else { return depth };
+        let Self::Background { shared, seen, until, makes_way } = self else { return depth };
         let (reads, now) = (shared.reads.load(Ordering::Relaxed), Instant::now());
         if reads != *seen {
             *seen = reads;
             *until = Some(now + WAY);
         }
-        match until {
-            Some(until) if now < *until => depth.min(shared.background_depth.load(Ordering::Relaxed)),
-            _ => depth,
+        *makes_way = until.is_some_and(|until| now < until);
+        if *makes_way { depth.min(shared.background_depth.load(Ordering::Relaxed)) } else { depth }
+    }
+
+    /// How many bytes of a request may be handed to the device at once; the rest follows.
+    pub(crate) const fn piece_bytes(&self) -> usize {
+        match self {
+            Self::Background { makes_way: true, .. } => PIECE_BYTES,
+            _ => usize::MAX,
         }
     }
 }
@@ -126,7 +137,9 @@ mod tests {
         background.reading();
         assert_eq!(background.depth(128), 128, "its own reads do not count");
         foreground.reading();
+        assert_eq!(background.piece_bytes(), usize::MAX);
         assert_eq!(background.depth(128), BACKGROUND_DEPTH_DEFAULT);
+        assert_eq!(background.piece_bytes(), PIECE_BYTES);
         assert_eq!(background.depth(2), 2);
         let Traffic::Background { until, .. } = &mut background else { panic!("entered") };
         *until = Some(Instant::now());
