@@ -104,20 +104,21 @@ impl Pressure {
         self.state.lock().done = done;
     }
 
-    /// Queues of so many bytes are applied and gone; it took so long.
-    pub(crate) fn give_back(&self, bytes: u64, took: Duration) {
+    /// Queues of so many bytes are gone, after operations of `applied` bytes went into their structures; it took so long.
+    pub(crate) fn give_back(&self, bytes: u64, applied: u64, took: Duration) {
         let mut state = self.state.lock();
         state.used -= bytes;
         state.done = 0;
-        if bytes == 0 {
-            return;
+        if applied > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
+            let rate = applied as f64 / took.as_secs_f64().max(1e-6);
+            let known = state.rate_bytes_per_second.unwrap_or(rate);
+            state.rate_bytes_per_second = Some(known + RATE_MEMORY * (rate - known));
         }
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
-        let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
-        let known = state.rate_bytes_per_second.unwrap_or(rate);
-        state.rate_bytes_per_second = Some(known + RATE_MEMORY * (rate - known));
-        state.full_disk = None;
-        self.relieved.notify_all();
+        if bytes > 0 {
+            state.full_disk = None;
+            self.relieved.notify_all();
+        }
     }
 
     /// Queues of so many bytes became queues of other bytes.
@@ -204,7 +205,7 @@ mod tests {
     fn delay_grows_with_the_fill_and_shrinks_with_progress() {
         let pressure = Pressure::new(1000, true);
         pressure.take(100);
-        pressure.give_back(100, Duration::from_millis(100));
+        pressure.give_back(100, 100, Duration::from_millis(100));
         let delay = |pressure: &Pressure| {
             let mut state = pressure.state.lock();
             state.turn = Instant::now();

@@ -159,7 +159,7 @@ pub(crate) fn flush_data(engine: &Engine) -> Result<()> {
 /// Logs flush-ends and publishes. A part whose flush-end the log has no room for is taken back.
 fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
     let mut outcome = Ok(());
-    let (mut operations, mut bytes) = (0, 0);
+    let (mut operations, mut bytes, mut applied) = (0, 0, 0);
     for part in parts {
         if outcome.is_ok() {
             outcome = log_flush_end(engine, part);
@@ -174,6 +174,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
             Err(_) => break,
         }
         operations += part.range.len();
+        applied += part.frozen.bytes() * part.range.len() as u64 / part.frozen.len().max(1) as u64;
         if part.last {
             bytes += part.frozen.bytes();
         }
@@ -181,7 +182,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
     if seeded::on(seeded::Bug::FlushEndBeforeData) {
         engine.flush_log()?;
     }
-    engine.pressure.give_back(bytes, started.elapsed());
+    engine.pressure.give_back(bytes, applied, started.elapsed());
     engine.counters.applied(operations, started.elapsed());
     outcome
 }

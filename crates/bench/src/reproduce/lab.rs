@@ -245,10 +245,14 @@ impl<'a> Lab<'a> {
         let each_us = |pages: usize, depth: usize| -> Result<f64> {
             Ok(1e6 / random_reads_per_second(&psync, &file, pages * PAGE_BYTES, depth, self.slice)?)
         };
-        for read in &mut known.reads {
-            self.go_on()?;
-            read.alone_us = each_us(read.pages, 1)?;
-            read.batched_us = each_us(read.pages, known.best_depth)?;
+        // Twice, and the better of each, as the profile itself does: what disturbs a measurement makes it slower.
+        for pass in 0..2 {
+            for read in &mut known.reads {
+                self.go_on()?;
+                let (alone, batched) = (each_us(read.pages, 1)?, each_us(read.pages, known.best_depth)?);
+                read.alone_us = if pass == 0 { alone } else { read.alone_us.min(alone) };
+                read.batched_us = if pass == 0 { batched } else { read.batched_us.min(batched) };
+            }
         }
         // No read is slower than a larger one but by accident.
         for smaller in (0..known.reads.len().saturating_sub(1)).rev() {

@@ -63,6 +63,7 @@ pub(super) fn goals(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Device) ->
     let profile = paper.profile(lab)?;
     let scale = paper.scale;
     let mut figure = Figure::new("headline", "Goals: the PIO B-tree against the plain B+-tree with the same memory");
+    figure.notes.push(tuning::terms(&profile));
     let names = ["8 B + 8 B", "16 B + 100 B"];
     let mut panels =
         WORKS.map(|work| Panel::new(work.name, Drawing::StackedBars, Axis::linear("index"), Axis::linear(work.unit)));

@@ -28,6 +28,7 @@ pub(super) fn workloads(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Device
         "Which operation comes next is random; time that a tree still needs at the end is counted with the inserts."
             .into(),
     );
+    figure.notes.push(tuning::terms(&profile));
     lab.expect_groups(INSERTS.len());
     let mut ratios: Vec<(&str, Vec<f64>)> = Vec::new();
     for inserts in INSERTS {

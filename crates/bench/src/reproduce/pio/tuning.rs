@@ -59,6 +59,24 @@ pub(super) fn all(
     ])
 }
 
+/// The device's terms that the cost models chose by, in a note.
+pub(super) fn terms(profile: &DeviceProfile) -> String {
+    let each = |of: &[(usize, f64, f64)]| {
+        let texts: Vec<String> =
+            of.iter().map(|(pages, alone, batched)| format!("{pages}: {alone:.1} / {batched:.1}")).collect();
+        texts.join(", ")
+    };
+    let reads: Vec<_> = profile.reads.iter().map(|read| (read.pages, read.alone_us, read.batched_us)).collect();
+    let writes: Vec<_> = profile.writes.iter().map(|write| (write.pages, write.alone_us, write.batched_us)).collect();
+    format!(
+        "Trees are tuned by these times of requests of so many pages, alone / in batches of {}, in µs: reads {}; writes {}; a write and its flush {:.0}.",
+        profile.best_depth,
+        each(&reads),
+        each(&writes),
+        profile.flushed_write_us
+    )
+}
+
 /// What trees are tuned by, in a note.
 pub(super) fn note(trees: &[Contestant]) -> String {
     let each: Vec<String> = trees.iter().map(|tree| format!("{} with {}", tree.name(), tree.tuning())).collect();
