@@ -10,7 +10,7 @@
 //!    look into each would touch far more memory than the search itself.
 //! 4. [`Visible::sorted`] lists entries of all runs in order, for scans and rewrites.
 
-use index::{Bounds, Seq, TableId, Update};
+use index::{Seq, TableId, Update};
 use space::PAGE;
 
 use crate::format::run::{Identity, RUN_HEADER, Run, RunHeader};
@@ -60,26 +60,12 @@ pub(crate) struct Visible<'a> {
     spans: &'a [Span],
 }
 
-/// Where a version is in a leaf.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    run: u32,
-    index: u16,
-}
-
-impl Place {
-    /// Its run: a smaller number came to the leaf earlier.
-    pub(crate) const fn run(&self) -> u32 {
-        self.run
-    }
-}
-
 /// An entry of a leaf, as [`Visible::sorted`] lists it.
 pub(crate) struct Sorted<'a> {
     head: u64,
-    pub(crate) key: &'a [u8],
-    pub(crate) seq: Seq,
-    pub(crate) place: Place,
+    /// Which of the leaf's runs it is in.
+    pub(crate) run: u32,
+    pub(crate) update: Update<'a>,
 }
 
 pub(crate) fn malformed(start: usize) -> Damage {
@@ -257,32 +243,22 @@ impl<'a> Visible<'a> {
         Ok(())
     }
 
-    /// Every entry within `bounds`, by key, then seq, then run.
-    pub(crate) fn sorted(&self, bounds: &Bounds) -> Result<Vec<Sorted<'a>>, Damage> {
+    /// Every entry, by key, then seq, then run.
+    pub(crate) fn sorted(&self) -> Result<Vec<Sorted<'a>>, Damage> {
         let mut entries = Vec::new();
-        for (number, span) in self.spans.iter().enumerate() {
+        for (number, span) in (0..).zip(self.spans) {
             let run = self.run(span);
-            let number = u32::try_from(number).expect("a leaf has fewer than 2^32 runs");
-            let ends =
-                first_that(&run, |key| bounds.above_lower(key)).zip(first_that(&run, |key| !bounds.below_upper(key)));
-            let (first, end) = ends.ok_or_else(|| malformed(span.start))?;
-            for index in first..end {
-                let (key, seq) = run.key(index).ok_or_else(|| malformed(span.start))?;
-                let index = u16::try_from(index).expect("a run counts its entries with 16 bits");
-                entries.push(Sorted { head: head(key), key, seq, place: Place { run: number, index } });
+            for index in 0..run.count() {
+                let update = run.entry(index).ok_or_else(|| malformed(span.start))?;
+                entries.push(Sorted { head: head(update.key), run: number, update });
             }
         }
         // Stable, and fast on what consists of a few sorted pieces, as runs are.
         entries.sort_by(|one, other| {
-            one.head.cmp(&other.head).then_with(|| (one.key, one.seq).cmp(&(other.key, other.seq)))
+            let key = |of: &Sorted<'a>| (of.update.key, of.update.seq);
+            one.head.cmp(&other.head).then_with(|| key(one).cmp(&key(other)))
         });
         Ok(entries)
-    }
-
-    /// The entry at a place that [`Visible::sorted`] gave.
-    pub(crate) fn at(&self, place: Place) -> Result<Update<'a>, Damage> {
-        let span = &self.spans[place.run as usize];
-        self.run(span).entry(usize::from(place.index)).ok_or_else(|| malformed(span.start))
     }
 
     /// Whether `key` is above, or below, every key.
@@ -526,7 +502,7 @@ mod tests {
             pointer.chain = sign(&mut bytes[..length], &identity, 0, 0);
             let Ok(leaf) = Leaf::parse(&bytes, &pointer, TABLE) else { return Ok(()) };
             let Some(visible) = leaf.visible(&pointer) else { return Ok(()) };
-            let _ = visible.sorted(&Bounds::all());
+            let _ = visible.sorted();
             let _ = visible.entries(&mut Vec::new());
             let _ = visible.check_order();
             for number in 0..20 {

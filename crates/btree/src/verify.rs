@@ -14,13 +14,13 @@
 use std::collections::HashSet;
 
 use doclog::DocPointer;
-use index::{Bounds, Error, Operation, Payload, Result, Visit};
+use index::{Error, Operation, Payload, Result, Visit};
 use psync::Buffer;
 use space::PAGE;
 
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, Pointer};
-use crate::leaf::{Leaf, Sorted, Visible};
+use crate::leaf::{Leaf, Sorted};
 use crate::node::{Edges, Node};
 use crate::version::Version;
 
@@ -137,18 +137,18 @@ impl Walk<'_> {
         let end = || Damage::new(0, "runs of a leaf", "what its pointer publishes", "less");
         let visible = leaf.visible(pointer).ok_or_else(end)?;
         visible.check_order()?;
-        let entries = visible.sorted(&Bounds::all())?;
+        let entries = visible.sorted()?;
         let (mut counts, mut keys) = (Counts { entries: entries.len() as u64, ..Counts::default() }, 0);
-        for versions in entries.chunk_by(|one, other| one.key == other.key) {
-            let key = versions[0].key;
+        for versions in entries.chunk_by(|one, other| one.update.key == other.update.key) {
+            let key = versions[0].update.key;
             if !child.holds(key) {
                 let bounds =
                     format!("{} to {}", text(&child.low), child.high.as_deref().map_or_else(|| "the end".into(), text));
                 return Err(Damage::new(0, "key of a leaf", bounds, text(key)));
             }
-            let newest = visible.at(versions[versions.len() - 1].place)?;
+            let newest = &versions[versions.len() - 1].update;
             keys += u64::from(newest.operation != Operation::Delete);
-            self.versions(&visible, versions, &mut counts)?;
+            self.versions(versions, &mut counts);
         }
         self.visit.keys(keys);
         let stated = Counts { entries: u64::from(pointer.entries), documents: pointer.documents };
@@ -162,17 +162,15 @@ impl Walk<'_> {
     }
 
     /// Reports the documents of all versions of a key, and counts.
-    fn versions(
-        &mut self, visible: &Visible<'_>, versions: &[Sorted<'_>], counts: &mut Counts,
-    ) -> std::result::Result<(), Damage> {
+    fn versions(&mut self, versions: &[Sorted<'_>], counts: &mut Counts) {
         let mut newer_came = u32::MAX;
-        for same in versions.chunk_by(|one, other| one.seq == other.seq).rev() {
-            let came = same[0].place.run();
+        for same in versions.chunk_by(|one, other| one.update.seq == other.update.seq).rev() {
+            let came = same[0].run;
             let stale = came > newer_came;
             newer_came = newer_came.min(came);
             let mut documents: Vec<DocPointer> = Vec::new();
             for sorted in same {
-                match visible.at(sorted.place)?.operation {
+                match sorted.update.operation {
                     Operation::Put(Payload::Document(document)) => {
                         counts.documents = true;
                         if !stale && !documents.contains(&document) {
@@ -184,7 +182,6 @@ impl Walk<'_> {
                 }
             }
         }
-        Ok(())
     }
 }
 

@@ -234,12 +234,7 @@ impl Tree for BLinkTree {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.layout.check_key(key)?;
         let leaf = self.read(self.descend(key, 0, |_, _| {})?, 0, key)?;
-        let Ok(index) = leaf.search(key) else {
-            return Ok(false);
-        };
-        value.clear();
-        value.extend_from_slice(leaf.value(index));
-        Ok(true)
+        Ok(leaf.copy_value(key, value))
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {

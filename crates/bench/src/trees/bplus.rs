@@ -227,12 +227,7 @@ impl Tree for BPlusTree {
         self.layout.check_key(key)?;
         let root = self.root.read();
         let leaf = self.read(self.leaf_of(*root, key, |_, _| {})?, 0)?;
-        let Ok(index) = leaf.search(key) else {
-            return Ok(false);
-        };
-        value.clear();
-        value.extend_from_slice(leaf.value(index));
-        Ok(true)
+        Ok(leaf.copy_value(key, value))
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -174,6 +174,14 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
         if index < self.count && self.key(index) == key { Ok(index) } else { Err(index) }
     }
 
+    /// Copies the value of a key, if the leaf has it; whether it has.
+    pub(super) fn copy_value(&self, key: &[u8], value: &mut Vec<u8>) -> bool {
+        let Ok(index) = self.search(key) else { return false };
+        value.clear();
+        value.extend_from_slice(self.value(index));
+        true
+    }
+
     /// How many keys are less.
     pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
         // A length that is a constant makes each comparison one of machine words.
