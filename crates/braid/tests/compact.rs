@@ -1,7 +1,9 @@
 //! Compaction: the same content in packed leaves that lie in key order, whatever goes on meanwhile and wherever it ends.
 
+#[path = "common/whole.rs"]
+mod whole;
+
 use std::{
-    collections::BTreeMap,
     ops::ControlFlow,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
@@ -10,8 +12,7 @@ use std::{
 use braid::{Compaction, Database, Durability, ErrorKind, Options, Structure, Table, WriteBatch};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
-
-type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+use whole::{Content, check_whole, content};
 
 fn options(leaf_pages: u32) -> Options {
     Options::new()
@@ -31,15 +32,6 @@ fn fresh(leaf_pages: u32) -> (SimDisk, Database, Table) {
     let db = open(&disk, leaf_pages).expect("opens");
     let table = db.table("t", Structure::BTree).expect("created");
     (disk, db, table)
-}
-
-fn content(table: &Table) -> Content {
-    table.iter().collect::<Result<_, _>>().expect("scans")
-}
-
-fn check_whole(db: &Database) {
-    let verified = db.verify(&mut |_| {}).expect("verifies");
-    assert_eq!(verified.findings, Vec::<String>::new());
 }
 
 fn compact(table: &Table) -> Compaction {

@@ -1,12 +1,14 @@
 //! Loads: what was loaded is there as if it had been put; misuse is refused; a load that does not end leaves nothing behind.
 
-use std::{collections::BTreeMap, path::Path};
+#[path = "common/whole.rs"]
+mod whole;
+
+use std::path::Path;
 
 use braid::{Database, Durability, Error, ErrorKind, Options, Structure, Table, WriteBatch};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
-
-type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+use whole::{Content, check_whole, content};
 
 fn options(leaf_pages: u32) -> Options {
     Options::new()
@@ -26,15 +28,6 @@ fn fresh(leaf_pages: u32) -> (SimDisk, Database, Table) {
     let db = open(&disk, leaf_pages).expect("opens");
     let table = db.table("loaded", Structure::BTree).expect("created");
     (disk, db, table)
-}
-
-fn content(table: &Table) -> Content {
-    table.iter().collect::<Result<_, _>>().expect("scans")
-}
-
-fn check_whole(db: &Database) {
-    let verified = db.verify(&mut |_| {}).expect("verifies");
-    assert_eq!(verified.findings, Vec::<String>::new());
 }
 
 fn pairs(count: u32, value_bytes: usize) -> Content {
