@@ -86,3 +86,4 @@ pub use range::Range;
 pub use stats::{CacheStats, LogStats, Recovery, SpaceStats, Stats, StreamStats, TableStats};
 pub use table::Table;
 pub use verify::{Verification, VerifyProgress};
+pub use wal::FlushScheme;

@@ -3,6 +3,7 @@
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 
 use psync::{BackendKind, Psync};
+use wal::FlushScheme;
 
 use crate::{
     Database, Error, Result,
@@ -156,6 +157,7 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) speriod: usize,
     pub(crate) bcnt: usize,
+    pub(crate) flush_scheme: FlushScheme,
 }
 
 /// Bytes of the cache where nothing is said.
@@ -189,6 +191,7 @@ impl Default for Options {
             background: true,
             speriod: SORT_PERIOD,
             bcnt: usize::MAX,
+            flush_scheme: FlushScheme::default(),
         }
     }
 }
@@ -288,6 +291,14 @@ impl Options {
     #[must_use]
     pub const fn bcnt(mut self, operations: usize) -> Self {
         self.bcnt = operations;
+        self
+    }
+
+    /// How commits that wait for stable storage share flushes of the log. For comparison: what each promises is the same, and the default
+    /// is the fastest.
+    #[must_use]
+    pub const fn flush_scheme(mut self, scheme: FlushScheme) -> Self {
+        self.flush_scheme = scheme;
         self
     }
 

@@ -193,6 +193,7 @@ fn log_options(
         durable_floor,
         next_seq,
         read_only,
+        flush_scheme: wal::FlushScheme::default(),
     }
 }
 
@@ -219,6 +220,7 @@ fn recover(
     }
     let log_options =
         log_options(&superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1, options.read_only);
+    let log_options = wal::Options { flush_scheme: options.flush_scheme, ..log_options };
     let unflushed = Arc::new(UnflushedDocuments::default());
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
     let (pieces, kept) = Default::default();

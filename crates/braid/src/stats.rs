@@ -156,12 +156,26 @@ pub struct LogStats {
     pub retained_bytes: u64,
     /// Records appended.
     pub records: u64,
+    /// Of them, those whose thread had the end of the log for itself.
+    pub direct_records: u64,
+    /// Of them, those that took their space together with others, in a slot.
+    pub consolidated_records: u64,
+    /// Slots that were closed; `consolidated_records` divided by this is the records per slot.
+    pub slots: u64,
     /// Groups written.
     pub groups: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Flush requests that these served.
+    /// Calls that these served; divided by `flushes`, the commits per flush.
     pub flush_requests: u64,
+    /// How often a call had the sync lock.
+    pub sync_lock_acquisitions: u64,
+    /// Nanoseconds that these waited for it, in sum.
+    pub sync_lock_wait_ns: u64,
+    /// Nanoseconds that calls which flushed themselves took for it, in sum.
+    pub flush_ns: u64,
+    /// Nanoseconds that calls waited for another's flush, without the lock, in sum.
+    pub flush_wait_ns: u64,
 }
 
 /// Pages of the data file.
@@ -380,8 +394,15 @@ fn log(engine: &Engine) -> LogStats {
     LogStats {
         retained_bytes: engine.wal.bytes_retained(),
         records: stats.records,
+        direct_records: stats.direct_records,
+        consolidated_records: stats.consolidated_records,
+        slots: stats.slots,
         groups: stats.groups,
         flushes: stats.flushes,
         flush_requests: stats.flush_requests,
+        sync_lock_acquisitions: stats.sync_lock_acquisitions,
+        sync_lock_wait_ns: stats.sync_lock_wait_ns,
+        flush_ns: stats.flush_ns,
+        flush_wait_ns: stats.flush_wait_ns,
     }
 }

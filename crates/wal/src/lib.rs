@@ -31,6 +31,7 @@ mod format_tests;
 mod geometry;
 mod replay;
 mod scan;
+mod scheme;
 mod segment;
 mod settle;
 mod slot;
@@ -41,6 +42,7 @@ mod write;
 
 pub use error::{Error, Result};
 pub use failure::Failure;
+pub use scheme::{FlushScheme, UnknownFlushScheme};
 pub use stats::Stats;
 pub use types::{
     Alone, Claim, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,

@@ -164,7 +164,8 @@ impl Known {
         let end = Lsn(lsn.0 + u64::from(whole.header.length));
         let mut records = whole.records.clone();
         records.skip_before(self.start);
-        Group { lsn, end, epoch: whole.header.epoch, durable: end <= self.durable, records }
+        // A group is written whole before a flush that counts for any of it begins.
+        Group { lsn, end, epoch: whole.header.epoch, durable: lsn < self.durable, records }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Counts of what the log did since it was opened.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// What the log did since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,6 +10,12 @@ pub struct Stats {
     pub records: u64,
     /// Payload bytes appended.
     pub record_bytes: u64,
+    /// Of them, those whose thread had the end of the log for itself.
+    pub direct_records: u64,
+    /// Of them, those that took their space together with others, in a slot.
+    pub consolidated_records: u64,
+    /// Slots that were closed; `consolidated_records` divided by this is the records per slot.
+    pub slots: u64,
     /// Groups written, pads and the opening included.
     pub groups: u64,
     /// Bytes of groups written.
@@ -19,6 +26,14 @@ pub struct Stats {
     pub flush_requests: u64,
     /// Most calls that one flush served.
     pub flush_requests_max: u64,
+    /// How often a call had the sync lock.
+    pub sync_lock_acquisitions: u64,
+    /// Nanoseconds that these waited for it, in sum.
+    pub sync_lock_wait_ns: u64,
+    /// Nanoseconds that calls which flushed themselves took for it, in sum.
+    pub flush_ns: u64,
+    /// Nanoseconds that calls waited for another's flush, without the lock, in sum.
+    pub flush_wait_ns: u64,
     /// Segment files made.
     pub segments_created: u64,
     /// Segment files used again.
@@ -34,11 +49,18 @@ pub struct Stats {
 pub(crate) struct Counters {
     pub(crate) records: AtomicU64,
     pub(crate) record_bytes: AtomicU64,
+    pub(crate) direct_records: AtomicU64,
+    pub(crate) consolidated_records: AtomicU64,
+    pub(crate) slots: AtomicU64,
     pub(crate) groups: AtomicU64,
     pub(crate) group_bytes: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) flush_requests: AtomicU64,
     pub(crate) flush_requests_max: AtomicU64,
+    pub(crate) sync_lock_acquisitions: AtomicU64,
+    pub(crate) sync_lock_wait_ns: AtomicU64,
+    pub(crate) flush_ns: AtomicU64,
+    pub(crate) flush_wait_ns: AtomicU64,
     pub(crate) segments_created: AtomicU64,
     pub(crate) segments_recycled: AtomicU64,
 }
@@ -48,17 +70,29 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }
 
+/// Adds the time since `begun`.
+pub(crate) fn add_time(counter: &AtomicU64, begun: Instant) {
+    add(counter, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+}
+
 impl Counters {
     pub(crate) fn snapshot(&self) -> Stats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             records: of(&self.records),
             record_bytes: of(&self.record_bytes),
+            direct_records: of(&self.direct_records),
+            consolidated_records: of(&self.consolidated_records),
+            slots: of(&self.slots),
             groups: of(&self.groups),
             group_bytes: of(&self.group_bytes),
             flushes: of(&self.flushes),
             flush_requests: of(&self.flush_requests),
             flush_requests_max: of(&self.flush_requests_max),
+            sync_lock_acquisitions: of(&self.sync_lock_acquisitions),
+            sync_lock_wait_ns: of(&self.sync_lock_wait_ns),
+            flush_ns: of(&self.flush_ns),
+            flush_wait_ns: of(&self.flush_wait_ns),
             segments_created: of(&self.segments_created),
             segments_recycled: of(&self.segments_recycled),
             segments_live: 0,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use psync::File;
 
+use crate::FlushScheme;
+
 pub use crate::format::{Record, Records};
 
 /// Size of a segment unless a database asks for another.
@@ -97,6 +99,8 @@ pub struct Options {
     pub next_seq: u64,
     /// Replay only: nothing is written, nothing can be appended.
     pub read_only: bool,
+    /// Which flushes serve which calls.
+    pub flush_scheme: FlushScheme,
 }
 
 impl Options {
@@ -111,6 +115,7 @@ impl Options {
             durable_floor: Lsn(0),
             next_seq: 1,
             read_only: false,
+            flush_scheme: FlushScheme::default(),
         }
     }
 }

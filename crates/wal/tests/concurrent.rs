@@ -11,7 +11,7 @@ use common::{Owned, Random, append, open, options, store};
 use psync::sim::{Fault, SimDisk};
 use psync::{BackendKind, Psync};
 use space::FileStore;
-use wal::{Claim, Error, Lsn, Wal};
+use wal::{Claim, Error, FlushScheme, Lsn, Options, Wal};
 
 const THREADS: u64 = 8;
 const EIO: i32 = 5;
@@ -64,7 +64,13 @@ fn check(shown: &[Owned], acknowledged: &[Owned]) {
     }
 }
 
-fn on_real_files(backend: BackendKind) {
+/// Options with one of the flush schemes.
+fn scheme(of: u64, epoch: u64) -> Options {
+    let flush_scheme = FlushScheme::ALL[usize::try_from(of).expect("small") % FlushScheme::ALL.len()];
+    Options { flush_scheme, ..options(epoch) }
+}
+
+fn on_real_files(backend: BackendKind, flush_scheme: FlushScheme, count: u64) {
     let directory = tempfile::tempdir().expect("a directory");
     let psync = match Psync::new(Some(backend)) {
         Ok(psync) => psync,
@@ -72,18 +78,30 @@ fn on_real_files(backend: BackendKind) {
         Err(error) => panic!("{error}"),
     };
     let store = FileStore::open(psync, directory.path(), false).expect("the store opens");
-    let (wal, ..) = open(&store, &options(1)).expect("it opens");
+    let (wal, ..) = open(&store, &Options { flush_scheme, ..options(1) }).expect("it opens");
     let wal = Arc::new(wal);
-    let outcomes = commit_all(&wal, 150);
+    let outcomes = commit_all(&wal, count);
     assert!(outcomes.iter().all(|(_, error)| error.is_none()), "{outcomes:?}");
     let stats = wal.stats();
-    assert_eq!(stats.records, THREADS * 150);
+    assert_eq!(stats.records, THREADS * count);
+    assert_eq!(stats.direct_records + stats.consolidated_records, stats.records, "{stats:?}");
     assert!(stats.flushes <= stats.flush_requests, "{stats:?}");
+    // The opening is a call, too.
+    let calls = THREADS * count + 1;
+    match flush_scheme {
+        FlushScheme::PerCommit => {
+            assert_eq!((stats.flushes, stats.sync_lock_acquisitions, stats.flush_requests), (calls, calls, calls));
+        }
+        FlushScheme::Existing | FlushScheme::ExistingAll => {
+            assert_eq!((stats.sync_lock_acquisitions, stats.flush_requests), (calls, calls));
+        }
+        FlushScheme::Aggregated => assert!(stats.sync_lock_acquisitions <= stats.flush_requests, "{stats:?}"),
+    }
     drop(wal);
     let (_, _, shown) = open(&store, &options(2)).expect("it opens");
-    assert_eq!(shown.len() as u64, THREADS * 150);
+    assert_eq!(shown.len() as u64, THREADS * count);
     for (acknowledged, _) in &outcomes {
-        assert_eq!(acknowledged.len(), 150);
+        assert_eq!(acknowledged.len() as u64, count);
         check(&shown, acknowledged);
     }
 }
@@ -91,7 +109,10 @@ fn on_real_files(backend: BackendKind) {
 #[test]
 fn committers_on_real_files_lose_nothing() {
     for backend in [BackendKind::IoUring, BackendKind::Libaio, BackendKind::Threads, BackendKind::Sync] {
-        on_real_files(backend);
+        on_real_files(backend, FlushScheme::Aggregated, 150);
+    }
+    for flush_scheme in FlushScheme::ALL {
+        on_real_files(BackendKind::Threads, flush_scheme, 20);
     }
 }
 
@@ -120,7 +141,7 @@ fn trimming_and_preparing_go_on_beside_committers() {
     assert!(outcomes.iter().all(|(_, error)| error.is_none()), "{outcomes:?}");
     drop(wal);
     let start = Lsn(start.into_inner());
-    let (_, _, shown) = open(&store, &wal::Options { start, ..options(2) }).expect("it opens");
+    let (_, _, shown) = open(&store, &Options { start, ..options(2) }).expect("it opens");
     for (acknowledged, _) in outcomes {
         let from = acknowledged.partition_point(|record| record.lsn < start);
         check(&shown, &acknowledged[from..]);
@@ -130,7 +151,7 @@ fn trimming_and_preparing_go_on_beside_committers() {
 /// Everyone gets the failure, later calls too, and what was acknowledged survives the power loss that follows.
 fn fails(seed: u64, fault: Fault) {
     let disk = SimDisk::new(seed);
-    let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+    let (wal, ..) = open(&store(&disk), &scheme(seed, 1)).expect("it opens");
     let wal = Arc::new(wal);
     // Before the first segment is full: a failure to make the next one is no failure of the log.
     disk.fail_operation(fault, seed % 15, EIO);
@@ -174,7 +195,7 @@ fn a_failed_write_reaches_every_committer() {
 fn power_goes_while_many_commit() {
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
-        let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
+        let (wal, ..) = open(&store(&disk), &scheme(seed, 1)).expect("it opens");
         let wal = Arc::new(wal);
         disk.crash_after(seed % 97);
         let outcomes = commit_all(&wal, u64::MAX);

@@ -87,7 +87,32 @@ fn space(stats: &Counted) -> Rows {
 }
 
 fn log(stats: &Counted) -> Rows {
-    vec![row("kept for recovery", bytes(stats.log.retained_bytes))]
+    let log = &stats.log;
+    let each = |time: u64, of: u64| seconds(time as f64 / of.max(1) as f64 / 1e9);
+    vec![
+        row("kept for recovery", bytes(log.retained_bytes)),
+        row(
+            "records",
+            format!(
+                "{}, {} of them direct, {} in {} slots",
+                count(log.records),
+                count(log.direct_records),
+                count(log.consolidated_records),
+                count(log.slots)
+            ),
+        ),
+        row("flushes", format!("{}, {} each", count(log.flushes), each(log.flush_ns, log.flushes))),
+        row("calls that they served", count(log.flush_requests)),
+        row(
+            "sync lock",
+            format!(
+                "taken {} times after {}",
+                count(log.sync_lock_acquisitions),
+                each(log.sync_lock_wait_ns, log.sync_lock_acquisitions)
+            ),
+        ),
+        row("waiting for another's flush", seconds(log.flush_wait_ns as f64 / 1e9)),
+    ]
 }
 
 fn opening(stats: &Counted) -> Rows {

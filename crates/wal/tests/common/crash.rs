@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use psync::sim::{Fault, SimDisk};
 use psync::{Buffer, File, OpenOptions, Psync, Request};
-use wal::{Claim, Companions, Error, Group, Lsn, Options, Replayed, Verdict, Wal};
+use wal::{Claim, Companions, Error, FlushScheme, Group, Lsn, Options, Replayed, Verdict, Wal};
 
 use super::{Owned, Random, options, owned};
 
@@ -92,7 +92,8 @@ impl Model {
     fn options(&self) -> Options {
         let before = self.sent.iter().filter(|(record, _)| record.lsn < self.start);
         let next_seq = 1 + before.map(|(record, _)| record.seq).max().unwrap_or(0);
-        Options { start: self.start, durable_floor: self.floor, next_seq, ..options(self.epoch) }
+        let flush_scheme = FlushScheme::ALL[usize::try_from(self.epoch).expect("small") % FlushScheme::ALL.len()];
+        Options { start: self.start, durable_floor: self.floor, next_seq, flush_scheme, ..options(self.epoch) }
     }
 
     /// The power goes and comes back.
@@ -221,7 +222,8 @@ pub(crate) fn run(seed: u64) -> Result<(), String> {
         written: Lsn(0),
         start: Lsn(0),
         floor: Lsn(0),
-        epoch: 0,
+        // The lives of a log have all flush schemes in turn, a different one first.
+        epoch: seed % 4,
         faulty: false,
     };
     for _ in 0..8 {
