@@ -12,7 +12,8 @@
 //! 4. [`probe`] measures what the device can do; [`sim`] is a disk in memory that loses power, tears writes and fails on demand.
 //!
 //! Invariants: every request gets exactly one [`Completion`] with its own result; a short transfer is continued, so success
-//! means all bytes; a [`Operation::Flush`] starts after every write that precedes it in the same batch or stream is complete.
+//! means all bytes; a [`Operation::Flush`] starts after every write that precedes it in the same batch or stream is complete; an
+//! [`Operation::WriteDurably`] that succeeded is on stable storage, by itself.
 //!
 //! Left to others: what the bytes mean, checksums, and what to do after a failed write or flush.
 

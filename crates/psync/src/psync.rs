@@ -178,13 +178,12 @@ impl Psync {
     /// At most [`Psync::pio_max`] are in flight at a time. One that fails does not disturb the others. A flush starts after
     /// the completion of every write that precedes it in the batch. Requests start in order but complete in any: two that
     /// touch the same bytes belong in different batches.
-    pub fn run(&self, mut requests: Vec<Request>) -> Vec<Completion> {
-        if requests.len() <= 1 {
-            // A batch of one is a system call.
+    pub fn run(&self, requests: Vec<Request>) -> Vec<Completion> {
+        if is_of_plain_calls(&requests) {
             if matches!(requests.first(), Some(Request { operation: Operation::Read(_), .. })) {
                 self.traffic().reading();
             }
-            return requests.pop().map(|request| queue::perform(&*self.shared.backend, request)).into_iter().collect();
+            return requests.into_iter().map(|request| queue::perform(&*self.shared.backend, request)).collect();
         }
         let mut completions: Vec<Option<Completion>> = Vec::new();
         completions.resize_with(requests.len(), || None);
@@ -223,6 +222,21 @@ impl Psync {
                 self.shared.backend.kind()
             ));
         })
+    }
+}
+
+/// Whether a batch is best made one call after another: one request, or one write and its flush, which has to wait for it.
+///
+/// Measured with 4 KiB direct writes, two calls took less time than a ring's write and a call, and than linked submission entries, where a
+/// kernel worker has to wake for the flush and the caller after it.
+fn is_of_plain_calls(requests: &[Request]) -> bool {
+    match requests {
+        [] | [_] => true,
+        [first, second] => {
+            matches!(first.operation, Operation::Write(_) | Operation::WriteDurably(_))
+                && matches!(second.operation, Operation::Flush)
+        }
+        _ => false,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! 1. An accepted request waits in the backlog until fewer than `depth` are in flight. Requests start in the order they came.
 //! 2. A started request sits in a slot, which owns its buffer and a clone of its file until the lane reports the slot's attempt.
-//! 3. A short transfer is continued, an interrupted one repeated, with a new attempt in the same slot.
+//! 3. A short transfer is continued, an interrupted one repeated, with a new attempt in the same slot. Each attempt of a durable write is
+//!    durable.
 //! 4. A flush at the head of the backlog starts when no write is in flight, so it follows every write that was accepted before it;
 //!    what comes after it waits with it. Flushes of several files that follow one another are in flight together.
 //!
@@ -29,8 +30,14 @@ const RETRIES_MAX: u32 = 64;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
-    Write,
+    Write { durable: bool },
     Flush,
+}
+
+impl Kind {
+    fn is_write(self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
 }
 
 /// A started request.
@@ -56,7 +63,8 @@ impl Started {
     fn new(index: usize, request: Request) -> std::result::Result<Self, Completion> {
         let (kind, buffer) = match request.operation {
             Operation::Read(buffer) => (Kind::Read, Some(buffer)),
-            Operation::Write(buffer) => (Kind::Write, Some(buffer)),
+            Operation::Write(buffer) => (Kind::Write { durable: false }, Some(buffer)),
+            Operation::WriteDurably(buffer) => (Kind::Write { durable: true }, Some(buffer)),
             Operation::Flush => (Kind::Flush, None),
         };
         let started = Self {
@@ -99,7 +107,7 @@ impl Started {
         let memory = unsafe { buffer.pointer().add(progress) };
         match self.kind {
             Kind::Read => Transfer::Read { memory, length },
-            Kind::Write => Transfer::Write { memory, length },
+            Kind::Write { durable } => Transfer::Write { memory, length, durable },
             Kind::Flush => Transfer::Flush,
         }
     }
@@ -132,7 +140,7 @@ impl Started {
                     got: self.progress as u64,
                 }))
             }
-            Kind::Write if count == 0 => self.retry(io::ErrorKind::WriteZero.into()),
+            Kind::Write { .. } if count == 0 => self.retry(io::ErrorKind::WriteZero.into()),
             _ => Step::Again,
         }
     }
@@ -161,7 +169,7 @@ impl Started {
         Error::Io {
             operation: match self.kind {
                 Kind::Read => "read",
-                Kind::Write => "write",
+                Kind::Write { .. } => "write",
                 Kind::Flush => "flush",
             },
             path: self.file.path().to_owned(),
@@ -176,7 +184,7 @@ impl Started {
             let counters = self.file.counters();
             match self.kind {
                 Kind::Read => counters.add_read(self.length()),
-                Kind::Write => counters.add_write(self.length()),
+                Kind::Write { .. } => counters.add_write(self.length()),
                 Kind::Flush => counters.add_flush(),
             }
         }
@@ -349,7 +357,7 @@ impl Queue {
                 break;
             };
             self.in_flight += 1;
-            self.writes_in_flight += usize::from(started.kind == Kind::Write);
+            self.writes_in_flight += usize::from(started.kind.is_write());
             reads |= started.kind == Kind::Read;
             let slot = self.place(started);
             self.attempt(slot);
@@ -413,7 +421,7 @@ impl Queue {
         let started = self.slots[slot as usize].take().expect("a slot is finished once");
         self.free.push(slot);
         self.in_flight -= 1;
-        self.writes_in_flight -= usize::from(started.kind == Kind::Write);
+        self.writes_in_flight -= usize::from(started.kind.is_write());
         let index = started.index;
         self.ready.push_back((index, complete(started)));
     }

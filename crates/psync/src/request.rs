@@ -9,6 +9,9 @@ pub enum Operation {
     Read(Buffer),
     /// Write the buffer's `len` bytes to the file.
     Write(Buffer),
+    /// Write the buffer's `len` bytes to the file, and put them on stable storage before the request completes (`RWF_DSYNC`): these
+    /// bytes and what of the file's metadata is needed to read them, and nothing that was written before.
+    WriteDurably(Buffer),
     /// Put everything written to the file on stable storage (`fdatasync`).
     Flush,
 }
@@ -35,6 +38,12 @@ impl Request {
     /// Writes `buffer` at `offset`.
     pub fn write(file: &File, offset: u64, buffer: Buffer, tag: u64) -> Self {
         Self { file: file.clone(), offset, operation: Operation::Write(buffer), tag }
+    }
+
+    /// Writes `buffer` at `offset`; when it completes, its bytes are on stable storage, and those of earlier writes need not be.
+    /// After a failure any of the bytes may be there, or not.
+    pub fn write_durably(file: &File, offset: u64, buffer: Buffer, tag: u64) -> Self {
+        Self { file: file.clone(), offset, operation: Operation::WriteDurably(buffer), tag }
     }
 
     /// Flushes the file.

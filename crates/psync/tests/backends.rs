@@ -60,7 +60,9 @@ fn random_batches(psync: &Psync, file: &File, unit: usize) {
             if random.random() {
                 let written = pattern((round * places + place) as u64, unit);
                 let buffer = Buffer::from_slice(&written);
-                requests.push(Request::write(file, offset, buffer, tag as u64));
+                let durably = random.random_ratio(1, 16);
+                let write = if durably { Request::write_durably } else { Request::write };
+                requests.push(write(file, offset, buffer, tag as u64));
                 model[bytes].copy_from_slice(&written);
                 expected.push(None);
             } else {
@@ -340,6 +342,45 @@ fn flushes_of_several_files_go_with_their_writes_in_one_batch() {
             let expected: Vec<u8> = (0..10).flat_map(|block| pattern(number as u64 * 10 + block, BLOCK)).collect();
             assert!(read(psync, file, 0, expected.len()) == expected);
             assert_eq!(file.counters().snapshot().flushes, if number == 0 { 2 } else { 1 });
+        }
+    });
+}
+
+#[test]
+fn durable_writes_write_and_fail_as_others_do() {
+    on_every_backend(|psync, directory| {
+        for direct in [false, true] {
+            let path = directory.join(format!("{direct}"));
+            let file = create(psync, &path, direct);
+            let content = pattern(8, 12 * BLOCK);
+            let write = |block: usize| {
+                let buffer = Buffer::from_slice(&content[block * BLOCK..(block + 1) * BLOCK]);
+                Request::write_durably(&file, (block * BLOCK) as u64, buffer, block as u64)
+            };
+            psync.run_all(vec![write(0)]).expect("written");
+            psync.run_all(vec![write(1), Request::flush(&file, 0)]).expect("written");
+            psync.run_all((2..12).map(write).collect()).expect("written");
+            assert!(read(psync, &file, 0, content.len()) == content);
+            assert_eq!(file.counters().snapshot().written_bytes, content.len() as u64);
+
+            let read_only = psync.open(&path, &OpenOptions { direct, ..OpenOptions::default() }).expect("open");
+            let options = OpenOptions { write: true, ..OpenOptions::default() };
+            let full = psync.open(Path::new("/dev/full"), &options).expect("open");
+            for others in [0, 3] {
+                let mut requests: Vec<Request> = (0..others).map(write).collect();
+                requests.push(Request::write_durably(&read_only, 0, Buffer::zeroed(BLOCK), 100));
+                requests.push(Request::write_durably(&full, 0, Buffer::zeroed(BLOCK), 101));
+                requests.push(Request::write_durably(&file, 1, Buffer::zeroed(BLOCK - 1), 102));
+                for completion in psync.run(requests) {
+                    assert!(completion.buffer.is_some());
+                    match (completion.tag, completion.result) {
+                        (100, Err(Error::Io { source, .. })) => assert_eq!(source.raw_os_error(), Some(libc::EBADF)),
+                        (101, Err(error)) => assert!(error.is_disk_full(), "{error}"),
+                        (102, result) => assert_eq!(result.is_err(), file.is_direct()),
+                        (_, result) => result.expect("written"),
+                    }
+                }
+            }
         }
     });
 }

@@ -12,11 +12,11 @@ const RETURN: u16 = 0x06;
 const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
 const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
 
-/// Makes a system call fail with EPERM on the calling thread and those it starts, for good.
-fn forbid(call: libc::c_long) {
+/// Makes a system call fail with an error number on the calling thread and those it starts, for good.
+fn forbid(call: libc::c_long, errno: i32) {
     let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let number = u32::try_from(call).expect("numbers of system calls are small");
-    let refused = SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).expect("small");
+    let refused = SECCOMP_RET_ERRNO | u32::try_from(errno).expect("small");
     let mut program = [
         instruction(LOAD, 0, 0, 0), // the number is the first word of seccomp_data
         instruction(JUMP_IF_EQUAL, 0, 1, number),
@@ -57,7 +57,7 @@ fn works(psync: &Psync) {
 fn a_refused_backend_is_replaced_by_the_next() {
     let before = Psync::new(Some(BackendKind::IoUring)).expect("not refused yet");
     std::thread::spawn(move || {
-        forbid(libc::SYS_io_uring_setup);
+        forbid(libc::SYS_io_uring_setup, libc::EPERM);
         let psync = Psync::new(None).expect("another backend");
         assert_eq!(psync.backend(), BackendKind::Libaio);
         let reason = psync.fallback_reason().expect("a reason");
@@ -73,7 +73,7 @@ fn a_refused_backend_is_replaced_by_the_next() {
         let reason = before.fallback_reason().expect("a reason");
         assert!(reason.contains("plain calls"), "{reason}");
 
-        forbid(libc::SYS_io_setup);
+        forbid(libc::SYS_io_setup, libc::EPERM);
         // A context that the thread has already serves on; a new thread gets none.
         std::thread::spawn(|| {
             let psync = Psync::new(None).expect("another backend");
@@ -85,4 +85,45 @@ fn a_refused_backend_is_replaced_by_the_next() {
     })
     .join()
     .expect("a refusal is no failure");
+}
+
+/// Writes a block in each way, and says which failed.
+fn durable_and_plain(psync: &Psync) -> [psync::Result<()>; 2] {
+    let directory = tempfile::tempdir().expect("directory");
+    let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
+    let file = psync.open(&directory.path().join("file"), &options).expect("create");
+    let done = [Request::write_durably, Request::write].map(|write| {
+        let done = psync.run_all(vec![write(&file, 0, Buffer::from_slice(&[7; BLOCK]), 0)]);
+        done.map(|_| ())
+    });
+    if done.iter().any(Result::is_ok) {
+        let read = psync.run_all(vec![Request::read(&file, 0, Buffer::zeroed(BLOCK), 0)]).expect("read");
+        assert_eq!(read[0].as_deref(), Some(&[7; BLOCK][..]));
+    }
+    done
+}
+
+/// What says that plain calls do make durable writes durable: they use a call of their own, or flush.
+#[test]
+fn a_durable_write_is_a_call_of_its_own_and_a_flush_where_there_is_none() {
+    for kind in [BackendKind::Sync, BackendKind::Threads, BackendKind::IoUring, BackendKind::Libaio] {
+        let on_a_thread = move |forbidden: &'static [(libc::c_long, i32)]| {
+            let writes = move || {
+                forbidden.iter().for_each(|(call, errno)| forbid(*call, *errno));
+                durable_and_plain(&Psync::new(Some(kind)).expect("backend"))
+            };
+            std::thread::spawn(writes).join().expect("no panic")
+        };
+        let [durable, plain] = on_a_thread(&[(libc::SYS_pwritev2, libc::EIO)]);
+        assert!(durable.is_err() && plain.is_ok(), "{kind}: {durable:?} {plain:?}");
+        for errno in [libc::ENOSYS, libc::EOPNOTSUPP] {
+            let [durable, plain] = on_a_thread(match errno {
+                libc::ENOSYS => &[(libc::SYS_pwritev2, libc::ENOSYS)],
+                _ => &[(libc::SYS_pwritev2, libc::EOPNOTSUPP)],
+            });
+            assert!(durable.is_ok() && plain.is_ok(), "{kind}: {durable:?} {plain:?}");
+        }
+        let [durable, plain] = on_a_thread(&[(libc::SYS_pwritev2, libc::EOPNOTSUPP), (libc::SYS_fdatasync, libc::EIO)]);
+        assert!(durable.is_err() && plain.is_ok(), "{kind}: {durable:?} {plain:?}");
+    }
 }

@@ -22,6 +22,10 @@ fn flush(psync: &Psync, file: &File) -> psync::Result<()> {
     psync.run_all(vec![Request::flush(file, 0)]).map(|_| ())
 }
 
+fn write_durably(psync: &Psync, file: &File, offset: u64, bytes: &[u8]) -> psync::Result<()> {
+    psync.run_all(vec![Request::write_durably(file, offset, Buffer::from_slice(bytes), 0)]).map(|_| ())
+}
+
 /// A disk with one durable file of two blocks of 1.
 fn prepared(seed: u64) -> (SimDisk, Psync, File) {
     let disk = SimDisk::new(seed);
@@ -70,6 +74,101 @@ fn what_was_not_flushed_is_kept_lost_or_torn() {
     }
     assert!(kept > 20 && lost > 20 && torn > 20, "{kept} {lost} {torn}");
     assert!(later_without_earlier > 5, "{later_without_earlier}");
+}
+
+#[test]
+fn a_durable_write_is_never_lost_and_takes_no_other_with_it() {
+    let (mut others, mut later) = (BTreeSet::new(), BTreeSet::new());
+    for seed in 0..SEEDS {
+        let (disk, psync, file) = prepared(seed);
+        write(&psync, &file, 0, &[2; BLOCK]).expect("plain, beside it");
+        write(&psync, &file, BLOCK as u64, &[3; BLOCK]).expect("plain, below it");
+        write_durably(&psync, &file, BLOCK as u64, &[4; SECTOR]).expect("durable");
+        let growth = 2 * BLOCK as u64;
+        write_durably(&psync, &file, growth, &[5; SECTOR]).expect("durable, beyond the end");
+        write(&psync, &file, growth, &[6; SECTOR]).expect("plain, over it");
+        disk.restart();
+        let found = content(&disk);
+        assert_eq!(found.len(), 2 * BLOCK + SECTOR, "seed {seed}");
+        assert_eq!(found[BLOCK..BLOCK + SECTOR], [4; SECTOR], "seed {seed}");
+        assert!([5, 6].contains(&found[2 * BLOCK]), "seed {seed}");
+        others.insert((found[0], found[BLOCK + SECTOR]));
+        later.insert(found[2 * BLOCK]);
+    }
+    assert_eq!(others, [(1, 1), (1, 3), (2, 1), (2, 3)].into());
+    assert_eq!(later.len(), 2);
+}
+
+#[test]
+fn a_durable_write_behind_a_cut_takes_the_cut_with_it() {
+    for seed in 0..SEEDS {
+        let (disk, psync, file) = prepared(seed);
+        write(&psync, &file, 0, &[2; 2 * BLOCK]).expect("plain");
+        file.set_len(0).expect("cut");
+        write_durably(&psync, &file, BLOCK as u64, &[3; SECTOR]).expect("durable");
+        disk.restart();
+        let found = content(&disk);
+        assert_eq!(found.len(), BLOCK + SECTOR, "seed {seed}");
+        assert!(found[..BLOCK].iter().all(|byte| *byte == 0), "what was cut is back, seed {seed}");
+        assert_eq!(found[BLOCK..], [3; SECTOR], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_durable_write_that_fails_leaves_any_of_its_sectors_and_a_refused_one_none() {
+    let (mut kept, mut lost, mut torn, mut lengths) = (0, 0, 0, BTreeSet::new());
+    for seed in 0..SEEDS {
+        let (disk, psync, file) = prepared(seed);
+        disk.fail_operation(Fault::Write, 0, libc::EIO);
+        write_durably(&psync, &file, 0, &[9; BLOCK]).expect_err("refused");
+        assert_eq!(content(&disk), [1; 2 * BLOCK]);
+        disk.fail_operation(Fault::Flush, 1, libc::EIO);
+        write_durably(&psync, &file, BLOCK as u64, &[3; BLOCK]).expect("the first passes");
+        let growing = [[2; BLOCK], [4; BLOCK], [5; BLOCK]].concat();
+        write_durably(&psync, &file, 0, &growing).expect_err("the second fails");
+        assert_eq!(content(&disk), growing, "reads see it");
+        // What was forgotten is no part of a later flush.
+        let flushed = seed % 2 == 0;
+        if flushed {
+            flush(&psync, &file).expect("flush");
+        }
+        disk.restart();
+        let found = content(&disk);
+        assert!(found[..BLOCK].iter().all(|byte| [1, 2].contains(byte)), "seed {seed}");
+        assert!(found[BLOCK..2 * BLOCK].iter().all(|byte| [3, 4].contains(byte)), "seed {seed}");
+        match found.iter().filter(|byte| [2, 4, 5].contains(*byte)).count() {
+            0 => lost += 1,
+            all if all == 3 * BLOCK => kept += 1,
+            _ => torn += 1,
+        }
+        lengths.insert((flushed, found.len()));
+    }
+    assert!(kept > 20 && lost > 20 && torn > 20, "{kept} {lost} {torn}");
+    assert_eq!(lengths, [(false, 2 * BLOCK), (false, 3 * BLOCK), (true, 3 * BLOCK)].into());
+}
+
+#[test]
+fn power_that_goes_during_a_durable_write_leaves_any_of_it() {
+    let mut found = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let (disk, psync, file) = prepared(seed);
+        disk.crash_after(0);
+        write_durably(&psync, &file, 0, &[2; BLOCK]).expect_err("no power");
+        disk.restart();
+        let sectors: Vec<u8> = content(&disk)[..BLOCK].iter().step_by(SECTOR).copied().collect();
+        found.insert(sectors);
+    }
+    assert!(found.contains(&vec![1; 8]) && found.contains(&vec![2; 8]) && found.len() > 20, "{found:?}");
+}
+
+#[test]
+fn a_durable_write_can_be_lost_too() {
+    let (disk, psync, file) = prepared(1);
+    disk.lose_write(file.path(), 0);
+    write_durably(&psync, &file, 0, &[2; SECTOR]).expect("acknowledged");
+    assert_eq!(content(&disk)[0], 2);
+    disk.restart();
+    assert_eq!(content(&disk), [1; 2 * BLOCK]);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! 2. `push` gathers control blocks. `reap` hands them over with `io_submit`, which may take fewer than it is given, and waits with
 //!    `io_getevents`.
 //! 3. A request that the kernel refuses at submission gets its own error; those after it are submitted again.
-//! 4. What the kernel or the file cannot do asynchronously (`EINVAL`: a flush before Linux 4.18, a device without asynchronous
-//!    I/O) is done by a plain call.
+//! 4. What the kernel or the file cannot do asynchronously (`EINVAL`: a flush before Linux 4.18, a durable write before 4.13, a device
+//!    without asynchronous I/O) is done by a plain call.
 
 #![expect(unsafe_code, reason = "raw system calls on memory given by address")]
 
@@ -25,6 +25,9 @@ const BUSY_MAX: u32 = 1000;
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_CMD_PWRITE: u16 = 1;
 const IOCB_CMD_FDSYNC: u16 = 3;
+
+/// `RWF_DSYNC`, as a control block has it.
+const RW_FLAGS_DURABLE: u32 = libc::RWF_DSYNC.cast_unsigned();
 
 /// `struct iocb` of the kernel (include/uapi/linux/aio_abi.h), on a little-endian machine.
 #[repr(C)]
@@ -200,7 +203,11 @@ fn refused(block: &ControlBlock, errno: i32) -> Done {
         let length = usize::try_from(block.bytes).expect("the length came from a usize");
         let transfer = match block.opcode {
             IOCB_CMD_PREAD => Transfer::Read { memory: block.memory as *mut u8, length },
-            IOCB_CMD_PWRITE => Transfer::Write { memory: block.memory as *const u8, length },
+            IOCB_CMD_PWRITE => Transfer::Write {
+                memory: block.memory as *const u8,
+                length,
+                durable: block.rw_flags == RW_FLAGS_DURABLE,
+            },
             _ => Transfer::Flush,
         };
         let offset = block.offset.cast_unsigned();
@@ -220,7 +227,7 @@ impl Lane for AioLane {
     unsafe fn push(&mut self, slot: u32, file: &FileInner, offset: u64, transfer: Transfer) {
         let (opcode, memory, length) = match transfer {
             Transfer::Read { memory, length } => (IOCB_CMD_PREAD, memory as u64, length),
-            Transfer::Write { memory, length } => (IOCB_CMD_PWRITE, memory as u64, length),
+            Transfer::Write { memory, length, .. } => (IOCB_CMD_PWRITE, memory as u64, length),
             Transfer::Flush => (IOCB_CMD_FDSYNC, 0, 0),
         };
         let Ok(offset) = i64::try_from(offset) else {
@@ -229,6 +236,7 @@ impl Lane for AioLane {
         };
         self.gathered.push(ControlBlock {
             data: u64::from(slot),
+            rw_flags: if matches!(transfer, Transfer::Write { durable: true, .. }) { RW_FLAGS_DURABLE } else { 0 },
             opcode,
             descriptor: file.descriptor().cast_unsigned(),
             memory,
@@ -275,6 +283,24 @@ impl Drop for AioLane {
 mod tests {
     use super::super::idle;
     use super::*;
+
+    #[test]
+    fn only_a_durable_write_carries_the_flag() {
+        let opened = std::fs::File::open("/dev/null").expect("open");
+        let null =
+            crate::file::File::new(std::path::Path::new("/dev/null"), false, None, crate::file::Handle::System(opened));
+        let mut lane = AioLane { context: None, gathered: Vec::new(), called: Vec::new(), in_flight: 0 };
+        let mut bytes = [1; 4];
+        let write = |durable| Transfer::Write { memory: bytes.as_ptr(), length: 4, durable };
+        let transfers = [write(false), write(true), Transfer::Flush];
+        let read = Transfer::Read { memory: bytes.as_mut_ptr(), length: 4 };
+        for transfer in transfers.into_iter().chain([read]) {
+            // SAFETY: it is gathered and never submitted.
+            unsafe { lane.push(0, &null.0, 0, transfer) };
+        }
+        let flags: Vec<u32> = lane.gathered.iter().map(|block| block.rw_flags).collect();
+        assert_eq!(flags, [0, RW_FLAGS_DURABLE, 0, 0]);
+    }
 
     #[test]
     fn a_thread_keeps_its_context_when_nothing_is_in_it() {

@@ -9,6 +9,10 @@ use std::sync::Arc;
 use super::{ATTEMPT_BYTES_MAX, Backend, BackendKind, Done, Lane, Transfer, outcome};
 use crate::file::FileInner;
 
+/// What a kernel answers that has no `RWF_DSYNC` (before Linux 4.7), or a sandbox that has no `pwritev2`.
+const UNKNOWN_FLAG: i64 = -(libc::EOPNOTSUPP as i64);
+const UNKNOWN_CALL: i64 = -(libc::ENOSYS as i64);
+
 /// The backend of plain calls.
 pub(crate) struct System;
 
@@ -41,14 +45,33 @@ pub(super) unsafe fn attempt(descriptor: RawFd, offset: u64, transfer: Transfer)
             // SAFETY: the caller's memory is valid for `length` bytes; a bad descriptor is an error, not undefined.
             outcome(unsafe { libc::pread(descriptor, memory.cast(), length, offset) })
         }
-        Transfer::Write { memory, length } => {
+        Transfer::Write { memory, length, durable: true } => {
+            let vector = libc::iovec { iov_base: memory.cast_mut().cast(), iov_len: length.min(ATTEMPT_BYTES_MAX) };
+            // SAFETY: `vector` describes memory of the caller's that is valid for its length and that a write only reads.
+            match outcome(unsafe { libc::pwritev2(descriptor, &raw const vector, 1, offset, libc::RWF_DSYNC) }) {
+                UNKNOWN_FLAG | UNKNOWN_CALL => {
+                    // SAFETY: as above.
+                    let written = outcome(unsafe { libc::pwrite(descriptor, memory.cast(), vector.iov_len, offset) });
+                    match flush(descriptor) {
+                        failed if written > 0 && failed < 0 => failed,
+                        _ => written,
+                    }
+                }
+                written => written,
+            }
+        }
+        Transfer::Write { memory, length, durable: false } => {
             let length = length.min(ATTEMPT_BYTES_MAX);
             // SAFETY: as above.
             outcome(unsafe { libc::pwrite(descriptor, memory.cast(), length, offset) })
         }
-        // SAFETY: takes no memory.
-        Transfer::Flush => outcome(unsafe { libc::fdatasync(descriptor) } as libc::ssize_t),
+        Transfer::Flush => flush(descriptor),
     }
+}
+
+fn flush(descriptor: RawFd) -> i64 {
+    // SAFETY: takes no memory.
+    outcome(unsafe { libc::fdatasync(descriptor) } as libc::ssize_t)
 }
 
 /// A lane that completes each attempt before `push` returns, by its backend's plain call.

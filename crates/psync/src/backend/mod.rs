@@ -74,8 +74,16 @@ impl FromStr for BackendKind {
 /// What one attempt transfers. The memory is owned by whoever submits the attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transfer {
-    Read { memory: *mut u8, length: usize },
-    Write { memory: *const u8, length: usize },
+    Read {
+        memory: *mut u8,
+        length: usize,
+    },
+    /// With `durable`, the bytes transferred are on stable storage when the outcome is reported, with the metadata they need.
+    Write {
+        memory: *const u8,
+        length: usize,
+        durable: bool,
+    },
     Flush,
 }
 

@@ -7,7 +7,7 @@
 //! 3. `reap` takes every completion that is there; then, if that is not enough, it submits and waits with one
 //!    `io_uring_enter`.
 //! 4. A write through the page cache is a plain call made at once: it is a copy in memory, which ext4 and others would hand to a
-//!    kernel worker instead of doing it in the ring.
+//!    kernel worker instead of doing it in the ring. A durable one waits for the device and is left to that worker.
 //!
 //! The completion queue has room for every attempt in flight ([`CAPACITY`]), so it cannot overflow.
 //!
@@ -175,22 +175,13 @@ impl Lane for UringLane {
 
     unsafe fn push(&mut self, slot: u32, file: &FileInner, offset: u64, transfer: Transfer) {
         let descriptor = types::Fd(file.descriptor());
-        let entry = match transfer {
-            Transfer::Read { memory, length } => {
-                opcode::Read::new(descriptor, memory, attempt_length(length)).offset(offset).build()
-            }
-            Transfer::Write { .. } if !file.direct => {
-                // SAFETY: the memory is valid, as the caller promises.
-                let outcome = unsafe { call::attempt(descriptor.0, offset, transfer) };
-                self.called.push(Done { slot, outcome });
-                return;
-            }
-            Transfer::Write { memory, length } => {
-                opcode::Write::new(descriptor, memory, attempt_length(length)).offset(offset).build()
-            }
-            Transfer::Flush => opcode::Fsync::new(descriptor).flags(types::FsyncFlags::DATASYNC).build(),
-        };
-        self.ring().push(entry.user_data(u64::from(slot)));
+        if matches!(transfer, Transfer::Write { durable: false, .. }) && !file.direct {
+            // SAFETY: the memory is valid, as the caller promises.
+            let outcome = unsafe { call::attempt(descriptor.0, offset, transfer) };
+            self.called.push(Done { slot, outcome });
+            return;
+        }
+        self.ring().push(entry(descriptor, offset, transfer).user_data(u64::from(slot)));
     }
 
     fn reap(&mut self, wait: usize, done: &mut Vec<Done>) -> io::Result<()> {
@@ -230,6 +221,20 @@ impl Drop for UringLane {
     }
 }
 
+/// The submission entry of a transfer.
+fn entry(descriptor: types::Fd, offset: u64, transfer: Transfer) -> squeue::Entry {
+    match transfer {
+        Transfer::Read { memory, length } => {
+            opcode::Read::new(descriptor, memory, attempt_length(length)).offset(offset).build()
+        }
+        Transfer::Write { memory, length, durable } => {
+            let flags = if durable { libc::RWF_DSYNC } else { 0 };
+            opcode::Write::new(descriptor, memory, attempt_length(length)).offset(offset).rw_flags(flags).build()
+        }
+        Transfer::Flush => opcode::Fsync::new(descriptor).flags(types::FsyncFlags::DATASYNC).build(),
+    }
+}
+
 /// An attempt's length as the kernel wants it; what is left over is another attempt.
 fn attempt_length(length: usize) -> u32 {
     u32::try_from(length.min(ATTEMPT_BYTES_MAX)).expect("the most bytes of an attempt fit in 32 bits")
@@ -239,6 +244,21 @@ fn attempt_length(length: usize) -> u32 {
 mod tests {
     use super::super::idle;
     use super::*;
+
+    #[test]
+    fn only_a_durable_write_carries_the_flag() {
+        let mut bytes = [1; 4];
+        let write = |durable| Transfer::Write { memory: bytes.as_ptr(), length: 4, durable };
+        let transfers = [write(false), write(true), Transfer::Read { memory: bytes.as_mut_ptr(), length: 4 }];
+        let flags = transfers.map(|transfer| {
+            let entry = entry(types::Fd(0), 0, transfer);
+            // SAFETY: an entry is the kernel's `struct io_uring_sqe` and nothing else: 64 plain bytes.
+            let raw: [u8; 64] = unsafe { std::mem::transmute(entry) };
+            // `rw_flags` is its word at offset 28.
+            i32::from_ne_bytes([raw[28], raw[29], raw[30], raw[31]])
+        });
+        assert_eq!(flags, [0, libc::RWF_DSYNC, 0]);
+    }
 
     #[test]
     fn a_thread_keeps_its_ring_when_nothing_is_in_it() {

@@ -14,6 +14,7 @@ use crate::file::{FileInner, Handle};
 enum Asked {
     Read(u64, usize),
     Write(u64, usize),
+    WriteDurably(u64, usize),
     Flush,
 }
 
@@ -30,7 +31,8 @@ impl Script {
     fn outcome(&self, offset: u64, transfer: Transfer) -> i64 {
         let (asked, length) = match transfer {
             Transfer::Read { length, .. } => (Asked::Read(offset, length), length),
-            Transfer::Write { length, .. } => (Asked::Write(offset, length), length),
+            Transfer::Write { length, durable: false, .. } => (Asked::Write(offset, length), length),
+            Transfer::Write { length, durable: true, .. } => (Asked::WriteDurably(offset, length), length),
             Transfer::Flush => (Asked::Flush, 0),
         };
         self.asked.lock().push(asked);
@@ -167,6 +169,10 @@ fn write(file: &File) -> Request {
     Request::write(file, 100, Buffer::from_slice(&content(100, 50)), 0)
 }
 
+fn write_durably(file: &File) -> Request {
+    Request::write_durably(file, 100, Buffer::from_slice(&content(100, 50)), 0)
+}
+
 const EINTR: i64 = -(libc::EINTR as i64);
 const EAGAIN: i64 = -(libc::EAGAIN as i64);
 
@@ -178,6 +184,18 @@ fn short_transfers_are_continued_where_they_stopped() {
     let (result, asked) = one(&[49], write);
     assert!(result.is_ok());
     assert_eq!(asked, [Asked::Write(100, 50), Asked::Write(149, 1)]);
+}
+
+#[test]
+fn what_is_left_of_a_durable_write_is_durable_too() {
+    let (result, asked) = one(&[10, EINTR, 15], write_durably);
+    assert!(result.is_ok());
+    let again =
+        [(100, 50), (110, 40), (110, 40), (125, 25)].map(|(offset, length)| Asked::WriteDurably(offset, length));
+    assert_eq!(asked, again);
+    let (result, asked) = one(&[20, -i64::from(libc::EIO)], write_durably);
+    assert!(matches!(result, Err(Error::Io { operation: "write", offset: 100, length: 50, .. })));
+    assert_eq!(asked.len(), 2, "a failure is not repeated");
 }
 
 #[test]
@@ -223,7 +241,8 @@ fn a_failure_is_not_repeated() {
 fn a_flush_starts_after_the_writes_before_it() {
     // Short writes keep a write in flight for longer.
     let (backend, script, file) = scripted(&[1, 1, 1, 1]);
-    let mut requests: Vec<Request> = (0..5).map(|_| write(&file)).collect();
+    let mut requests: Vec<Request> = (0..4).map(|_| write(&file)).collect();
+    requests.push(write_durably(&file));
     requests.push(Request::flush(&file, 0));
     requests.push(Request::flush(&file, 0));
     requests.push(read(&file));
@@ -233,6 +252,7 @@ fn a_flush_starts_after_the_writes_before_it() {
         let again = requests.iter().map(|request| match &request.operation {
             Operation::Read(_) => read(&file),
             Operation::Write(_) => write(&file),
+            Operation::WriteDurably(_) => write_durably(&file),
             Operation::Flush => Request::flush(&file, 0),
         });
         let completions = run(&backend, depth, again.collect());
@@ -240,7 +260,9 @@ fn a_flush_starts_after_the_writes_before_it() {
         assert!(completions.iter().all(|completion| completion.result.is_ok()));
         let asked = script.asked();
         let first_flush = asked.iter().position(|asked| *asked == Asked::Flush).expect("asked");
-        let writes = asked[..first_flush].iter().filter(|asked| matches!(asked, Asked::Write(_, 50)));
+        let writes = asked[..first_flush]
+            .iter()
+            .filter(|asked| matches!(asked, Asked::Write(_, 50) | Asked::WriteDurably(_, 50)));
         assert!(writes.count() >= 5);
         assert_eq!(asked.last(), Some(&Asked::Flush));
     }

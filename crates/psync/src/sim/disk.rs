@@ -239,11 +239,19 @@ impl Disk {
                 None => {}
             }
         }
+        let failed =
+            self.fault(|planned| planned == Fault::Any || planned == kind || (planned == Fault::Growth && grows));
+        match failed {
+            Some(code) => Err(errno(code)),
+            None => Ok(Fate::Done),
+        }
+    }
+
+    /// Counts down the faults that an operation may have; the code of the one that it has.
+    fn fault(&mut self, may_hit: impl Fn(Fault) -> bool) -> Option<i32> {
         let mut failed = None;
         self.faults.retain_mut(|planned| {
-            let matches =
-                planned.kind == Fault::Any || planned.kind == kind || (planned.kind == Fault::Growth && grows);
-            if !matches {
+            if !may_hit(planned.kind) {
                 return true;
             }
             if planned.left > 0 {
@@ -253,10 +261,7 @@ impl Disk {
             failed = Some(planned.errno);
             false
         });
-        match failed {
-            Some(code) => Err(errno(code)),
-            None => Ok(Fate::Done),
-        }
+        failed
     }
 
     fn check_room(&self, growth: usize) -> io::Result<()> {
@@ -276,7 +281,9 @@ impl Disk {
         Ok(node.lock().read(offset, into))
     }
 
-    pub(super) fn write(&mut self, life: u64, node: &SharedNode, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(
+        &mut self, life: u64, node: &SharedNode, offset: u64, bytes: &[u8], durable: bool,
+    ) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(|_| errno(libc::EFBIG))?;
         let end = offset
             .checked_add(bytes.len())
@@ -294,7 +301,15 @@ impl Disk {
             Fate::Done => {
                 self.check_room(growth)?;
                 let lost = self.write_is_lost(node);
-                node.lock().write(offset, bytes, lost);
+                if !durable {
+                    node.lock().write(offset, bytes, lost);
+                    return Ok(());
+                }
+                if let Some(code) = self.fault(|planned| planned == Fault::Flush) {
+                    node.lock().write_in_part(offset, bytes, lost, &mut self.random);
+                    return Err(errno(code));
+                }
+                node.lock().write_durably(offset, bytes, lost);
                 Ok(())
             }
         }

@@ -15,8 +15,11 @@
 //!    created file vanishes, a removed one is back with its durable content. A flush does not make a name durable.
 //! 5. A **failed flush** ([`SimDisk::fail_operation`]) is like Linux: some of the pending sectors reached the platter and the rest is
 //!    forgotten, so a later flush that succeeds does not make them durable. Reads still see them until the power goes.
-//! 6. A **lost write** ([`SimDisk::lose_write`]) is acknowledged and "flushed", and the platter keeps the old bytes.
-//! 7. **Rot** ([`SimDisk::flip_bit`], [`SimDisk::corrupt`]) changes bytes at rest.
+//! 6. A **durable write** ([`crate::Request::write_durably`]) makes its own sectors durable, and the length that is needed to read
+//!    them; everything else stays pending. It is one operation. A fault of [`Fault::Write`] refuses it as it refuses other writes; one of
+//!    [`Fault::Flush`] meets it on the way: any of its sectors reached the platter and the others are forgotten.
+//! 7. A **lost write** ([`SimDisk::lose_write`]) is acknowledged and "flushed", and the platter keeps the old bytes.
+//! 8. **Rot** ([`SimDisk::flip_bit`], [`SimDisk::corrupt`]) changes bytes at rest.
 //!
 //! Not modelled: reads that fail for a sector only, damage to a sector that nobody writes while the power goes.
 //!
@@ -71,11 +74,11 @@ pub enum Fault {
     Any,
     /// A read.
     Read,
-    /// A write or a change of length.
+    /// A write, durable or not, or a change of length.
     Write,
     /// A write or change of length that makes the file longer.
     Growth,
-    /// A flush of a file.
+    /// A flush of a file, or of the bytes of a durable write.
     Flush,
     /// A creation, a removal or a flush of a directory.
     Name,
@@ -133,7 +136,7 @@ impl SimDisk {
     }
 
     /// Lets `count` more operations of the kind pass and fails the next one with `errno`, once. A write that fails
-    /// changes nothing; for a flush see the fault model.
+    /// changes nothing; for a flush, and a durable write that meets [`Fault::Flush`], see the fault model.
     pub fn fail_operation(&self, kind: Fault, count: u64, errno: i32) {
         self.disk.lock().fail_operation(kind, count, errno);
     }

@@ -28,6 +28,26 @@ enum Change {
     Length(usize),
 }
 
+impl Change {
+    /// A later write of a sector is on the platter: should this one arrive, it changes nothing.
+    fn replace(&mut self, start: usize, sector: &[u8]) {
+        if let Self::Write { first, image, .. } = self
+            && let Some(at) = start.checked_sub(*first)
+            && let Some(bytes) = image.get_mut(at..at + SECTOR)
+        {
+            bytes.copy_from_slice(sector);
+        }
+    }
+
+    /// A later cut of the file is on the platter: what this write has beyond it is gone.
+    fn cut(&mut self, len: usize) {
+        if let Self::Write { first, image, .. } = self {
+            let kept = len.saturating_sub(*first).min(image.len());
+            image[kept..].fill(0);
+        }
+    }
+}
+
 /// Which of the pending sectors of one file survive.
 enum Survivors {
     None,
@@ -100,6 +120,72 @@ impl Node {
         let mut image = self.content[first..last.min(self.content.len())].to_vec();
         image.resize(last - first, 0);
         self.pending.push(Change::Write { first, image, len: self.content.len(), lost });
+    }
+
+    /// Writes; the sectors of this write are on the platter at once, with the length that is needed to read them.
+    pub(super) fn write_durably(&mut self, offset: usize, bytes: &[u8], lost: bool) {
+        let end = offset + bytes.len();
+        self.write(offset, bytes, lost);
+        let cut = self.pending.iter().any(|change| matches!(change, Change::Length(len) if *len < end));
+        if cut || self.durable.len() < end {
+            self.settle_lengths();
+        }
+        self.settle_last(|_| !lost);
+    }
+
+    /// Writes durably and fails: some sectors reach the platter, and the others are forgotten.
+    pub(super) fn write_in_part(&mut self, offset: usize, bytes: &[u8], lost: bool, random: &mut SmallRng) {
+        let grows = self.content.len() < offset + bytes.len();
+        self.write(offset, bytes, lost);
+        let survivors = Survivors::choose(&self.pending[self.pending.len() - 1..], random);
+        let length_is_durable = random.random();
+        if length_is_durable {
+            self.settle_lengths();
+        }
+        self.settle_last(|sector| !lost && survivors.keep(0, sector, random));
+        if grows && !length_is_durable {
+            self.pending.push(Change::Length(self.content.len()));
+        }
+    }
+
+    /// Puts the whole history of lengths on the platter, as a journal does that commits the last of them.
+    fn settle_lengths(&mut self) {
+        for index in 0..self.pending.len() {
+            if let Change::Length(len) = self.pending[index] {
+                self.durable.truncate(len);
+                for change in &mut self.pending[..index] {
+                    change.cut(len);
+                }
+            }
+        }
+        let length = self.content.len();
+        self.durable.resize(length, 0);
+        self.pending.retain_mut(|change| match change {
+            Change::Write { len, .. } => {
+                *len = length;
+                true
+            }
+            Change::Length(_) => false,
+        });
+    }
+
+    /// Ends the wait of the last change, a write: the sectors that `keep` wants are on the platter. No older image of them is.
+    fn settle_last(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let Some(Change::Write { first, image, .. }) = self.pending.pop() else {
+            unreachable!("the last change is the write that was just made");
+        };
+        let length = self.durable.len();
+        for (sector, bytes) in image.chunks(SECTOR).enumerate().filter(|(sector, _)| keep(*sector)) {
+            let start = first + sector * SECTOR;
+            if self.durable.len() < start + SECTOR {
+                self.durable.resize(start + SECTOR, 0);
+            }
+            self.durable[start..start + SECTOR].copy_from_slice(bytes);
+            for older in &mut self.pending {
+                older.replace(start, bytes);
+            }
+        }
+        self.durable.truncate(length);
     }
 
     pub(super) fn set_len(&mut self, len: usize) {

@@ -61,11 +61,11 @@ impl Handle {
                 let into = unsafe { std::slice::from_raw_parts_mut(memory, length) };
                 disk.read(self.life, &self.node, offset, into)
             }
-            Transfer::Write { memory, length } => {
+            Transfer::Write { memory, length, durable } => {
                 self.check_writable()?;
                 // SAFETY: as above.
                 let bytes = unsafe { std::slice::from_raw_parts(memory, length) };
-                disk.write(self.life, &self.node, offset, bytes)?;
+                disk.write(self.life, &self.node, offset, bytes, durable)?;
                 Ok(length)
             }
             Transfer::Flush => disk.flush(self.life, &self.node).map(|()| 0),
