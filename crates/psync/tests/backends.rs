@@ -60,7 +60,7 @@ fn random_batches(psync: &Psync, file: &File, unit: usize) {
             if random.random() {
                 let written = pattern((round * places + place) as u64, unit);
                 let buffer = Buffer::from_slice(&written);
-                let durably = random.random_ratio(1, 16);
+                let durably = random.random_ratio(1, 100);
                 let write = if durably { Request::write_durably } else { Request::write };
                 requests.push(write(file, offset, buffer, tag as u64));
                 model[bytes].copy_from_slice(&written);
