@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use psync::probe::{DeviceProfile, Limits, LimitsOptions, PAGE_BYTES, limits, profile, random_reads_per_second};
+use psync::probe::{DeviceProfile, Limits, LimitsOptions, limits, profile, read_costs};
 use psync::{Buffer, OpenOptions, Psync, Request};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -241,26 +241,7 @@ impl<'a> Lab<'a> {
         self.phase("profiling the device");
         let mut known = profile(&self.psync, self.path())?;
         let file = self.psync.open(&path, &OpenOptions { direct: true, ..OpenOptions::default() })?;
-        let psync = self.psync.clone().with_pio_max(known.best_depth);
-        let each_us = |pages: usize, depth: usize| -> Result<f64> {
-            Ok(1e6 / random_reads_per_second(&psync, &file, pages * PAGE_BYTES, depth, self.slice)?)
-        };
-        // Twice, and the better of each, as the profile itself does: what disturbs a measurement makes it slower.
-        for pass in 0..2 {
-            for read in &mut known.reads {
-                self.go_on()?;
-                let (alone, batched) = (each_us(read.pages, 1)?, each_us(read.pages, known.best_depth)?);
-                read.alone_us = if pass == 0 { alone } else { read.alone_us.min(alone) };
-                read.batched_us = if pass == 0 { batched } else { read.batched_us.min(batched) };
-            }
-        }
-        // No read is slower than a larger one but by accident.
-        for smaller in (0..known.reads.len().saturating_sub(1)).rev() {
-            let larger = known.reads[smaller + 1];
-            let read = &mut known.reads[smaller];
-            read.alone_us = read.alone_us.min(larger.alone_us);
-            read.batched_us = read.batched_us.min(larger.batched_us);
-        }
+        known.reads = read_costs(&self.psync, &file, known.best_depth, self.slice, || self.go_on())?;
         if let Some(page) = known.reads.first() {
             (known.read_us, known.batched_read_us) = (page.alone_us, page.batched_us);
         }

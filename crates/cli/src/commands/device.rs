@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use btree::cost::{Choice, Memory, Workload, choose};
 use clap::Args;
-use psync::probe::{DeviceProfile, profile};
+use psync::probe::{DeviceProfile, DurableWrite, DurableWriteCost, profile};
 use psync::{BackendKind, Psync};
 use serde::Serialize;
 
@@ -70,6 +70,10 @@ struct Report {
     profile: DeviceProfile,
     /// Reads per second in batches over reads per second one at a time.
     depth_ratio: f64,
+    /// The faster way of a durable write past the page cache: `flush` or `dsync`.
+    durable_write_direct: DurableWrite,
+    /// The same through the page cache.
+    durable_write_buffered: DurableWrite,
     /// Commits per second of one thread that waits for each.
     commits_per_second_alone: f64,
     /// What the leaf size is for.
@@ -91,6 +95,8 @@ impl Device {
             directory: self.directory,
             backend_fallback: psync.fallback_reason(),
             depth_ratio: profile.read_us / profile.batched_read_us,
+            durable_write_direct: profile.durable_write(true),
+            durable_write_buffered: profile.durable_write(false),
             commits_per_second_alone: 1e6 / profile.flushed_write_us,
             workload,
             choice,
@@ -134,6 +140,7 @@ fn print(report: &Report, output: &mut Output) -> Result<()> {
     section("Measured, pages of 4 KiB:", &measured(profile), output)?;
     section("Reads of L pages:", &reads(profile), output)?;
     section("Writes of L pages in place:", &writes(profile), output)?;
+    section("Durable writes of a page in place, alone:", &durable(profile), output)?;
     section("What follows:", &follows(report), output)
 }
 
@@ -167,6 +174,19 @@ fn writes(profile: &DeviceProfile) -> Vec<Vec<String>> {
     let title = ["L", "alone: P_w(L)", "in batches, each: P'_w(L)", "in batches"].map(String::from).to_vec();
     let row = |write: &psync::probe::WriteCost| sized(write.pages, write.alone_us, write.batched_us);
     std::iter::once(title).chain(profile.writes.iter().map(row)).collect()
+}
+
+fn durable(profile: &DeviceProfile) -> Vec<Vec<String>> {
+    let title = ["", "write + fdatasync", "RWF_DSYNC", "faster"].map(String::from).to_vec();
+    let row = |name: &str, cost: DurableWriteCost| {
+        let faster = match cost.faster() {
+            DurableWrite::Flush => "write + fdatasync",
+            DurableWrite::Dsync => "RWF_DSYNC",
+        };
+        vec![name.to_owned(), microseconds(cost.flushed_us), microseconds(cost.dsync_us), faster.to_owned()]
+    };
+    let direct = row("past the page cache", profile.durable_direct);
+    vec![title, direct, row("through the page cache", profile.durable_buffered)]
 }
 
 fn sized(pages: usize, alone_us: f64, batched_us: f64) -> Vec<String> {

@@ -24,6 +24,13 @@ fn the_figures_are_there_for_programs() {
         assert!(of["paper_us"].as_f64().expect("a number") > 0.0);
     }
     assert_eq!(report["workload"]["insert_share"], 0.9);
+    for kind in ["direct", "buffered"] {
+        let cost = &report["profile"][format!("durable_{kind}")];
+        let [flushed, dsync] = ["flushed_us", "dsync_us"].map(|name| cost[name].as_f64().expect("a number"));
+        assert!(flushed > 0.0 && dsync > 0.0);
+        let faster = if dsync <= 0.9 * flushed { "dsync" } else { "flush" };
+        assert_eq!(report[format!("durable_write_{kind}")], faster, "{cost}");
+    }
     assert_eq!(choice["write_buffer_bytes"], 64 << 20);
 }
 
@@ -33,6 +40,7 @@ fn explain_shows_each_term_and_why() {
     let directory = place.path("").to_string_lossy().into_owned();
     let plain = braid(&["device", &directory]).expect(0).text();
     assert!(plain.contains("P_r(L)") && plain.contains("P'_w(L)") && !plain.contains("Cost model"), "{plain}");
+    assert!(plain.contains("Durable writes") && plain.contains("RWF_DSYNC"), "{plain}");
     let text = braid(&["device", &directory, "--explain", "--memory", "128m"]).expect(0).text();
     for part in
         ["128.0 MiB of memory", "G", "rewrite when full", "paper: operation", "<- chosen", "PioMax", "L  ", "O  "]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{PAGE_BYTES, PAGES_MEASURED};
-use crate::{Buffer, File, OpenOptions, Psync, Request, Result};
+use super::{DurableWriteCost, PAGE_BYTES, PAGES_MEASURED};
+use crate::{Buffer, Error, File, OpenOptions, Psync, Request, Result};
 
 /// Bytes of a scratch file, if the device writes them in time: enough that a device cannot keep it in one die.
 const SCRATCH_BYTES: u64 = 64 << 20;
@@ -25,9 +25,14 @@ const CHUNKS: usize = 4;
 /// Batches or requests measured at the least, however slow the device.
 const SAMPLES_MIN: usize = 3;
 
+/// Durable writes of each kind measured at the least, and at the most: where nothing has to reach a device they take no time.
+const DURABLE_SAMPLES: std::ops::RangeInclusive<usize> = 5..=999;
+
 /// A file to measure on, written in full and without a name, so that it goes with the process at the latest.
 pub(super) struct Scratch {
     file: File,
+    /// The same file through the page cache.
+    buffered: File,
     bytes: u64,
 }
 
@@ -38,7 +43,9 @@ impl Scratch {
         let path = directory.join(format!(".scratch-{}-{number}", std::process::id()));
         let options = OpenOptions { write: true, create_new: true, direct: true, ..OpenOptions::default() };
         let file = psync.open(&path, &options)?;
+        let buffered = psync.open(&path, &OpenOptions { write: true, ..OpenOptions::default() });
         psync.remove(&path)?;
+        let buffered = buffered?;
         let mut bytes = 0;
         let mut chunks: Vec<Buffer> = (0..CHUNKS).map(|_| incompressible(CHUNK_BYTES)).collect();
         while bytes < SCRATCH_BYTES && (bytes == 0 || begin.elapsed() < SCRATCH_TIME) {
@@ -51,7 +58,7 @@ impl Scratch {
             chunks = psync.run_all(requests)?.into_iter().flatten().collect();
         }
         psync.run_all(vec![Request::flush(&file, 0)])?;
-        Ok(Self { file, bytes })
+        Ok(Self { file, buffered, bytes })
     }
 
     pub(super) fn file(&self) -> &File {
@@ -62,8 +69,8 @@ impl Scratch {
         self.bytes
     }
 
-    pub(super) fn is_direct(&self) -> bool {
-        self.file.is_direct()
+    pub(super) fn buffered(&self) -> &File {
+        &self.buffered
     }
 }
 
@@ -77,10 +84,11 @@ pub(super) fn incompressible(len: usize) -> Buffer {
 /// The largest requests fit often in the smallest scratch file.
 const _: () = assert!(PAGES_MEASURED[PAGES_MEASURED.len() - 1] * PAGE_BYTES * 16 <= CHUNKS * CHUNK_BYTES);
 
-/// One measurement after another on a scratch file, each for the same time.
+/// One measurement after another on a file, each for the same time.
 pub(super) struct Cell<'a> {
     psync: &'a Psync,
-    scratch: &'a Scratch,
+    file: &'a File,
+    bytes: u64,
     time: Duration,
     random: SmallRng,
 }
@@ -93,14 +101,20 @@ enum What {
 }
 
 impl<'a> Cell<'a> {
-    pub(super) fn new(psync: &'a Psync, scratch: &'a Scratch, time: Duration) -> Self {
-        Self { psync, scratch, time, random: SmallRng::seed_from_u64(scratch.bytes) }
+    /// Fails when the file has no room for the largest request.
+    pub(super) fn new(psync: &'a Psync, file: &'a File, time: Duration) -> Result<Self> {
+        let bytes = file.len()?;
+        let wanted = (PAGES_MEASURED[PAGES_MEASURED.len() - 1] * PAGE_BYTES) as u64;
+        if bytes < wanted {
+            return Err(Error::ShortRead { path: file.path().to_owned(), offset: 0, wanted, got: bytes });
+        }
+        Ok(Self { psync, file, bytes, time, random: SmallRng::seed_from_u64(bytes) })
     }
 
     /// Measures each of the `settings` in turn, and all again: the better figure of each.
-    pub(super) fn best_of_two(
-        &mut self, settings: &[usize], mut measure: impl FnMut(&mut Self, usize) -> Result<f64>,
-    ) -> Result<Vec<(usize, f64)>> {
+    pub(super) fn best_of_two<E>(
+        &mut self, settings: &[usize], mut measure: impl FnMut(&mut Self, usize) -> std::result::Result<f64, E>,
+    ) -> std::result::Result<Vec<(usize, f64)>, E> {
         let mut figures = Vec::new();
         for setting in settings {
             figures.push((*setting, measure(self, *setting)?));
@@ -135,7 +149,7 @@ impl<'a> Cell<'a> {
         while samples.len() < SAMPLES_MIN || begin.elapsed() < self.time {
             let mut requests: Vec<Request> = buffers.drain(..).map(|buffer| self.request(what, buffer)).collect();
             if matches!(what, What::FlushedWrite) {
-                requests.push(Request::flush(&self.scratch.file, 0));
+                requests.push(Request::flush(self.file, 0));
             }
             let started = Instant::now();
             let done = psync.run_all(requests)?;
@@ -148,12 +162,56 @@ impl<'a> Cell<'a> {
 
     /// A request at a random place that is a multiple of its length.
     fn request(&mut self, what: What, buffer: Buffer) -> Request {
-        let bytes = buffer.len() as u64;
-        let offset = self.random.random_range(0..self.scratch.bytes / bytes) * bytes;
+        let offset = self.place(buffer.len());
         match what {
-            What::Read => Request::read(&self.scratch.file, offset, buffer, 0),
-            What::Write | What::FlushedWrite => Request::write(&self.scratch.file, offset, buffer, 0),
+            What::Read => Request::read(self.file, offset, buffer, 0),
+            What::Write | What::FlushedWrite => Request::write(self.file, offset, buffer, 0),
         }
+    }
+
+    fn place(&mut self, bytes: usize) -> u64 {
+        self.random.random_range(0..self.bytes / bytes as u64) * bytes as u64
+    }
+
+    /// µs per page write in place that is durable, both ways on each of some handles of the file: the better of two
+    /// medians. The ways take turns, so that what disturbs a moment disturbs all alike.
+    pub(super) fn durable_writes_us<const N: usize>(&mut self, handles: [&File; N]) -> Result<[DurableWriteCost; N]> {
+        let first = self.durable_writes_once_us(handles)?;
+        let second = self.durable_writes_once_us(handles)?;
+        Ok(std::array::from_fn(|handle| first[handle].or_better(second[handle])))
+    }
+
+    fn durable_writes_once_us<const N: usize>(&mut self, handles: [&File; N]) -> Result<[DurableWriteCost; N]> {
+        let mut flushed = [const { Vec::new() }; N];
+        let mut dsync = [const { Vec::new() }; N];
+        let mut page = incompressible(PAGE_BYTES);
+        let begin = Instant::now();
+        let ways = 2 * N;
+        let time = self.time * u32::try_from(ways).expect("a few");
+        for round in 0..*DURABLE_SAMPLES.end() {
+            if round >= *DURABLE_SAMPLES.start() && begin.elapsed() >= time {
+                break;
+            }
+            for turn in 0..ways {
+                let way = (turn + round) % ways;
+                let (handle, offset) = (handles[way / 2], self.place(PAGE_BYTES));
+                let (requests, samples) = if way.is_multiple_of(2) {
+                    let write = Request::write(handle, offset, page, 0);
+                    (vec![write, Request::flush(handle, 0)], &mut flushed[way / 2])
+                } else {
+                    (vec![Request::write_durably(handle, offset, page, 0)], &mut dsync[way / 2])
+                };
+                let started = Instant::now();
+                let done = self.psync.run_all(requests)?;
+                samples.push(started.elapsed().as_nanos() as f64);
+                page = done.into_iter().flatten().next().expect("a write hands its buffer back");
+            }
+        }
+        let us = |samples: &mut Vec<f64>| median(samples).round() / 1e3;
+        Ok(std::array::from_fn(|handle| DurableWriteCost {
+            flushed_us: us(&mut flushed[handle]),
+            dsync_us: us(&mut dsync[handle]),
+        }))
     }
 }
 

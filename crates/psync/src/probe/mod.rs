@@ -2,9 +2,10 @@
 //!
 //! 1. [`profile`] writes a scratch file in a directory, measures reads, writes and flushes on it and removes it, all in
 //!    well under a second: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
-//! 2. [`cached`] keeps the profile in the directory ([`PROFILE_NAME`]) and measures again only for another device, backend or version;
+//! 2. [`read_costs`] measures its reads again on a file of the caller's.
+//! 3. [`cached`] keeps the profile in the directory ([`PROFILE_NAME`]) and measures again only for another device, backend or version;
 //!    [`known`] only looks there.
-//! 3. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
+//! 4. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
 //!
 //! A figure is the better of two medians over the requests or batches measured, so that a neighbour's burst does not end up in it.
 //! Where direct I/O does not work ([`DeviceProfile::direct`]) the figures are those of the page cache.
@@ -25,13 +26,13 @@ use serde::{Deserialize, Serialize};
 pub use limits::{Limits, LimitsOptions, RateAtDepth, limits, random_reads_per_second};
 use measure::{Cell, Scratch};
 
-use crate::{BackendKind, Error, Psync, Result};
+use crate::{BackendKind, Error, File, Psync, Result};
 
 /// Name of the cached profile in its directory.
 pub const PROFILE_NAME: &str = "device.json";
 
 /// Version of the cached profile; another one is measured again.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Most bytes that a cached profile may have.
 const PROFILE_BYTES_MAX: u64 = 64 << 10;
@@ -47,6 +48,9 @@ pub const DEPTHS_MEASURED: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// A depth this close to the best rate is as good, and lower depths have lower latencies.
 const RATE_AS_GOOD: f64 = 0.95;
+
+/// A durable write has to take at most this share of the time of a write and a flush to be preferred.
+const CLEARLY_FASTER: f64 = 0.9;
 
 /// The time to measure in, with the scratch file made, in a run that should stay under a second.
 const TIME: Duration = Duration::from_millis(600);
@@ -71,6 +75,37 @@ pub struct WriteCost {
     pub alone_us: f64,
     /// Time per write in batches of the best depth, in µs per write of these pages.
     pub batched_us: f64,
+}
+
+/// What a page write in place costs that is on stable storage when it is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DurableWriteCost {
+    /// With a flush of the file behind it, in µs.
+    pub flushed_us: f64,
+    /// As one request, [`crate::Operation::WriteDurably`], in µs.
+    pub dsync_us: f64,
+}
+
+/// A way to make a write durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DurableWrite {
+    /// A write and a flush of its file.
+    Flush,
+    /// One request, [`crate::Operation::WriteDurably`].
+    Dsync,
+}
+
+impl DurableWriteCost {
+    fn or_better(self, other: Self) -> Self {
+        Self { flushed_us: self.flushed_us.min(other.flushed_us), dsync_us: self.dsync_us.min(other.dsync_us) }
+    }
+
+    /// The faster way: one request where that is clearly faster, else a write and a flush.
+    #[must_use]
+    pub fn faster(&self) -> DurableWrite {
+        if self.dsync_us <= self.flushed_us * CLEARLY_FASTER { DurableWrite::Dsync } else { DurableWrite::Flush }
+    }
 }
 
 /// What a device can do with pages of 4 KiB, through one backend.
@@ -100,6 +135,10 @@ pub struct DeviceProfile {
     pub writes: Vec<WriteCost>,
     /// Latency of a page write in place and its `fdatasync`, in µs.
     pub flushed_write_us: f64,
+    /// Durable page writes in place past the page cache.
+    pub durable_direct: DurableWriteCost,
+    /// Durable page writes in place through the page cache.
+    pub durable_buffered: DurableWriteCost,
     /// The smallest batch whose read rate is within 5 % of the best of those tried.
     pub best_depth: usize,
 }
@@ -134,6 +173,8 @@ impl Default for DeviceProfile {
                 })
                 .to_vec(),
             flushed_write_us: 500.0,
+            durable_direct: DurableWriteCost { flushed_us: 500.0, dsync_us: 500.0 },
+            durable_buffered: DurableWriteCost { flushed_us: 500.0, dsync_us: 500.0 },
             best_depth: 64,
         }
     }
@@ -152,29 +193,27 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
     let device = device_of(directory)?;
     let begin = Instant::now();
     let scratch = Scratch::create(psync, directory, begin)?;
-    // Each depth, each size read and written alone and batched, flushes; each twice.
-    let cells = 2 * (DEPTHS_MEASURED.len() + 4 * PAGES_MEASURED.len() + 1);
+    // Each depth, each size read and written alone and batched, flushes; each twice. Two ways of durable writes on two handles, twice.
+    let cells = 2 * (DEPTHS_MEASURED.len() + 4 * PAGES_MEASURED.len() + 1 + 4);
     let left = TIME.saturating_sub(begin.elapsed());
     let cells = u32::try_from(cells).expect("a few dozen");
-    let mut cell = Cell::new(psync, &scratch, left / cells);
+    let mut cell = Cell::new(psync, scratch.file(), left / cells)?;
 
     let by_depth = cell.best_of_two(&DEPTHS_MEASURED, |cell, depth| cell.reads_us(1, depth))?;
     let best_depth = best_depth(&by_depth);
-    let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.reads_us(pages, 1))?;
-    let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.reads_us(pages, best_depth))?;
-    let reads: Vec<ReadCost> =
-        by_size(alone, batched, |pages, alone_us, batched_us| ReadCost { pages, alone_us, batched_us });
+    let reads = reads_by_size(&mut cell, best_depth, || Ok::<(), Error>(()))?;
     let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, 1))?;
     let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, best_depth))?;
     let writes: Vec<WriteCost> =
         by_size(alone, batched, |pages, alone_us, batched_us| WriteCost { pages, alone_us, batched_us });
     let flushed = cell.best_of_two(&[1], |cell, _| cell.flushed_writes_us())?;
+    let [durable_direct, durable_buffered] = cell.durable_writes_us([scratch.file(), scratch.buffered()])?;
     Ok(DeviceProfile {
         version: VERSION,
         device,
         backend: psync.backend(),
         measured_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        direct: scratch.is_direct(),
+        direct: scratch.file().is_direct(),
         read_us: reads[0].alone_us,
         batched_read_us: reads[0].batched_us,
         reads,
@@ -182,8 +221,33 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
         batched_write_us: writes[0].batched_us,
         writes,
         flushed_write_us: flushed[0].1,
+        durable_direct,
+        durable_buffered,
         best_depth,
     })
+}
+
+/// Random reads of a file, in all sizes, alone and in batches of `depth`: as [`profile`] measures them on its scratch file, with `time`
+/// for each figure. Every figure is measured twice. Before each, `go_on` may end it all.
+///
+/// # Errors
+/// [`Error::ShortRead`] when the file is shorter than the largest read; what a read fails with; what `go_on` says.
+pub fn read_costs<E: From<Error>>(
+    psync: &Psync, file: &File, depth: usize, time: Duration, go_on: impl Fn() -> std::result::Result<(), E>,
+) -> std::result::Result<Vec<ReadCost>, E> {
+    reads_by_size(&mut Cell::new(psync, file, time)?, depth, go_on)
+}
+
+fn reads_by_size<E: From<Error>>(
+    cell: &mut Cell<'_>, depth: usize, go_on: impl Fn() -> std::result::Result<(), E>,
+) -> std::result::Result<Vec<ReadCost>, E> {
+    let reads_us = |cell: &mut Cell<'_>, pages: usize, depth: usize| {
+        go_on()?;
+        Ok::<f64, E>(cell.reads_us(pages, depth)?)
+    };
+    let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| reads_us(cell, pages, 1))?;
+    let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| reads_us(cell, pages, depth))?;
+    Ok(by_size(alone, batched, |pages, alone_us, batched_us| ReadCost { pages, alone_us, batched_us }))
 }
 
 /// Costs by size.
@@ -253,6 +317,12 @@ pub fn known(psync: &Psync, directory: &Path) -> Option<DeviceProfile> {
 }
 
 impl DeviceProfile {
+    /// The faster way to make a write durable, on a file that is open past the page cache (`direct`) or through it.
+    #[must_use]
+    pub fn durable_write(&self, direct: bool) -> DurableWrite {
+        if direct { self.durable_direct } else { self.durable_buffered }.faster()
+    }
+
     /// Requests in flight that keep the device as busy as it gets without queueing, by Little's law: P_r over P'_r.
     #[must_use]
     pub fn parallelism(&self) -> usize {
@@ -278,8 +348,10 @@ impl DeviceProfile {
         let figures = [self.read_us, self.write_us, self.batched_read_us, self.batched_write_us, self.flushed_write_us];
         let of_reads = self.reads.iter().flat_map(|read| [read.alone_us, read.batched_us]);
         let of_writes = self.writes.iter().flat_map(|write| [write.alone_us, write.batched_us]);
+        let of_durable_writes =
+            [self.durable_direct, self.durable_buffered].into_iter().flat_map(|cost| [cost.flushed_us, cost.dsync_us]);
         let sound = |figure: f64| figure.is_finite() && figure > 0.0;
-        if !figures.into_iter().chain(of_reads).chain(of_writes).all(sound) {
+        if !figures.into_iter().chain(of_reads).chain(of_writes).chain(of_durable_writes).all(sound) {
             return Err("a time in it is not positive".to_owned());
         }
         if !DEPTHS_MEASURED.contains(&self.best_depth) {

@@ -49,6 +49,11 @@ fn a_cached_profile_is_taken_unless_it_is_for_something_else() {
         DeviceProfile { backend: BackendKind::Sync, ..first.clone() },
         DeviceProfile { version: VERSION + 1, ..first.clone() },
         DeviceProfile { write_us: 0.0, ..first.clone() },
+        DeviceProfile {
+            durable_buffered: DurableWriteCost { dsync_us: -1.0, ..first.durable_buffered },
+            ..first.clone()
+        },
+        DeviceProfile { durable_direct: DurableWriteCost { flushed_us: 0.0, ..first.durable_direct }, ..first.clone() },
         DeviceProfile { best_depth: 3, ..first.clone() },
         DeviceProfile { reads: Vec::new(), ..first.clone() },
         DeviceProfile { writes: Vec::new(), ..first.clone() },
@@ -64,6 +69,60 @@ fn a_cached_profile_is_taken_unless_it_is_for_something_else() {
         assert!(load(&path).is_err());
         assert_eq!(cached(&psync, directory.path()).expect("measured"), first);
     }
+}
+
+#[test]
+fn a_profile_of_the_version_before_is_measured_again() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join(PROFILE_NAME);
+    let psync = psync();
+    let now = cached(&psync, directory.path()).expect("measured");
+    let mut before = serde_json::to_value(&now).expect("encoded");
+    let fields = before.as_object_mut().expect("an object");
+    fields.insert("version".to_owned(), 3.into());
+    assert!(fields.remove("durable_direct").is_some() && fields.remove("durable_buffered").is_some());
+    fs::write(&path, before.to_string()).expect("written");
+    assert_eq!(known(&psync, directory.path()), None);
+    assert_eq!(cached(&psync, directory.path()).expect("measured"), now);
+    assert_eq!(load(&path).expect("replaced"), now);
+}
+
+#[test]
+fn one_request_is_preferred_only_where_it_is_clearly_faster() {
+    let faster = |flushed_us, dsync_us| DurableWriteCost { flushed_us, dsync_us }.faster();
+    assert_eq!(faster(100.0, 80.0), DurableWrite::Dsync);
+    assert_eq!(faster(100.0, 95.0), DurableWrite::Flush);
+    assert_eq!(faster(100.0, 300.0), DurableWrite::Flush);
+    let profile = DeviceProfile {
+        durable_buffered: DurableWriteCost { flushed_us: 100.0, dsync_us: 50.0 },
+        ..DeviceProfile::default()
+    };
+    assert_eq!((profile.durable_write(false), profile.durable_write(true)), (DurableWrite::Dsync, DurableWrite::Flush));
+}
+
+#[test]
+fn reads_are_measured_on_any_file_that_is_long_enough() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("data");
+    let psync = psync();
+    let costs = |go_on: &dyn Fn() -> Result<()>| {
+        let file = psync.open(&path, &crate::OpenOptions::default())?;
+        read_costs(&psync, &file, 4, Duration::from_micros(100), go_on)
+    };
+    fs::write(&path, vec![1; 64 * PAGE_BYTES]).expect("written");
+    let found = costs(&|| Ok(())).expect("measured");
+    assert_eq!(found.iter().map(|read| read.pages).collect::<Vec<_>>(), PAGES_MEASURED);
+    assert!(found.iter().all(|read| read.alone_us > 0.0 && read.batched_us > 0.0));
+    assert!(found.windows(2).all(|pair| pair[0].alone_us <= pair[1].alone_us));
+    let asked = std::cell::Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        if asked.get() == 3 { Err(Error::Profile { path: path.clone(), reason: "stopped".to_owned() }) } else { Ok(()) }
+    };
+    assert!(matches!(costs(&stop), Err(Error::Profile { .. })));
+    assert_eq!(asked.get(), 3, "nothing goes on");
+    fs::write(&path, vec![1; 64 * PAGE_BYTES - 1]).expect("written");
+    assert!(matches!(costs(&|| Ok(())), Err(Error::ShortRead { .. })));
 }
 
 #[test]
