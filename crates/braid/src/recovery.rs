@@ -142,7 +142,7 @@ fn create(
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
     let trees = btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?);
     let unflushed = Arc::new(UnflushedDocuments::default());
-    let log_options = log_options(&superblock, epoch, Lsn(0), Lsn(0), 1, false);
+    let log_options = log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1);
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
     let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
     let (wal, _) = Wal::open(&store, &log_options, companions, replay).map_err(|error| log_error(error, path))?;
@@ -182,7 +182,7 @@ fn tree_epoch(epoch: u64, path: &Path) -> Result<u32> {
 }
 
 fn log_options(
-    superblock: &SuperblockFile, epoch: u64, start: Lsn, durable_floor: Lsn, next_seq: u64, read_only: bool,
+    options: &Options, superblock: &SuperblockFile, epoch: u64, start: Lsn, durable_floor: Lsn, next_seq: u64,
 ) -> wal::Options {
     let current = superblock.current();
     wal::Options {
@@ -192,8 +192,8 @@ fn log_options(
         start,
         durable_floor,
         next_seq,
-        read_only,
-        flush_scheme: wal::FlushScheme::default(),
+        read_only: options.read_only,
+        flush_scheme: options.flush_scheme,
     }
 }
 
@@ -218,9 +218,7 @@ fn recover(
     for table in &image.dropped {
         catalog.insert_dropped(Arc::new(open_table(&store, &trees, table, options.speriod)?));
     }
-    let log_options =
-        log_options(&superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1, options.read_only);
-    let log_options = wal::Options { flush_scheme: options.flush_scheme, ..log_options };
+    let log_options = log_options(options, &superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1);
     let unflushed = Arc::new(UnflushedDocuments::default());
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
     let (pieces, kept) = Default::default();
