@@ -7,7 +7,7 @@ ROUNDS ?= 50
 DIR ?= target/bench
 EFFORT ?= quick
 
-.PHONY: run test check format bench crash property kill big reproduce-pio clean toolchain
+.PHONY: run test check format bench crash property kill big reproduce-pio reproduce-flush clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -57,6 +57,11 @@ big: toolchain
 reproduce-pio: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid reproduce pio --$(EFFORT) --out $(DIR)/pio
+
+## reproduce-flush: the flushing paper's figures 5a, 5b and 6, and table 1, into DIR/flush (EFFORT: quick, or full for an hour and 2 GB)
+reproduce-flush: toolchain
+	$(CARGO) build --release --locked -p braid-cli
+	./target/release/braid reproduce flush --$(EFFORT) --out $(DIR)/flush
 
 clean:
 	$(CARGO) clean

@@ -1,4 +1,4 @@
-//! What an experiment found: figures made of panels, series and points, and claims to hold beside the paper's.
+//! What an experiment found: figures made of panels, series and points, with tables beside them, and claims to hold beside the paper's.
 
 use serde::Serialize;
 
@@ -15,13 +15,15 @@ pub struct Figure {
     pub notes: Vec<String>,
     /// Its parts, side by side.
     pub panels: Vec<Panel>,
+    /// What a report shows in rows and columns of its own, besides the points of the panels.
+    pub tables: Vec<Table>,
 }
 
 impl Figure {
     /// Starts a figure.
     #[must_use]
     pub fn new(name: &str, title: impl Into<String>) -> Self {
-        Self { name: name.into(), title: title.into(), notes: Vec::new(), panels: Vec::new() }
+        Self { name: name.into(), title: title.into(), notes: Vec::new(), panels: Vec::new(), tables: Vec::new() }
     }
 
     /// The name of its files without their ending: `figure9`, or its own name when it is no number.
@@ -32,6 +34,25 @@ impl Figure {
         } else {
             self.name.clone()
         }
+    }
+}
+
+/// Rows and columns of text.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// The head of each column.
+    pub columns: Vec<String>,
+    /// A text for each column.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Starts a table.
+    #[must_use]
+    pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
+        Self { title: title.into(), columns: columns.iter().map(|column| (*column).into()).collect(), rows: Vec::new() }
     }
 }
 
@@ -171,6 +192,36 @@ pub struct Claim {
     pub setting: String,
 }
 
+impl Claim {
+    /// A row that is no goal of this project.
+    #[must_use]
+    pub fn of_paper(figure: &str, what: &str, paper: &str, here: String, device: String, setting: &str) -> Self {
+        Self {
+            figure: figure.into(),
+            what: what.into(),
+            paper: paper.into(),
+            here,
+            goal: None,
+            met: None,
+            device,
+            setting: setting.into(),
+        }
+    }
+}
+
+/// A number with the digits that matter.
+#[must_use]
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        1.0.. => format!("{value:.2}"),
+        0.1.. => format!("{value:.3}"),
+        0.0 => "0".into(),
+        _ => format!("{value:.4}"),
+    }
+}
+
 /// `12.3x`, with the digits that matter.
 #[must_use]
 pub fn times(ratio: f64) -> String {
@@ -190,6 +241,12 @@ pub fn times_range(ratios: &[f64]) -> String {
         return "not measured".into();
     }
     if ratios.len() == 1 { times(least) } else { format!("{} to {}", times(least), times(most)) }
+}
+
+/// The average of samples; not a number of none.
+#[must_use]
+pub fn mean(samples: &[f64]) -> f64 {
+    samples.iter().sum::<f64>() / samples.len() as f64
 }
 
 /// The median of the ratios of two contestants' samples, repeat by repeat: both of a pair were measured in the same seconds.
@@ -221,6 +278,15 @@ mod tests {
         assert_eq!(times_range(&[2.0, 16.25]), "2.00x to 16.2x");
         assert_eq!(times_range(&[]), "not measured");
         assert_eq!(paired_ratio(&[2.0, 9.0, 40.0], &[1.0, 3.0, 10.0]).to_string(), "3");
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_matter() {
+        assert_eq!(
+            [1234.5, 12.34, 1.234, 0.1234, 0.01234, 0.0].map(number),
+            ["1234", "12.3", "1.23", "0.123", "0.0123", "0"]
+        );
+        assert_eq!(mean(&[1.0, 2.0, 6.0]).to_string(), "3");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! Left to others: the trees ([`crate::trees`]), and arguments and the terminal (the command line).
 
 pub mod figure;
+pub mod flush;
 pub mod lab;
 pub mod machine;
 pub mod pio;
@@ -26,9 +27,9 @@ use std::time::Instant;
 
 use psync::Psync;
 
-pub use figure::{Claim, Figure};
+pub use figure::{Claim, Figure, Table};
 pub use lab::{Device, Lab, Method};
-pub use write::Results;
+pub use write::{Results, section_name};
 
 use crate::run::Watch;
 use crate::{Error, Result};
@@ -79,6 +80,9 @@ pub trait Experiment {
     /// Sizes and methods that hold for all of them.
     fn setting(&self) -> Vec<String>;
 
+    /// What stands in the device's column of goals, as sentences.
+    fn device_column(&self) -> &'static str;
+
     /// How the lab is to measure.
     fn method(&self) -> Method;
 
@@ -122,6 +126,7 @@ pub fn run(
         title: experiment.title(),
         effort: effort.name().to_owned(),
         setting: experiment.setting(),
+        device_column: experiment.device_column().to_owned(),
         machine: Machine::here(lab.path()),
         device: Vec::new(),
         figures: Vec::new(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::reproduce::figure::{Claim, Figure, Panel};
+use crate::reproduce::figure::{Claim, Figure, Panel, Table, number};
 use crate::reproduce::lab::Device;
 use crate::reproduce::machine::Machine;
 use crate::reproduce::plot;
@@ -25,6 +25,8 @@ pub struct Results {
     pub setting: Vec<String>,
     /// The machine.
     pub machine: Machine,
+    /// What stands in the device's column of goals.
+    pub device_column: String,
     /// The device's limits, measured beside each figure, by its name.
     pub device: Vec<(String, Device)>,
     /// What was measured.
@@ -124,10 +126,7 @@ impl Results {
         let (goals, others): (Vec<&Claim>, Vec<&Claim>) = self.claims.iter().partition(|claim| claim.goal.is_some());
         if !goals.is_empty() {
             line(text, "\n## Goals\n");
-            line(
-                text,
-                "The device's column has its random reads of 4 KiB per second, alone and with 32 in flight, and their ratio.\n",
-            );
+            line(text, &format!("{}\n", self.device_column));
             line(
                 text,
                 "| what | goal | measured here | met | paper | device in the same run | setting |\n|---|--:|--:|---|---|---|---|",
@@ -171,11 +170,14 @@ fn row(cells: &[&str]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-fn section_name(figure: &str) -> String {
-    if figure.starts_with(|first: char| first.is_ascii_digit()) {
-        format!("figure {figure}")
-    } else {
-        figure.to_owned()
+/// The name of a figure or table in text.
+#[must_use]
+pub fn section_name(figure: &str) -> String {
+    let is_number = |name: &str| name.starts_with(|first: char| first.is_ascii_digit());
+    match figure.strip_prefix("table") {
+        _ if is_number(figure) => format!("figure {figure}"),
+        Some(number) if is_number(number) => format!("table {number}"),
+        _ => figure.to_owned(),
     }
 }
 
@@ -188,8 +190,21 @@ fn figure_section(text: &mut String, figure: &Figure) {
         line(text, &format!("- {note}"));
     }
     line(text, &format!("- Every sample is in [{stem}.csv]({stem}.csv)."));
+    for table in &figure.tables {
+        own_table(text, table);
+    }
     for panel in &figure.panels {
         panel_table(text, panel);
+    }
+}
+
+fn own_table(text: &mut String, table: &Table) {
+    line(text, &format!("\n{}:\n", table.title));
+    let cells = |texts: &[String]| row(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+    line(text, &cells(&table.columns));
+    line(text, &format!("|---|{}", "--:|".repeat(table.columns.len().saturating_sub(1))));
+    for row in &table.rows {
+        line(text, &cells(row));
     }
 }
 
@@ -216,14 +231,6 @@ fn panel_table(text: &mut String, panel: &Panel) {
             let _ = write!(row, " | {value}");
         }
         line(text, &format!("{row} |"));
-    }
-}
-
-fn number(value: f64) -> String {
-    match value.abs() {
-        100.0.. => format!("{value:.0}"),
-        10.0.. => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use bench::reproduce::flush::FlushPaper;
 use bench::reproduce::pio::PioPaper;
-use bench::reproduce::{Claim, Effort, Experiment, Places, Results, data_directory, run};
+use bench::reproduce::{Claim, Effort, Experiment, Places, Results, data_directory, run, section_name};
 use bench::{Error as BenchError, Watch};
 use clap::{Args, Subcommand};
 
@@ -15,7 +16,7 @@ use crate::units::seconds;
 
 /// Make the experiments of a paper again on this machine
 ///
-/// Measures the figures of a paper that Braid is built on, against the structures that the paper compares with, beside the device's own limits, and writes a
+/// Measures the figures of a paper that Braid is built on, against what the paper compares with, beside the device's own limits, and writes a
 /// report: `report.md`, `results.json`, and a CSV and an SVG file for each figure.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -23,6 +24,7 @@ Examples:
   braid reproduce pio --quick --out results
   braid reproduce pio --full --out results --dir /ssd/scratch
   braid reproduce pio --figure 9,12 --out results
+  braid reproduce flush --quick --out results
   braid reproduce pio --quick --out results --json | jq '.claims[].here'")]
 pub(crate) struct Reproduce {
     #[command(subcommand)]
@@ -32,6 +34,7 @@ pub(crate) struct Reproduce {
 #[derive(Subcommand, Debug)]
 enum Paper {
     Pio(Pio),
+    Flush(Flush),
 }
 
 /// The PIO B-tree: Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State Drives", PVLDB 5(4), 2011
@@ -53,6 +56,8 @@ Examples:
   braid reproduce pio --full --out results --dir /ssd/scratch
   braid reproduce pio --figure 2,3,4 --out results
 
+--quick takes under 5 minutes; --full about 40 minutes and 36 GB of space.
+
 Data goes to --dir and is removed at the end, after an error too. Ctrl-C stops
 at the next safe place; the report then has the figures that were finished. A
 second Ctrl-C, or kill -9, ends it at once and leaves a directory `reproduce-*`
@@ -62,15 +67,43 @@ struct Pio {
     options: Options,
 }
 
+/// Flushing the log: Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value storage", Cluster Computing 20, 2017
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Figures:
+  5a        transactions per second by client threads: insert
+  5b        the same: 50 % update, 50 % search
+  6         the same: an update, a delete and an insert, all or nothing
+  table1    inserts: where their time goes; sync locks and flushes
+
+Each has the four schemes of the log side by side: per-commit, existing,
+existing-all and aggregated, with 1 to 128 client threads.
+
+Examples:
+  braid reproduce flush --out results
+  braid reproduce flush --full --out results --dir /ssd/scratch
+  braid reproduce flush --figure 5a,table1 --out results
+
+--quick takes under 5 minutes; --full about an hour and 2 GB of space.
+
+Data goes to --dir and is removed at the end, after an error too. Ctrl-C stops
+at the next safe place; the report then has the figures that were finished. A
+second Ctrl-C, or kill -9, ends it at once and leaves a directory `reproduce-*`
+in --dir, which may be removed.")]
+struct Flush {
+    #[command(flatten)]
+    options: Options,
+}
+
 #[derive(Args, Debug)]
 struct Options {
     /// Figures to measure, separated by commas [default: all]
     #[arg(long, value_name = "FIGURE", value_delimiter = ',')]
     figure: Vec<String>,
-    /// Small data and short samples: under 5 minutes (the default)
+    /// Small data and short samples: minutes (the default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Data large enough for the paper's ratios: about 40 minutes and 36 GB of space
+    /// The paper's ratios of sizes, and its number of runs: up to an hour
     #[arg(long)]
     full: bool,
     /// Hardly any data: seconds, to see that everything works
@@ -86,9 +119,10 @@ struct Options {
 
 impl Reproduce {
     pub(crate) fn run(self, json: bool) -> Result<Exit> {
-        let Paper::Pio(Pio { options }) = self.paper;
-        let effort = options.effort();
-        measure(Box::new(PioPaper::new(effort)), effort, options, json)
+        match self.paper {
+            Paper::Pio(Pio { options }) => measure(Box::new(PioPaper::new(options.effort())), options, json),
+            Paper::Flush(Flush { options }) => measure(Box::new(FlushPaper::new(options.effort())), options, json),
+        }
     }
 }
 
@@ -102,7 +136,8 @@ impl Options {
     }
 }
 
-fn measure(experiment: Box<dyn Experiment>, effort: Effort, options: Options, json: bool) -> Result<Exit> {
+fn measure(experiment: Box<dyn Experiment>, options: Options, json: bool) -> Result<Exit> {
+    let effort = options.effort();
     let data = options.dir.unwrap_or_else(|| data_directory(&options.out));
     let is_ours = !data.exists();
     let places = Places { out: options.out, data };
@@ -145,7 +180,7 @@ fn print(results: &Results, output: &mut Output) -> Result<()> {
     output.line(format!("{} figures in {}", results.figures.len(), seconds(results.seconds)))?;
     for claim in &results.claims {
         output.line("")?;
-        output.line(format!("figure {}: {} ({})", claim.figure, claim.what, claim.setting))?;
+        output.line(format!("{}: {} ({})", section_name(&claim.figure), claim.what, claim.setting))?;
         for line in list(&rows(claim)) {
             output.line(format!("  {line}"))?;
         }

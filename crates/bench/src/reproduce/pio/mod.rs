@@ -115,6 +115,10 @@ impl Experiment for PioPaper {
         self.scale.setting()
     }
 
+    fn device_column(&self) -> &'static str {
+        "The device's column has its random reads of 4 KiB per second, alone and with 32 in flight, and their ratio."
+    }
+
     fn method(&self) -> Method {
         let Scale { repeats, device_slice, file_bytes, .. } = self.scale;
         Method { repeats, slice: device_slice, file_bytes, figures: FIGURES.len() as u64 }
@@ -143,14 +147,5 @@ impl Experiment for PioPaper {
 
 /// A row of the comparison with the paper that is no goal of this project.
 fn claim(figure: &str, what: &str, paper: &str, here: String, device: &Device, setting: &str) -> Claim {
-    Claim {
-        figure: figure.into(),
-        what: what.into(),
-        paper: paper.into(),
-        here,
-        goal: None,
-        met: None,
-        device: device.text(),
-        setting: setting.into(),
-    }
+    Claim::of_paper(figure, what, paper, here, device.text(), setting)
 }
