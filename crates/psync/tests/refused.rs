@@ -12,18 +12,28 @@ const RETURN: u16 = 0x06;
 const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
 const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
 
-/// Makes a system call fail with an error number on the calling thread and those it starts, for good.
-fn forbid(call: libc::c_long, errno: i32) {
+/// Offsets in `seccomp_data` of the call's number and of the low word of its last argument, on a little-endian machine.
+const NUMBER: u32 = 0;
+const LAST_ARGUMENT: u32 = 16 + 5 * 8;
+
+/// Makes a system call fail with an error number on the calling thread and those it starts, for good; with `last`, only where its last
+/// argument is that.
+fn forbid(call: libc::c_long, last: Option<i32>, errno: i32) {
     let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let number = u32::try_from(call).expect("numbers of system calls are small");
-    let refused = SECCOMP_RET_ERRNO | u32::try_from(errno).expect("small");
-    let mut program = [
-        instruction(LOAD, 0, 0, 0), // the number is the first word of seccomp_data
-        instruction(JUMP_IF_EQUAL, 0, 1, number),
-        instruction(RETURN, 0, 0, refused),
-        instruction(RETURN, 0, 0, SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+    let positive = |number: i64| u32::try_from(number).expect("small and not negative");
+    let mut program = vec![instruction(LOAD, 0, 0, NUMBER)];
+    match last {
+        None => program.push(instruction(JUMP_IF_EQUAL, 0, 1, positive(call))),
+        Some(last) => program.extend([
+            instruction(JUMP_IF_EQUAL, 0, 3, positive(call)),
+            instruction(LOAD, 0, 0, LAST_ARGUMENT),
+            instruction(JUMP_IF_EQUAL, 0, 1, positive(last.into())),
+        ]),
+    }
+    program.push(instruction(RETURN, 0, 0, SECCOMP_RET_ERRNO | positive(errno.into())));
+    program.push(instruction(RETURN, 0, 0, SECCOMP_RET_ALLOW));
+    let len = u16::try_from(program.len()).expect("a few");
+    let filter = libc::sock_fprog { len, filter: program.as_mut_ptr() };
     // SAFETY: the filter's program is valid during the call; both calls change only the calling thread.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
@@ -57,7 +67,7 @@ fn works(psync: &Psync) {
 fn a_refused_backend_is_replaced_by_the_next() {
     let before = Psync::new(Some(BackendKind::IoUring)).expect("not refused yet");
     std::thread::spawn(move || {
-        forbid(libc::SYS_io_uring_setup, libc::EPERM);
+        forbid(libc::SYS_io_uring_setup, None, libc::EPERM);
         let psync = Psync::new(None).expect("another backend");
         assert_eq!(psync.backend(), BackendKind::Libaio);
         let reason = psync.fallback_reason().expect("a reason");
@@ -73,7 +83,7 @@ fn a_refused_backend_is_replaced_by_the_next() {
         let reason = before.fallback_reason().expect("a reason");
         assert!(reason.contains("plain calls"), "{reason}");
 
-        forbid(libc::SYS_io_setup, libc::EPERM);
+        forbid(libc::SYS_io_setup, None, libc::EPERM);
         // A context that the thread has already serves on; a new thread gets none.
         std::thread::spawn(|| {
             let psync = Psync::new(None).expect("another backend");
@@ -103,27 +113,24 @@ fn durable_and_plain(psync: &Psync) -> [psync::Result<()>; 2] {
     done
 }
 
-/// What says that plain calls do make durable writes durable: they use a call of their own, or flush.
+/// What says that plain calls do make durable writes durable: they ask for it in the call, or flush.
 #[test]
 fn a_durable_write_is_a_call_of_its_own_and_a_flush_where_there_is_none() {
-    for kind in [BackendKind::Sync, BackendKind::Threads, BackendKind::IoUring, BackendKind::Libaio] {
-        let on_a_thread = move |forbidden: &'static [(libc::c_long, i32)]| {
+    for kind in BackendKind::ALL {
+        let with_refusals = move |durable_write: i32, flush: Option<i32>| {
             let writes = move || {
-                forbidden.iter().for_each(|(call, errno)| forbid(*call, *errno));
-                durable_and_plain(&Psync::new(Some(kind)).expect("backend"))
+                forbid(libc::SYS_pwritev2, Some(libc::RWF_DSYNC), durable_write);
+                if let Some(errno) = flush {
+                    forbid(libc::SYS_fdatasync, None, errno);
+                }
+                durable_and_plain(&Psync::new(Some(kind)).expect("backend")).map(|done| done.is_ok())
             };
             std::thread::spawn(writes).join().expect("no panic")
         };
-        let [durable, plain] = on_a_thread(&[(libc::SYS_pwritev2, libc::EIO)]);
-        assert!(durable.is_err() && plain.is_ok(), "{kind}: {durable:?} {plain:?}");
-        for errno in [libc::ENOSYS, libc::EOPNOTSUPP] {
-            let [durable, plain] = on_a_thread(match errno {
-                libc::ENOSYS => &[(libc::SYS_pwritev2, libc::ENOSYS)],
-                _ => &[(libc::SYS_pwritev2, libc::EOPNOTSUPP)],
-            });
-            assert!(durable.is_ok() && plain.is_ok(), "{kind}: {durable:?} {plain:?}");
+        assert_eq!(with_refusals(libc::EIO, None), [false, true], "{kind}");
+        for unknown in [libc::ENOSYS, libc::EOPNOTSUPP] {
+            assert_eq!(with_refusals(unknown, None), [true, true], "{kind}");
+            assert_eq!(with_refusals(unknown, Some(libc::EIO)), [false, true], "{kind}");
         }
-        let [durable, plain] = on_a_thread(&[(libc::SYS_pwritev2, libc::EOPNOTSUPP), (libc::SYS_fdatasync, libc::EIO)]);
-        assert!(durable.is_err() && plain.is_ok(), "{kind}: {durable:?} {plain:?}");
     }
 }

@@ -116,7 +116,7 @@ fn a_durable_write_behind_a_cut_takes_the_cut_with_it() {
 
 #[test]
 fn a_durable_write_that_fails_leaves_any_of_its_sectors_and_a_refused_one_none() {
-    let (mut kept, mut lost, mut torn, mut lengths) = (0, 0, 0, BTreeSet::new());
+    let (mut kept, mut lost, mut torn, mut forgotten, mut lengths) = (0, 0, 0, 0, BTreeSet::new());
     for seed in 0..SEEDS {
         let (disk, psync, file) = prepared(seed);
         disk.fail_operation(Fault::Write, 0, libc::EIO);
@@ -136,14 +136,16 @@ fn a_durable_write_that_fails_leaves_any_of_its_sectors_and_a_refused_one_none()
         let found = content(&disk);
         assert!(found[..BLOCK].iter().all(|byte| [1, 2].contains(byte)), "seed {seed}");
         assert!(found[BLOCK..2 * BLOCK].iter().all(|byte| [3, 4].contains(byte)), "seed {seed}");
-        match found.iter().filter(|byte| [2, 4, 5].contains(*byte)).count() {
+        let there = found.iter().filter(|byte| [2, 4, 5].contains(*byte)).count();
+        match there {
             0 => lost += 1,
             all if all == 3 * BLOCK => kept += 1,
             _ => torn += 1,
         }
+        forgotten += u32::from(flushed && there < 3 * BLOCK);
         lengths.insert((flushed, found.len()));
     }
-    assert!(kept > 20 && lost > 20 && torn > 20, "{kept} {lost} {torn}");
+    assert!(kept > 20 && lost > 20 && torn > 20 && forgotten > 50, "{kept} {lost} {torn} {forgotten}");
     assert_eq!(lengths, [(false, 2 * BLOCK), (false, 3 * BLOCK), (true, 3 * BLOCK)].into());
 }
 

@@ -46,19 +46,8 @@ pub(super) unsafe fn attempt(descriptor: RawFd, offset: u64, transfer: Transfer)
             outcome(unsafe { libc::pread(descriptor, memory.cast(), length, offset) })
         }
         Transfer::Write { memory, length, durable: true } => {
-            let vector = libc::iovec { iov_base: memory.cast_mut().cast(), iov_len: length.min(ATTEMPT_BYTES_MAX) };
-            // SAFETY: `vector` describes memory of the caller's that is valid for its length and that a write only reads.
-            match outcome(unsafe { libc::pwritev2(descriptor, &raw const vector, 1, offset, libc::RWF_DSYNC) }) {
-                UNKNOWN_FLAG | UNKNOWN_CALL => {
-                    // SAFETY: as above.
-                    let written = outcome(unsafe { libc::pwrite(descriptor, memory.cast(), vector.iov_len, offset) });
-                    match flush(descriptor) {
-                        failed if written > 0 && failed < 0 => failed,
-                        _ => written,
-                    }
-                }
-                written => written,
-            }
+            // SAFETY: the caller's memory is valid for as many bytes.
+            unsafe { write_durably(descriptor, offset, memory, length.min(ATTEMPT_BYTES_MAX)) }
         }
         Transfer::Write { memory, length, durable: false } => {
             let length = length.min(ATTEMPT_BYTES_MAX);
@@ -66,6 +55,28 @@ pub(super) unsafe fn attempt(descriptor: RawFd, offset: u64, transfer: Transfer)
             outcome(unsafe { libc::pwrite(descriptor, memory.cast(), length, offset) })
         }
         Transfer::Flush => flush(descriptor),
+    }
+}
+
+/// Writes, and puts what it wrote on stable storage; where there is no one call for it, everything else of the file too.
+///
+/// # Safety
+/// The memory is valid for `length` bytes during the call.
+unsafe fn write_durably(descriptor: RawFd, offset: libc::off_t, memory: *const u8, length: usize) -> i64 {
+    let vector = libc::iovec { iov_base: memory.cast_mut().cast(), iov_len: length };
+    // SAFETY: `vector` describes the caller's memory, which a write only reads.
+    let written = outcome(unsafe { libc::pwritev2(descriptor, &raw const vector, 1, offset, libc::RWF_DSYNC) });
+    if !matches!(written, UNKNOWN_FLAG | UNKNOWN_CALL) {
+        return written;
+    }
+    // SAFETY: the caller's memory is valid for `length` bytes.
+    let written = outcome(unsafe { libc::pwrite(descriptor, memory.cast(), length, offset) });
+    if written <= 0 {
+        return written;
+    }
+    match flush(descriptor) {
+        0 => written,
+        failed => failed,
     }
 }
 
