@@ -7,21 +7,27 @@ ROUNDS ?= 50
 DIR ?= target/bench
 EFFORT ?= quick
 
-.PHONY: run test check format bench crash property kill big reproduce-pio reproduce-flush clean toolchain
+.PHONY: run test models check format bench crash property kill big reproduce-pio reproduce-flush clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid tour
 
-## test: every test, the crash simulation and the kill test at their short length
+## test: every test, the crash simulation and the kill test at their short length, and the models of threads
 test: toolchain
 	$(CARGO) test --workspace --locked
+	$(MAKE) models
+
+## models: threads of the log and of publishing, run by a model checker in many orders (about a minute)
+models: toolchain
+	$(CARGO) test --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle --lib models::
 
 ## check: format, lints with warnings denied, documentation
 check: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --all-targets --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 ## format: lay the sources out

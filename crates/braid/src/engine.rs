@@ -364,7 +364,8 @@ impl Engine {
         let pending = Pending { lsn: position.lsn, end: position.end, safety, change };
         self.publisher.enqueue(Seq(position.seq), pending);
         let safe = match durability {
-            Durability::Sync => self.wal.flush_through(position.end),
+            // Who flushes publishes for all that it flushed.
+            Durability::Sync => self.wal.commit(&position, &|| self.publish()),
             Durability::Os => self.wal.write_through(position.end),
             Durability::Lazy(interval) => self.lazily(position.end, interval),
         };
@@ -373,7 +374,9 @@ impl Engine {
             self.fail(&cause);
             return Err(Error::OutcomeUnknown { cause });
         }
-        self.publish();
+        if self.publisher.visible() < Seq(position.seq) {
+            self.publish();
+        }
         self.publisher.wait(Seq(position.seq)).map_err(|()| {
             let cause = self.health.cause().unwrap_or("publishing ended").to_owned();
             Error::OutcomeUnknown { cause }

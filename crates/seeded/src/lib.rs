@@ -1,4 +1,4 @@
-//! Known bugs, put in on purpose, that the crash tests must find.
+//! Known bugs, put in on purpose, that the crash tests and the models of threads must find.
 //!
 //! 1. Code that a known mistake would break asks `on(Bug::…)` at the one place where the mistake would be made.
 //! 2. Without the feature `bugs` the answer is the constant `false`, and the compiler removes the branch.
@@ -21,10 +21,16 @@ pub enum Bug {
     StaleCachedTail = 4,
     /// A leaf in a reused extent carries the incarnation of the leaf that lived there before.
     IncarnationReused = 5,
+    /// The leader of a slot of the log wakes one of the members that wait for it, not all.
+    SlotWakeDropped = 6,
+    /// A commit is told that it is durable before the flush.
+    CompletedBeforeFlush = 7,
+    /// A commit is made visible although one before it is not there yet.
+    PublishedOutOfOrder = 8,
 }
 
 impl Bug {
-    /// Every known bug.
+    /// Every bug that simulated crashes find.
     pub const ALL: [Self; 5] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
@@ -32,6 +38,9 @@ impl Bug {
         Self::StaleCachedTail,
         Self::IncarnationReused,
     ];
+
+    /// Every bug that models of threads find: it takes several of them.
+    pub const OF_THREADS: [Self; 3] = [Self::SlotWakeDropped, Self::CompletedBeforeFlush, Self::PublishedOutOfOrder];
 }
 
 #[cfg(feature = "bugs")]

@@ -1,32 +1,49 @@
 //! Aggregated flush requests (Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value
 //! storage", 2017, section 3.1).
 //!
-//! 1. A caller whose bytes are written, and all bytes before them, puts a request {LSN, state} into the primary queue.
-//! 2. If nobody holds the sync lock it wins it, else it waits for its request.
-//! 3. The winner swaps the primary with the empty secondary queue, so that new requests gather apart from those it serves,
-//!    takes the largest LSN of its own, and flushes once.
-//! 4. After the flush succeeded it hands the sync lock to the first request of the primary queue, if there is one, and
-//!    completes all it served. They return without taking the lock and without another flush.
+//! 1. A caller puts a request {LSN, state} into the primary queue. If nobody holds the sync lock it wins it, else it waits for its
+//!    request: once, for whatever is still to be done.
+//! 2. The winner swaps the primary with the empty secondary queue, so that new requests gather apart from those it serves,
+//!    takes the largest LSN of its own, has everything up to there written, and flushes once.
+//! 3. After the flush succeeded it hands the sync lock to the first request of the primary queue, if there is one, says that the
+//!    durable position has moved, and completes all it served. They return without taking the lock and without another flush.
 //!
-//! The paper sets the completion flags before the flush and lets waiters see them after it; here a request is completed
-//! after the flush in one step, which nobody can tell from it except after a failure, when all get that.
+//! The paper queues a request when its bytes are written; here the winner writes for all it serves, so that nobody waits twice. The paper sets
+//! the completion flags before the flush and lets waiters see them after it; here a request is completed after the flush in one
+//! step, which nobody can tell from it except after a failure, when all get that.
 //!
-//! The other schemes of [`FlushScheme`] are what this one is compared with: there each caller takes the sync lock, a plain mutex, looks
-//! at the durable position, and flushes.
+//! The other schemes of [`FlushScheme`] are what this one is compared with: there each caller writes, takes the sync lock, a plain
+//! mutex, looks at the durable position, and flushes. Of the records of a slot one thread does so, for the end of their group; the others
+//! wait for that without the lock (section 2.1).
 //!
 //! Invariants: the durable position only follows a successful flush that began when everything below it was written; every
 //! request is completed, by its own flush, by another's, or by the failure; a flush that failed is not tried again.
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use seeded::Bug;
 
 use crate::failure::Sticky;
 use crate::stats::{Counters, add, add_time};
 use crate::{FlushScheme, Lsn, Result};
+use sync::{AtomicU64, Condvar, Mutex, Ordering};
+
+/// What a flusher does its work with.
+pub(crate) trait Work {
+    /// Has everything below `end` written: up to where, the end of a group.
+    fn write(&self, end: Lsn) -> Result<Lsn>;
+
+    /// Everything below is written.
+    fn written(&self) -> Lsn;
+
+    /// Makes everything durable that was written before the call, and keeps its failure.
+    fn flush(&self) -> Result<()>;
+
+    /// The durable position has moved; those who waited for it are woken next.
+    fn moved(&self) -> Result<()>;
+}
 
 /// Where a request is on its way.
 #[derive(Debug)]
@@ -55,7 +72,7 @@ impl Request {
         let mut state = self.state.lock();
         loop {
             match &*state {
-                State::Waiting => self.changed.wait(&mut state),
+                State::Waiting => state = self.changed.wait(state),
                 State::Promoted => return None,
                 State::Complete(result) => return Some(result.clone()),
             }
@@ -72,13 +89,15 @@ struct Queues {
     led: bool,
 }
 
-/// What a caller wants flushed. All of it is written.
+/// A record that is to be durable.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    /// What it needs: everything below this.
-    pub(crate) own: Lsn,
-    /// The end of a group at or behind it.
-    pub(crate) group: Lsn,
+pub(crate) enum Wish {
+    /// Everything below this.
+    Through(Lsn),
+    /// The first of the records of a slot to ask, whose group ends here.
+    Group(Lsn),
+    /// A later one of them, which ends here.
+    Member(Lsn),
 }
 
 /// How far the log is durable, and who flushes when.
@@ -90,13 +109,24 @@ pub(crate) struct Flusher {
     queues: Mutex<Queues>,
     /// The sync lock of the schemes without queues.
     lock: Mutex<()>,
+    /// Those who wait without the lock in the schemes without queues, and what they wait for.
+    members: Mutex<()>,
+    moved: Condvar,
     durable: AtomicU64,
 }
 
 impl Flusher {
     pub(crate) fn new(scheme: FlushScheme, failure: Arc<Sticky>, counters: Arc<Counters>, durable: Lsn) -> Self {
-        let (queues, lock, durable) = (Mutex::default(), Mutex::default(), AtomicU64::new(durable.0));
-        Self { scheme, failure, counters, queues, lock, durable }
+        Self {
+            scheme,
+            failure,
+            counters,
+            queues: Mutex::default(),
+            lock: Mutex::default(),
+            members: Mutex::default(),
+            moved: Condvar::default(),
+            durable: AtomicU64::new(durable.0),
+        }
     }
 
     /// Everything below is on stable storage.
@@ -104,42 +134,59 @@ impl Flusher {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Returns when what is wished is on stable storage. `flush` flushes all that was written before it is called, and keeps its
-    /// failure; `written` says how far that is.
-    pub(crate) fn flush_through(
-        &self, wish: Wish, written: impl Fn() -> Lsn, flush: impl Fn() -> Result<()>,
-    ) -> Result<()> {
-        self.failure.check()?;
-        match self.scheme {
-            FlushScheme::Aggregated if self.durable() >= wish.own => Ok(()),
-            FlushScheme::Aggregated => self.aggregate(wish.group, flush),
-            FlushScheme::PerCommit => self.lock_and_flush(false, wish.own, || wish.own, flush),
-            FlushScheme::Existing => self.lock_and_flush(true, wish.own, || wish.own, flush),
-            FlushScheme::ExistingAll => self.lock_and_flush(true, wish.own, written, flush),
+    /// Returns when what is wished, for which space is taken, is on stable storage.
+    pub(crate) fn flush_through(&self, wish: Wish, work: &impl Work) -> Result<()> {
+        let (Wish::Through(lsn) | Wish::Group(lsn) | Wish::Member(lsn)) = wish;
+        match (self.scheme, wish) {
+            (FlushScheme::Aggregated, _) => {
+                self.failure.check()?;
+                if self.durable() >= lsn { Ok(()) } else { self.aggregate(lsn, work) }
+            }
+            (FlushScheme::Existing | FlushScheme::ExistingAll, Wish::Member(_)) => self.await_member(lsn),
+            _ => {
+                let written = self.failure.check().and_then(|()| work.write(lsn));
+                let flushed = written.and_then(|_| self.lock_and_flush(lsn, work));
+                // Whatever came of it, members of the group learn it. Taken, so that nobody is between a look at the position and its wait.
+                drop(self.members.lock());
+                self.moved.notify_all();
+                flushed
+            }
         }
     }
 
-    /// The sync lock for each call. With `looks`, one whose LSN is covered goes home; else it flushes, which makes all below
-    /// `synced`, read before the flush begins, count as durable.
-    fn lock_and_flush(
-        &self, looks: bool, lsn: Lsn, synced: impl Fn() -> Lsn, flush: impl Fn() -> Result<()>,
-    ) -> Result<()> {
+    /// Waits until another thread has flushed the group that a record is in.
+    fn await_member(&self, lsn: Lsn) -> Result<()> {
+        let begun = Instant::now();
+        let mut members = self.members.lock();
+        while self.durable() < lsn {
+            self.failure.check()?;
+            members = self.moved.wait(members);
+        }
+        add_time(&self.counters.flush_wait_ns, begun);
+        Ok(())
+    }
+
+    /// The sync lock for each call, and a flush unless the scheme looks whether it is needed.
+    fn lock_and_flush(&self, lsn: Lsn, work: &impl Work) -> Result<()> {
         let begun = Instant::now();
         let _lock = self.lock.lock();
         add(&self.counters.sync_lock_acquisitions, 1);
         add_time(&self.counters.sync_lock_wait_ns, begun);
         add(&self.counters.flush_requests, 1);
         self.failure.check()?;
-        if looks && self.durable() >= lsn {
+        if self.scheme != FlushScheme::PerCommit && self.durable() >= lsn {
             return Ok(());
         }
-        self.flush(synced(), 1, flush)
+        // What was written when the flush began, or less: one's own.
+        let synced = if self.scheme == FlushScheme::ExistingAll { work.written() } else { lsn };
+        self.flush(synced, 1, work)?;
+        work.moved()
     }
 
     /// Flushes for `requests` calls, with the sync lock held; then everything below `synced`, which was written, is durable.
-    fn flush(&self, synced: Lsn, requests: usize, flush: impl Fn() -> Result<()>) -> Result<()> {
+    fn flush(&self, synced: Lsn, requests: usize, work: &impl Work) -> Result<()> {
         let begun = Instant::now();
-        flush()?;
+        work.flush()?;
         add_time(&self.counters.flush_ns, begun);
         add(&self.counters.flushes, 1);
         self.counters.flush_requests_max.fetch_max(requests as u64, Ordering::Relaxed);
@@ -149,9 +196,9 @@ impl Flusher {
     }
 
     /// Queues a request, and waits until it is served or has to serve.
-    fn aggregate(&self, lsn: Lsn, flush: impl Fn() -> Result<()>) -> Result<()> {
+    fn aggregate(&self, lsn: Lsn, work: &impl Work) -> Result<()> {
         let begun = Instant::now();
-        let request = Arc::new(Request { lsn, state: Mutex::new(State::Waiting), changed: Condvar::new() });
+        let request = Arc::new(Request { lsn, state: Mutex::new(State::Waiting), changed: Condvar::default() });
         let wins = {
             let mut queues = self.queues.lock();
             queues.primary.push(Arc::clone(&request));
@@ -163,23 +210,31 @@ impl Flusher {
         }
         add(&self.counters.sync_lock_acquisitions, 1);
         add_time(&self.counters.sync_lock_wait_ns, begun);
-        self.lead(flush)
+        self.lead(work)
     }
 
     /// Serves all queued requests, with the sync lock held; the caller's own is one of them.
-    fn lead(&self, flush: impl Fn() -> Result<()>) -> Result<()> {
+    fn lead(&self, work: &impl Work) -> Result<()> {
         let mut served = {
             let mut queues = self.queues.lock();
             let secondary = mem::take(&mut queues.secondary);
             mem::replace(&mut queues.primary, secondary)
         };
         add(&self.counters.flush_requests, served.len() as u64);
+        if seeded::on(Bug::CompletedBeforeFlush) {
+            served.iter().for_each(|request| request.set(State::Complete(Ok(()))));
+        }
         let last = served.iter().map(|request| request.lsn).max().expect("the leader's own request is queued");
-        let result = self
-            .failure
-            .check()
-            .and_then(|()| if self.durable() < last { self.flush(last, served.len(), flush) } else { Ok(()) });
+        let served_count = served.len();
+        let result = self.failure.check().and_then(|()| {
+            if self.durable() < last {
+                let group = work.write(last)?;
+                self.flush(group, served_count, work)?;
+            }
+            Ok(())
+        });
         self.hand_over();
+        let result = result.and_then(|()| work.moved());
         for request in served.drain(..) {
             request.set(State::Complete(result.clone()));
         }
@@ -215,9 +270,32 @@ mod tests {
         of(FlushScheme::Aggregated, failure)
     }
 
-    /// A wish whose group ends with it, on a log that is written so far.
+    /// A log that is written up to `written`, or as far as asked, and whose flush is a closure.
+    struct Flush<F> {
+        written: Lsn,
+        flush: F,
+    }
+
+    impl<F: Fn() -> Result<()>> Work for Flush<F> {
+        fn write(&self, end: Lsn) -> Result<Lsn> {
+            Ok(self.written.max(end))
+        }
+
+        fn written(&self) -> Lsn {
+            self.written
+        }
+
+        fn flush(&self) -> Result<()> {
+            (self.flush)()
+        }
+
+        fn moved(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
     fn wish(flusher: &Flusher, lsn: Lsn, flush: impl Fn() -> Result<()>) -> Result<()> {
-        flusher.flush_through(Wish { own: lsn, group: lsn }, || lsn, flush)
+        flusher.flush_through(Wish::Through(lsn), &Flush { written: Lsn(0), flush })
     }
 
     #[test]
@@ -233,7 +311,8 @@ mod tests {
                     calls.fetch_add(1, Ordering::SeqCst);
                     Ok(())
                 };
-                flusher.flush_through(Wish { own: Lsn(lsn), group: Lsn(16) }, || Lsn(16), flush).expect("it flushes");
+                let work = Flush { written: Lsn(16), flush };
+                flusher.flush_through(Wish::Through(Lsn(lsn)), &work).expect("it flushes");
             };
             commit(8);
             assert_eq!(flusher.durable(), Lsn(after_first), "{scheme}");

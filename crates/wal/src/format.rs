@@ -330,12 +330,20 @@ pub(crate) struct WholeGroup<'a> {
     pub(crate) next_seq: u64,
 }
 
+/// The header of a record; `delta` is its seq less the group's first, if it has one.
+pub(crate) fn record_header(kind: u8, delta: Option<u32>, payload_len: u32) -> [u8; RECORD_HEADER] {
+    let mut header = [0; RECORD_HEADER];
+    header[0..4].copy_from_slice(&payload_len.to_le_bytes());
+    header[4..8].copy_from_slice(&delta.unwrap_or(0).to_le_bytes());
+    header[8] = kind;
+    header[9] = u8::from(delta.is_some());
+    header
+}
+
 /// Appends a record to a group's bytes.
 pub(crate) fn push_record(bytes: &mut Vec<u8>, kind: u8, delta: Option<u32>, payload: &[&[u8]], payload_len: u32) {
     let begin = bytes.len();
-    bytes.extend_from_slice(&payload_len.to_le_bytes());
-    bytes.extend_from_slice(&delta.unwrap_or(0).to_le_bytes());
-    bytes.extend_from_slice(&[kind, u8::from(delta.is_some()), 0, 0]);
+    bytes.extend_from_slice(&record_header(kind, delta, payload_len));
     for part in payload {
         bytes.extend_from_slice(part);
     }

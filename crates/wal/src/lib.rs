@@ -4,11 +4,13 @@
 //! was written once before it is used, so that a flush changes no metadata of the file system.
 //!
 //! 1. [`Wal::append`] takes log space and, if asked, the next sequence number in one atomic step, so **the order of seqs is the
-//!    order of the log**, and copies the record into the open group (`slot`).
-//! 2. [`Wal::write_through`] closes the open group and writes it, one write at a time; what is appended meanwhile gathers
+//!    order of the log** (`space`). A thread that finds the end of the log free copies its record there; one that does not joins a slot,
+//!    whose leader takes space for all in it, and they copy at the same time (`array`, `slot`).
+//! 2. [`Wal::write_through`] closes the open group and writes what is there, one write at a time; what is appended meanwhile gathers
 //!    in the next group (`write`). Written bytes survive the process.
-//! 3. [`Wal::flush_through`] queues a request; whoever wins flushes once for all that queued, and wakes them when it
-//!    succeeded (`flush`). Files of the layer above that the records refer to ([`Companions`]) are flushed in the same batch.
+//! 3. [`Wal::commit`] and [`Wal::flush_through`] queue a request; whoever wins writes and flushes once for all that queued, and wakes them when
+//!    it succeeded (`flush`, and in other ways: [`FlushScheme`]). Files of the layer above that the records refer to ([`Companions`]) are
+//!    flushed in the same batch.
 //! 4. [`Wal::trim`] recycles the files of segments that no checkpoint needs; [`Wal::prepare`] makes new ones ahead of time
 //!    (`segment`).
 //! 5. [`Wal::open`] walks the groups from the checkpoint's position, tells a torn tail from damage, and hands every record to
@@ -21,6 +23,7 @@
 //! Left to others: what records mean, when to checkpoint, the uuid and the epoch of the database, and excluding a second
 //! process.
 
+mod array;
 mod backoff;
 mod error;
 mod failure;
@@ -29,12 +32,15 @@ mod format;
 #[cfg(test)]
 mod format_tests;
 mod geometry;
+#[cfg(all(test, feature = "shuttle"))]
+mod models;
 mod replay;
 mod scan;
 mod scheme;
 mod segment;
 mod settle;
 mod slot;
+mod space;
 mod stats;
 mod types;
 mod wal;

@@ -1,230 +1,290 @@
-//! Log space and the open group.
+//! One slot of the consolidation array: records of several threads that take log space in one step and are copied in parallel.
 //!
-//! 1. Appending takes space at the end of the log, and the next seq if asked, and copies the record there: one step under one
-//!    lock.
-//! 2. Space that is not written yet is a row of [`Batch`]es, one per segment; the last one ends in the open group.
-//! 3. When a record does not fit into the rest of the segment, the open group is closed, a pad marks the rest as unused, and
-//!    the record opens a group in the next segment.
-//! 4. The writer takes all batches at once, which closes the open group, and seals them outside the lock.
+//! A life of a slot:
 //!
-//! Invariants: batches are contiguous, and the last one always has a group; the order of seqs is the order of positions; when
-//! a record is not let in for want of spare segments, nothing has changed; the segment that the log ends in is filled only by
-//! records whose claim would have let them enter it.
+//! 1. *Free*, until somebody who holds the lock on the log's end opens it.
+//! 2. *Open*: threads join by compare-and-swap of the state word, which gives each its place: an index, and an offset in words. The
+//!    first is the leader.
+//! 3. *Closed* by the leader, which swaps the state word and so learns who joined. It takes log space for all, and publishes where.
+//! 4. Members copy their records to their offsets, without a lock, and leave. The last one out empties the slot, seals the group, and
+//!    frees the slot.
 //!
-//! Left to others: files, writing, and what a record means.
+//! Invariants: places do not overlap, and fill the slot from its beginning without a gap; nobody joins a slot that is not open, for
+//! the state word has the slot's generation and a stale one never compares equal; a slot is free again only when everyone left it, so
+//! what one life publishes is not seen in the next. All members have the same claim.
+//!
+//! The buffer is a row of atomic words, since members write different words of it at the same time: records begin at multiples
+//! of 8. Each member's stores come before its leaving (`remaining`, release), and the last one out reads after it (acquire).
 
-use std::sync::Arc;
+use crate::format::{ALIGNMENT, RECORD_HEADER, record_header, record_space};
+use crate::space::NewRecord;
+use crate::{Claim, Result};
+use sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, spin_loop};
 
-use crate::format::{GROUP_HEADER, GroupHeader, GroupType, push_record, record_space};
-use crate::geometry::Geometry;
-use crate::segment::{Pool, SegmentFile};
-use crate::{Claim, Lsn, Position};
+/// Most bytes of a slot's records.
+pub(crate) const SLOT_BYTES_MAX: usize = 64 << 10;
+/// Most members of a slot.
+const MEMBERS_MAX: u64 = (1 << MEMBER_BITS) - 1;
+/// Looks at what the leader publishes before a member goes to sleep. Few: on a machine with fewer cores than members the leader may
+/// be the one that waits for a core. In a model each look is a turn.
+const SPINS: u32 = if cfg!(feature = "shuttle") { 1 } else { 64 };
 
-/// A record to append.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewRecord<'a> {
-    pub(crate) kind: u8,
-    pub(crate) payload: &'a [&'a [u8]],
-    pub(crate) payload_len: u32,
-    pub(crate) sequenced: bool,
-}
+const STATUS_BITS: u32 = 2;
+const CLAIM_BITS: u32 = 2;
+const MEMBER_BITS: u32 = 12;
+const WORD_BITS: u32 = 16;
 
-/// A record was not let in: so many spare segments must be there first.
+const FREE: u64 = 0;
+const OPEN: u64 = 1;
+const CLOSED: u64 = 2;
+
+const _: () = assert!(SLOT_BYTES_MAX / ALIGNMENT < 1 << WORD_BITS, "the words of a slot fit the state word");
+const _: () = assert!(STATUS_BITS + CLAIM_BITS + MEMBER_BITS + WORD_BITS == 32, "the generation has the upper half");
+
+/// The state word, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) spares: usize,
+struct State {
+    status: u64,
+    /// Meaningless without members.
+    claim: u64,
+    members: u64,
+    words: u64,
+    generation: u64,
 }
 
-/// A group within a batch.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    kind: GroupType,
-    begin: usize,
-    end: usize,
-    records: u32,
-    sequenced: u32,
-    first_seq: u64,
-}
-
-/// Bytes of one segment that are to be written in one piece.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) number: u64,
-    pub(crate) segment: Arc<SegmentFile>,
-    /// The segment's header has to be written too.
-    pub(crate) activate: bool,
-    pub(crate) lsn: Lsn,
-    pub(crate) bytes: Vec<u8>,
-    spans: Vec<Span>,
-}
-
-impl Batch {
-    fn new(number: u64, segment: Arc<SegmentFile>, activate: bool, lsn: Lsn) -> Self {
-        Self { number, segment, activate, lsn, bytes: Vec::new(), spans: Vec::new() }
-    }
-
-    fn begin_group(&mut self, kind: GroupType, first_seq: u64) {
-        let begin = self.bytes.len();
-        self.bytes.resize(begin + GROUP_HEADER, 0);
-        let end = self.bytes.len();
-        self.spans.push(Span { kind, begin, end, records: 0, sequenced: 0, first_seq });
-    }
-
-    fn group_is_open(&self) -> bool {
-        self.spans.last().is_some_and(|span| span.kind == GroupType::Records)
-    }
-
-    pub(crate) fn groups(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// Writes headers and checksums of all groups.
-    pub(crate) fn seal(&mut self, database: &[u8; 16], epoch: u64, durable: Lsn) {
-        for span in &self.spans {
-            let header = GroupHeader {
-                kind: span.kind,
-                length: u32::try_from(span.end - span.begin).expect("a group fits into a segment of at most 1 GiB"),
-                records: span.records,
-                lsn: Lsn(self.lsn.0 + span.begin as u64),
-                epoch,
-                durable,
-                first_seq: span.first_seq,
-            };
-            header.seal(database, &mut self.bytes[span.begin..span.end]);
+impl State {
+    fn unpack(word: u64) -> Self {
+        let field = |shift: u32, bits: u32| (word >> shift) & ((1 << bits) - 1);
+        Self {
+            status: field(0, STATUS_BITS),
+            claim: field(STATUS_BITS, CLAIM_BITS),
+            members: field(STATUS_BITS + CLAIM_BITS, MEMBER_BITS),
+            words: field(STATUS_BITS + CLAIM_BITS + MEMBER_BITS, WORD_BITS),
+            generation: field(32, 32),
         }
     }
+
+    fn pack(self) -> u64 {
+        self.status
+            | self.claim << STATUS_BITS
+            | self.members << (STATUS_BITS + CLAIM_BITS)
+            | self.words << (STATUS_BITS + CLAIM_BITS + MEMBER_BITS)
+            | (self.generation & 0xFFFF_FFFF) << 32
+    }
 }
 
-/// The end of the log.
+/// A member's place in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Members before it: its seq less the group's first.
+    pub(crate) index: u32,
+    /// Words of records before its own.
+    pub(crate) word: usize,
+}
+
+impl Place {
+    /// Whether it has to take log space for all.
+    pub(crate) fn leads(self) -> bool {
+        self.index == 0
+    }
+
+    /// Bytes of records before its own.
+    pub(crate) fn offset(self) -> usize {
+        self.word * ALIGNMENT
+    }
+}
+
+/// Who was in a slot when it was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Joined {
+    pub(crate) members: u32,
+    pub(crate) bytes: usize,
+}
+
+/// One slot. `G` is what its leader publishes: where its group is.
 #[derive(Debug)]
-pub(crate) struct Space {
-    geometry: Geometry,
-    number: u64,
-    segment: Arc<SegmentFile>,
-    /// The least claim that the current segment is open to. A lesser one is let in when there are the spares that it leaves.
-    claim: Claim,
-    /// The header of the current segment is not taken for writing yet.
-    activate: bool,
-    end: Lsn,
-    next_seq: u64,
-    batches: Vec<Batch>,
-    pending: usize,
+pub(crate) struct Slot<G> {
+    state: AtomicU64,
+    words: Box<[AtomicU64]>,
+    /// Members of the closed slot that have not left.
+    remaining: AtomicU32,
+    /// Counts what was published, so that members can look before they sleep.
+    published: AtomicU32,
+    outcome: Mutex<Option<Result<G>>>,
+    known: Condvar,
 }
 
-impl Space {
-    /// The log goes on at `end`, where a group can begin, in `segment`.
-    pub(crate) fn new(geometry: Geometry, segment: Arc<SegmentFile>, activate: bool, end: Lsn, next_seq: u64) -> Self {
-        assert_eq!(geometry.normal(end), end, "a group can begin there");
-        let number = geometry.number(end);
-        // The spares come with the use of the first segment. In any other the first put looks whether they are there.
-        let claim = if number == 0 { Claim::Put } else { Claim::Upkeep };
-        Self { geometry, number, segment, claim, activate, end, next_seq, batches: Vec::new(), pending: 0 }
+impl<G: Clone> Slot<G> {
+    /// A free slot for records of so many bytes, at most [`SLOT_BYTES_MAX`].
+    pub(crate) fn new(bytes: usize) -> Self {
+        assert!(bytes <= SLOT_BYTES_MAX, "the state word counts the words");
+        Self {
+            state: AtomicU64::new(0),
+            words: (0..bytes / ALIGNMENT).map(|_| AtomicU64::new(0)).collect(),
+            remaining: AtomicU32::new(0),
+            published: AtomicU32::new(0),
+            outcome: Mutex::new(None),
+            known: Condvar::default(),
+        }
     }
 
-    /// Position behind the last record.
-    pub(crate) fn end(&self) -> Lsn {
-        self.end
+    /// Opens it, if it is free. With the lock on the log's end held.
+    pub(crate) fn open(&self) -> bool {
+        let word = self.state.load(Ordering::Acquire);
+        let state = State::unpack(word);
+        let opened = State { status: OPEN, claim: 0, members: 0, words: 0, generation: state.generation + 1 };
+        state.status == FREE
+            && self.state.compare_exchange(word, opened.pack(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The seq that the next sequenced record gets.
-    pub(crate) fn next_seq(&self) -> u64 {
-        self.next_seq
-    }
-
-    /// Bytes that no writer took yet.
-    pub(crate) fn pending(&self) -> usize {
-        self.pending
-    }
-
-    /// Puts the group there that marks an opening of the log.
-    pub(crate) fn push_opening(&mut self) {
-        let first_seq = self.next_seq;
-        self.batch().begin_group(GroupType::Opening, first_seq);
-        self.grow(GROUP_HEADER);
-    }
-
-    /// Takes space for a record, and a seq, and copies it, going on in a segment of the pool if needed. An error says how many
-    /// spares the pool must have first, and nothing has changed.
-    pub(crate) fn append(&mut self, record: &NewRecord<'_>, claim: Claim, pool: &Pool) -> Result<Position, Wanted> {
-        let space = record_space(record.payload_len as usize);
-        let open = self.batches.last().is_some_and(Batch::group_is_open);
-        if space + if open { 0 } else { GROUP_HEADER } > self.rest() {
-            let segment = pool.take(self.number + 1, claim).ok_or(Wanted { spares: claim.leaves() + 1 })?;
-            self.enter(segment);
-            self.claim = claim;
-        } else if claim < self.claim {
-            if pool.spares() < claim.leaves() {
-                return Err(Wanted { spares: claim.leaves() });
+    /// Joins it with a record of so much space: none if it is not open, has no room, or has members of another claim.
+    pub(crate) fn join(&self, space: usize, claim: Claim) -> Option<Place> {
+        let mut word = self.state.load(Ordering::Acquire);
+        // Each turn another thread has joined or closed it: at most as many as it takes members.
+        loop {
+            let state = State::unpack(word);
+            let words = state.words + (space / ALIGNMENT) as u64;
+            let fits = words <= self.words.len() as u64 && state.members < MEMBERS_MAX;
+            let alike = state.members == 0 || state.claim == claim as u64;
+            if state.status != OPEN || !fits || !alike {
+                return None;
             }
-            self.claim = claim;
+            let joined = State { claim: claim as u64, members: state.members + 1, words, ..state };
+            match self.state.compare_exchange_weak(word, joined.pack(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let index = u32::try_from(state.members).expect("12 bits");
+                    return Some(Place { index, word: usize::try_from(state.words).expect("16 bits") });
+                }
+                Err(found) => word = found,
+            }
         }
-        let first_seq = self.next_seq;
-        let batch = self.batch();
-        if !batch.group_is_open() {
-            batch.begin_group(GroupType::Records, first_seq);
-            self.grow(GROUP_HEADER);
+    }
+
+    /// Lets nobody in any more, and says who is. By the leader.
+    pub(crate) fn close(&self) -> Joined {
+        // Joins race with this, so the members are those whom the last successful exchange saw.
+        let mut word = self.state.load(Ordering::Acquire);
+        loop {
+            let state = State::unpack(word);
+            assert_eq!(state.status, OPEN, "the leader closes its slot once");
+            let closed = State { status: CLOSED, ..state };
+            match self.state.compare_exchange_weak(word, closed.pack(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let members = u32::try_from(state.members).expect("12 bits");
+                    // Nobody leaves before the outcome is published, which comes after this.
+                    self.remaining.store(members, Ordering::Release);
+                    let bytes = usize::try_from(state.words).expect("16 bits") * ALIGNMENT;
+                    return Joined { members, bytes };
+                }
+                Err(found) => word = found,
+            }
         }
-        let lsn = self.end;
-        self.copy(record, space);
-        let seq = if record.sequenced { self.next_seq } else { 0 };
-        self.next_seq += u64::from(record.sequenced);
-        Ok(Position { seq, lsn, end: self.end })
     }
 
-    fn copy(&mut self, record: &NewRecord<'_>, space: usize) {
-        let batch = self.batch();
-        let span = batch.spans.last_mut().expect("a group is open");
-        let delta = record.sequenced.then_some(span.sequenced);
-        span.records += 1;
-        span.sequenced += u32::from(record.sequenced);
-        span.end += space;
-        push_record(&mut batch.bytes, record.kind, delta, record.payload, record.payload_len);
-        debug_assert_eq!(batch.bytes.len(), span_end(batch), "a record takes the space that was counted");
-        self.grow(space);
-    }
-
-    /// Hands everything over to the writer, with the position behind it; none when there is nothing.
-    pub(crate) fn take(&mut self) -> Option<(Vec<Batch>, Lsn)> {
-        if self.batches.is_empty() {
-            return None;
+    /// Tells the members where their group is, or why there is none. By the leader.
+    pub(crate) fn publish(&self, outcome: Result<G>) {
+        let mut published = self.outcome.lock();
+        *published = Some(outcome);
+        self.published.store(1, Ordering::Release);
+        drop(published);
+        if seeded::on(seeded::Bug::SlotWakeDropped) {
+            self.known.notify_one();
+        } else {
+            self.known.notify_all();
         }
-        self.pending = 0;
-        Some((std::mem::take(&mut self.batches), self.end))
     }
 
-    fn rest(&self) -> usize {
-        let rest = self.geometry.base(self.number + 1).0 - self.end.0;
-        usize::try_from(rest).expect("a segment is at most 1 GiB")
-    }
-
-    /// The batch that the end of the log is in.
-    fn batch(&mut self) -> &mut Batch {
-        if self.batches.last().is_none_or(|batch| batch.number != self.number) {
-            let activate = std::mem::take(&mut self.activate);
-            self.batches.push(Batch::new(self.number, Arc::clone(&self.segment), activate, self.end));
+    /// Waits for what the leader publishes.
+    pub(crate) fn outcome(&self) -> Result<G> {
+        for _ in 0..SPINS {
+            if self.published.load(Ordering::Acquire) == 1 {
+                break;
+            }
+            spin_loop();
         }
-        self.batches.last_mut().expect("just pushed")
-    }
-
-    fn grow(&mut self, bytes: usize) {
-        self.end = Lsn(self.end.0 + bytes as u64);
-        self.pending += bytes;
-    }
-
-    /// Ends the current segment with a pad and goes on in the next.
-    fn enter(&mut self, segment: Arc<SegmentFile>) {
-        if self.rest() >= GROUP_HEADER {
-            let first_seq = self.next_seq;
-            self.batch().begin_group(GroupType::Pad, first_seq);
-            self.pending += GROUP_HEADER;
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(outcome) = &*outcome {
+                return outcome.clone();
+            }
+            outcome = self.known.wait(outcome);
         }
-        self.number += 1;
-        self.segment = segment;
-        self.activate = true;
-        self.end = self.geometry.first(self.number);
+    }
+
+    /// Copies a member's record to its place.
+    pub(crate) fn copy(&self, place: Place, record: &NewRecord<'_>) {
+        let space = record_space(record.payload_len as usize);
+        let words = &self.words[place.word..place.word + space / ALIGNMENT];
+        let header = record_header(record.kind, Some(place.index), record.payload_len);
+        let mut out = Words { words: words.iter(), partial: 0, bits: 0 };
+        out.put(&header);
+        for part in record.payload {
+            out.put(part);
+        }
+        out.finish();
+    }
+
+    /// A member goes. True for the last one, which has to [`Slot::empty`] the slot.
+    pub(crate) fn leave(&self) -> bool {
+        self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Appends the records to `bytes`, and frees the slot for its next life. By the last one out.
+    pub(crate) fn empty(&self, joined: Joined, bytes: &mut Vec<u8>) {
+        for word in &self.words[..joined.bytes / ALIGNMENT] {
+            bytes.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        self.free();
+    }
+
+    /// Frees the slot for its next life. By the last one out.
+    pub(crate) fn free(&self) {
+        *self.outcome.lock() = None;
+        self.published.store(0, Ordering::Relaxed);
+        let state = State::unpack(self.state.load(Ordering::Relaxed));
+        self.state.store(State { status: FREE, members: 0, words: 0, ..state }.pack(), Ordering::Release);
     }
 }
 
-fn span_end(batch: &Batch) -> usize {
-    batch.spans.last().map_or(0, |span| span.end)
+/// Bytes on their way into words.
+struct Words<'a> {
+    words: std::slice::Iter<'a, AtomicU64>,
+    /// Bytes that do not fill a word yet, the first one lowest.
+    partial: u64,
+    bits: u32,
 }
+
+impl Words<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for chunk in whole {
+            let value = u64::from_le_bytes(*chunk);
+            self.store(self.partial | value << self.bits);
+            // In two steps, for a shift by all 64 bits is none.
+            self.partial = value >> (63 - self.bits) >> 1;
+        }
+        for byte in rest {
+            self.partial |= u64::from(*byte) << self.bits;
+            self.bits += 8;
+            if self.bits == 64 {
+                self.store(self.partial);
+                (self.partial, self.bits) = (0, 0);
+            }
+        }
+    }
+
+    /// Fills the last word up with zeros.
+    fn finish(mut self) {
+        if self.bits > 0 {
+            self.store(self.partial);
+        }
+        assert!(self.words.next().is_none(), "a record fills the space that was counted");
+    }
+
+    fn store(&mut self, word: u64) {
+        let next = self.words.next().expect("a record fits the space that was counted");
+        next.store(word, Ordering::Relaxed);
+    }
+}
+
+const _: () = assert!(RECORD_HEADER < 2 * ALIGNMENT, "a record has at least one whole word of its own");

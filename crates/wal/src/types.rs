@@ -1,10 +1,12 @@
 //! The words of the log's interface.
 
 use std::fmt;
+use std::sync::Arc;
 
 use psync::File;
 
 use crate::FlushScheme;
+use crate::space::Reserved;
 
 pub use crate::format::{Record, Records};
 
@@ -53,7 +55,7 @@ impl Claim {
 }
 
 /// Where an appended record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Position {
     /// Its sequence number; 0 when none was asked for.
     pub seq: u64,
@@ -61,6 +63,8 @@ pub struct Position {
     pub lsn: Lsn,
     /// Where it ends: what [`crate::Wal::flush_through`] takes.
     pub end: Lsn,
+    /// The group that it shares with other records of a slot, if it does.
+    pub(crate) group: Option<Arc<Reserved>>,
 }
 
 /// Files outside the log that records refer to, and that must be durable no later than the records.

@@ -1,7 +1,7 @@
 //! The log: append, write, flush, trim.
 //!
-//! Owns the order in which its parts meet: space is taken in `slot`, groups are written by whoever has `write`'s turn, and made
-//! durable by whoever leads in `flush`.
+//! Owns the order in which its parts meet: space is taken in `space`, by one thread or for a slot of the `array`, groups are written by
+//! whoever has `write`'s turn, and made durable by whoever leads in `flush`.
 //!
 //! Invariants: a file is on the list of touched files before the position of what was written to it counts as written, so the
 //! flush that begins later includes it; a segment's header is written in the same batch as its first group.
@@ -10,22 +10,24 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use psync::{Buffer, File, Psync, Request};
 use seeded::Bug;
 use space::FileStore;
 
+use crate::array::{Array, Seat};
 use crate::failure::Sticky;
-use crate::flush::{Flusher, Wish};
-use crate::format::SegmentHeader;
+use crate::flush::{Flusher, Wish, Work};
+use crate::format::{GROUP_HEADER, SegmentHeader, record_space};
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
 use crate::segment::Pool;
 use crate::settle::settle;
-use crate::slot::{Batch, NewRecord, Space};
+use crate::slot::Joined;
+use crate::space::{Batch, NewRecord, Reserved, Space};
 use crate::stats::{Counters, add};
 use crate::write::Writer;
 use crate::{Claim, Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
+use sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Appended bytes that may wait for a writer; whoever finds more writes them first. Bounds memory when nobody flushes.
 const PENDING_BYTES_MAX: usize = 4 << 20;
@@ -49,6 +51,9 @@ struct Log {
     failure: Arc<Sticky>,
     pool: Pool,
     space: Mutex<Space>,
+    /// Position behind the last record, for those who do not need the lock else.
+    end: AtomicU64,
+    array: Array<Arc<Reserved>>,
     writer: Writer,
     touched: Mutex<Touched>,
     flusher: Flusher,
@@ -117,7 +122,21 @@ impl Wal {
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
     pub fn flush_through(&self, end: Lsn) -> Result<()> {
-        self.log()?.flush_through(end)
+        self.log()?.flush_through(end, &|| {})
+    }
+
+    /// As [`Wal::flush_through`] for an appended record. The thread that flushes calls `moved` before it wakes the others, so that what
+    /// they would each do next, for all that is durable now, is done once.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn commit(&self, position: &Position, moved: &dyn Fn()) -> Result<()> {
+        let log = self.log()?;
+        let wish = match &position.group {
+            Some(group) => group.wish(position.end),
+            None => Wish::Through(position.end),
+        };
+        log.flusher.flush_through(wish, &Committing { log, moved })
     }
 
     /// Everything below is written.
@@ -135,7 +154,7 @@ impl Wal {
     /// Position behind the last record.
     #[must_use]
     pub fn end(&self) -> Lsn {
-        self.log.as_ref().map_or(self.replayed.end, |log| log.space.lock().end())
+        self.log.as_ref().map_or(self.replayed.end, Log::end)
     }
 
     /// The last seq that was given out; 0 when none was.
@@ -167,8 +186,7 @@ impl Wal {
     pub fn prepare(&self) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
-        let end = log.space.lock().end();
-        log.pool.prepare(end, Instant::now)
+        log.pool.prepare(log.end(), Instant::now)
     }
 
     /// Makes the segments in reserve for deletes and upkeep, if they are not there yet: for a caller that is about to fill the disk with
@@ -246,6 +264,9 @@ impl Log {
             companions,
             pool,
             space: Mutex::new(Space::new(geometry, segment, activate, end, next_seq)),
+            end: AtomicU64::new(end.0),
+            // A group of a slot fits into any segment.
+            array: Array::new(geometry.record_bytes_max()),
             writer: Writer::new(Arc::clone(&failure), end),
             touched: Mutex::default(),
             flusher: Flusher::new(options.flush_scheme, Arc::clone(&failure), Arc::clone(&counters), end),
@@ -255,15 +276,97 @@ impl Log {
         let opened = {
             let mut space = log.space.lock();
             space.push_opening();
+            log.note_end(&space);
             space.end()
         };
-        log.flush_through(opened)?;
+        log.flush_through(opened, &|| {})?;
         Ok(log)
     }
 
     fn append(&self, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
+        let space = record_space(record.payload_len as usize);
+        // With the end of the log free, or for a record that takes none along, a slot is a detour.
+        if let Some(end) = self.space.try_lock() {
+            return self.append_alone(end, record, claim);
+        }
+        if record.sequenced && claim != Claim::Upkeep {
+            self.failure.check()?;
+            if let Some(seat) = self.array.join(space, claim) {
+                return self.append_in_slot(seat, record, claim);
+            }
+        }
+        self.append_alone(self.space.lock(), record, claim)
+    }
+
+    /// Appends with the end of the log locked.
+    fn append_alone<'a>(
+        &'a self, mut space: MutexGuard<'a, Space>, record: &NewRecord<'_>, claim: Claim,
+    ) -> Result<Position> {
         // A turn that does not place the record writes what waits, or makes a segment; it comes again only if others filled a
         // whole segment meanwhile.
+        loop {
+            self.failure.check()?;
+            if space.pending() > PENDING_BYTES_MAX {
+                let end = space.end();
+                drop(space);
+                self.write_through(end)?;
+                space = self.space.lock();
+                continue;
+            }
+            self.array.keep_open();
+            let placed = space.append(record, claim, &self.pool);
+            self.note_end(&space);
+            drop(space);
+            match placed {
+                Ok(position) => {
+                    self.count(1, u64::from(record.payload_len));
+                    add(&self.counters.direct_records, 1);
+                    return Ok(position);
+                }
+                Err(wanted) => self.pool.make_spares(wanted.spares)?,
+            }
+            space = self.space.lock();
+        }
+    }
+
+    /// Appends together with others.
+    fn append_in_slot(&self, seat: Seat, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
+        if seat.place.leads() {
+            self.lead(seat, claim);
+        }
+        let reserved = match self.array.outcome(seat) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                self.array.give_up(seat);
+                return Err(error);
+            }
+        };
+        self.count(1, u64::from(record.payload_len));
+        add(&self.counters.consolidated_records, 1);
+        if self.array.copy(seat, record) {
+            let mut bytes = Vec::with_capacity(GROUP_HEADER + reserved.joined.bytes);
+            bytes.resize(GROUP_HEADER, 0);
+            self.array.empty(seat, reserved.joined, &mut bytes);
+            reserved.fill(bytes, &self.database, self.epoch, self.flusher.durable());
+            self.writer.filled();
+        }
+        Ok(reserved.position(seat.place, record_space(record.payload_len as usize)))
+    }
+
+    /// Takes space for all members of a slot and tells them, whatever comes of it.
+    fn lead(&self, seat: Seat, claim: Claim) {
+        let mut joined = None;
+        let outcome = self.failure.guard("append", || self.reserve(seat, claim, &mut joined));
+        if joined.is_none() {
+            let _space = self.space.lock();
+            self.array.close(seat);
+        }
+        add(&self.counters.slots, 1);
+        self.array.publish(seat, outcome);
+    }
+
+    /// As [`Log::append_alone`], for the members of a slot, which is closed on the way.
+    fn reserve(&self, seat: Seat, claim: Claim, joined: &mut Option<Joined>) -> Result<Arc<Reserved>> {
         loop {
             self.failure.check()?;
             let mut space = self.space.lock();
@@ -273,45 +376,56 @@ impl Log {
                 self.write_through(end)?;
                 continue;
             }
-            let placed = space.append(record, claim, &self.pool);
+            let members = *joined.get_or_insert_with(|| self.array.close(seat));
+            let reserved = space.reserve(members, claim, &self.pool);
+            self.note_end(&space);
             drop(space);
-            match placed {
-                Ok(position) => {
-                    add(&self.counters.records, 1);
-                    add(&self.counters.direct_records, 1);
-                    add(&self.counters.record_bytes, u64::from(record.payload_len));
-                    return Ok(position);
-                }
+            match reserved {
+                Ok(reserved) => return Ok(reserved),
                 Err(wanted) => self.pool.make_spares(wanted.spares)?,
             }
         }
     }
 
-    /// Returns when everything below `end`, or all there is, is written: what that is, and the end of a group behind it.
-    fn write_through(&self, end: Lsn) -> Result<Wish> {
-        let own = if end <= self.writer.written() { end } else { end.min(self.space.lock().end()) };
-        let group = self.writer.write_through(own, || self.failure.guard("write", || self.write()))?;
-        Ok(Wish { own, group })
+    fn count(&self, records: u64, bytes: u64) {
+        add(&self.counters.records, records);
+        add(&self.counters.record_bytes, bytes);
     }
 
-    fn flush_through(&self, end: Lsn) -> Result<()> {
-        let wish = self.write_through(end)?;
-        let written = || self.writer.written();
-        self.flusher.flush_through(wish, written, || self.failure.guard("flush", || self.flush()))
+    /// Position behind the last record.
+    fn end(&self) -> Lsn {
+        Lsn(self.end.load(Ordering::Acquire))
+    }
+
+    fn note_end(&self, space: &Space) {
+        self.end.store(space.end().0, Ordering::Release);
+    }
+
+    /// Returns when everything below `end`, or all there is, is written: up to where, the end of a group.
+    fn write_through(&self, end: Lsn) -> Result<Lsn> {
+        self.writer.write_through(end.min(self.end()), || self.failure.guard("write", || self.write()))
+    }
+
+    fn flush_through(&self, end: Lsn, moved: &dyn Fn()) -> Result<()> {
+        self.flusher.flush_through(Wish::Through(end.min(self.end())), &Committing { log: self, moved })
     }
 
     /// Writes all that was appended. One at a time.
     fn write(&self) -> Result<Lsn> {
-        let Some((mut batches, end)) = self.space.lock().take() else {
-            return Ok(self.writer.written());
-        };
+        let (mut batches, end) = self.space.lock().take();
+        if batches.is_empty() {
+            return Ok(end);
+        }
         let durable = self.flusher.durable();
-        let mut requests = Vec::with_capacity(batches.len() + 1);
         for batch in &mut batches {
             batch.seal(&self.database, self.epoch, durable);
             add(&self.counters.groups, batch.groups() as u64);
             add(&self.counters.group_bytes, batch.bytes.len() as u64);
-            self.push_writes(batch, &mut requests);
+        }
+        let mut requests = Vec::with_capacity(2);
+        // Neighbours in a segment go in one write, for they share a block.
+        for row in batches.chunk_by(|one, next| one.number == next.number) {
+            self.push_writes(row, &mut requests);
         }
         self.psync.run_all(requests).map_err(|cause| self.failure.set("write", cause))?;
         let mut touched = self.touched.lock();
@@ -325,19 +439,25 @@ impl Log {
         Ok(end)
     }
 
-    fn push_writes(&self, batch: &Batch, requests: &mut Vec<Request>) {
-        let file = &batch.segment.file;
-        if batch.activate {
+    /// Writes of batches that follow each other in one segment.
+    fn push_writes(&self, row: &[Batch], requests: &mut Vec<Request>) {
+        let first = &row[0];
+        let file = &first.segment.file;
+        if first.activate {
             let header = SegmentHeader {
                 database: self.database,
-                number: batch.number,
+                number: first.number,
                 segment_bytes: self.geometry.segment_bytes(),
                 epoch: self.epoch,
             };
             requests.push(Request::write(file, 0, Buffer::from_slice(&header.encode()), 0));
         }
-        let offset = self.geometry.offset(batch.lsn) as u64;
-        requests.push(Request::write(file, offset, Buffer::from_slice(&batch.bytes), 0));
+        let offset = self.geometry.offset(first.lsn) as u64;
+        let buffer = match row {
+            [batch] => Buffer::from_slice(&batch.bytes),
+            _ => Buffer::from_slice(&row.iter().map(|batch| batch.bytes.as_slice()).collect::<Vec<_>>().concat()),
+        };
+        requests.push(Request::write(file, offset, buffer, 0));
     }
 
     /// Makes everything durable that was written before the call.
@@ -356,5 +476,32 @@ impl Log {
         files.extend(self.companions.take_unflushed());
         let flushes = files.iter().map(|file| Request::flush(file, 0)).collect();
         self.psync.run_all(flushes).map(drop).map_err(|cause| self.failure.set("flush", cause))
+    }
+}
+
+/// What the flusher works with on behalf of a caller.
+struct Committing<'a> {
+    log: &'a Log,
+    moved: &'a dyn Fn(),
+}
+
+impl Work for Committing<'_> {
+    fn write(&self, end: Lsn) -> Result<Lsn> {
+        self.log.write_through(end)
+    }
+
+    fn written(&self) -> Lsn {
+        self.log.writer.written()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.log.failure.guard("flush", || self.log.flush())
+    }
+
+    fn moved(&self) -> Result<()> {
+        self.log.failure.guard("flush", || {
+            (self.moved)();
+            Ok(())
+        })
     }
 }

@@ -1,32 +1,44 @@
 //! One write at a time.
 //!
 //! 1. A caller whose bytes are not written yet becomes the writer if nobody writes, and waits else.
-//! 2. The writer takes everything that was appended by then, writes it and wakes all. What is appended meanwhile gathers
-//!    for the next writer.
+//! 2. The writer takes what was appended by then, up to the first group whose bytes are still being copied, writes it and wakes all. What
+//!    is appended meanwhile gathers for the next writer.
+//! 3. If such a group keeps the writer from what it wants, it waits until the last one out of a slot says that it is there
+//!    ([`Writer::filled`]), and goes on.
 //!
 //! Invariants: what is written is a prefix of the log; two writes are never in flight together, so neither are two
 //! writes of one block; after a failure everyone gets it and nobody writes again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::failure::Sticky;
 use crate::{Lsn, Result};
+use sync::{AtomicU64, Condvar, Mutex, Ordering};
+
+#[derive(Debug, Default)]
+struct Turn {
+    /// Somebody writes.
+    taken: bool,
+    /// Groups of slots that were filled; wraps.
+    filled: u64,
+}
 
 /// Who writes, and how far it got.
 #[derive(Debug)]
 pub(crate) struct Writer {
     failure: Arc<Sticky>,
-    busy: Mutex<bool>,
+    turn: Mutex<Turn>,
+    /// Something was written, or the turn is free.
     changed: Condvar,
+    /// A group was filled. Only the writer waits for it.
+    filled: Condvar,
     written: AtomicU64,
 }
 
 impl Writer {
     pub(crate) fn new(failure: Arc<Sticky>, written: Lsn) -> Self {
-        Self { failure, busy: Mutex::new(false), changed: Condvar::new(), written: AtomicU64::new(written.0) }
+        let (changed, filled) = (Condvar::default(), Condvar::default());
+        Self { failure, turn: Mutex::new(Turn::default()), changed, filled, written: AtomicU64::new(written.0) }
     }
 
     /// Everything below is written.
@@ -34,31 +46,56 @@ impl Writer {
         Lsn(self.written.load(Ordering::Acquire))
     }
 
+    /// The bytes of a group are there that the writer may wait for.
+    pub(crate) fn filled(&self) {
+        let mut turn = self.turn.lock();
+        turn.filled = turn.filled.wrapping_add(1);
+        if turn.taken {
+            self.filled.notify_one();
+        }
+    }
+
     /// Returns when everything below `end`, which is taken, is written: up to where, the end of a group. `write` writes all that
-    /// was appended, keeps its failure, and returns the end of the last group.
+    /// was appended and is there, keeps its failure, and returns the end of the last group.
     pub(crate) fn write_through(&self, end: Lsn, write: impl Fn() -> Result<Lsn>) -> Result<Lsn> {
         self.failure.check()?;
-        let mut busy = self.busy.lock();
-        // Each turn waits for a write of another, or does one, which covers `end`.
+        let mut turn = self.turn.lock();
+        // Each time it waits for another's write, or has the turn, which ends with `end` written or a failure.
         loop {
             let written = self.written();
             if written >= end {
                 return Ok(written);
             }
             self.failure.check()?;
-            if *busy {
-                self.changed.wait(&mut busy);
+            if turn.taken {
+                turn = self.changed.wait(turn);
                 continue;
             }
-            *busy = true;
-            let result = MutexGuard::unlocked(&mut busy, &write);
-            *busy = false;
-            if let Ok(written) = &result {
-                assert!(*written >= end, "a write covers what was taken before it");
-                self.written.store(written.0, Ordering::Release);
-            }
+            turn.taken = true;
+            drop(turn);
+            let result = self.write_until(end, &write);
+            turn = self.turn.lock();
+            turn.taken = false;
             self.changed.notify_all();
             result?;
+        }
+    }
+
+    /// Writes, with the turn, until `end` is reached.
+    fn write_until(&self, end: Lsn, write: impl Fn() -> Result<Lsn>) -> Result<()> {
+        loop {
+            let filled = self.turn.lock().filled;
+            let written = write()?;
+            let mut turn = self.turn.lock();
+            self.written.store(written.0, Ordering::Release);
+            if written >= end {
+                return Ok(());
+            }
+            self.changed.notify_all();
+            // Only a group that is being copied is in the way, and whoever copies waits for nobody.
+            while turn.filled == filled {
+                turn = self.filled.wait(turn);
+            }
         }
     }
 }
@@ -93,6 +130,28 @@ mod tests {
             }
         });
         assert_eq!(writer.written(), Lsn(4 * 500 * 8));
+    }
+
+    #[test]
+    fn a_writer_waits_for_a_group_that_is_being_copied() {
+        let writer = Writer::new(Arc::default(), Lsn(0));
+        let (there, writes) = (AtomicU64::new(8), AtomicUsize::new(0));
+        let write = || {
+            writes.fetch_add(1, Ordering::SeqCst);
+            Ok(Lsn(there.load(Ordering::SeqCst)))
+        };
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| writer.write_through(Lsn(16), write));
+            // What is in front of the hole is written, and those who wait for that much go on.
+            assert_eq!(writer.write_through(Lsn(8), write).expect("it writes"), Lsn(8));
+            while writes.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            there.store(24, Ordering::SeqCst);
+            writer.filled();
+            assert_eq!(waits.join().expect("no panic").expect("it writes"), Lsn(24));
+        });
+        assert!(writes.into_inner() <= 3);
     }
 
     #[test]

@@ -1,0 +1,93 @@
+//! The primitives that threads meet at, so that a model can put its own in their place.
+//!
+//! With the feature `shuttle` they are the model checker's, which decides who runs next at each of them; else `parking_lot`'s and the
+//! standard library's. A room that is modelled takes from here everything with which its threads wait for each other.
+//!
+//! A condition takes and gives back the guard, as the standard library's does, and a mutex does not know of panics, as `parking_lot`'s
+//! does not.
+
+#[cfg(not(feature = "shuttle"))]
+mod primitives {
+    pub use std::hint::spin_loop;
+    pub use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+    pub use parking_lot::{Mutex, MutexGuard};
+
+    /// A condition to wait for, with the mutex that guards it.
+    #[derive(Debug, Default)]
+    pub struct Condvar(parking_lot::Condvar);
+
+    impl Condvar {
+        /// Gives the mutex back while it waits.
+        #[inline]
+        #[must_use = "the guard comes back"]
+        pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(&mut guard);
+            guard
+        }
+
+        /// Wakes one that waits.
+        #[inline]
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        /// Wakes all that wait.
+        #[inline]
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+#[cfg(feature = "shuttle")]
+mod primitives {
+    pub use shuttle::hint::spin_loop;
+    pub use shuttle::sync::MutexGuard;
+    pub use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+    /// A mutex that a panic of its holder leaves as it is.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        /// An unlocked one.
+        pub fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        /// Waits for it.
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+
+        /// Locks it if nobody else has.
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+
+    /// A condition to wait for, with the mutex that guards it.
+    #[derive(Debug, Default)]
+    pub struct Condvar(shuttle::sync::Condvar);
+
+    impl Condvar {
+        /// Gives the mutex back while it waits.
+        #[must_use = "the guard comes back"]
+        pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+
+        /// Wakes one that waits.
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        /// Wakes all that wait.
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+pub use primitives::{AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, spin_loop};

@@ -1,0 +1,366 @@
+//! The end of the log: space, seqs, and what is not written yet.
+//!
+//! 1. A thread that has the end for itself takes space there, and the next seq if asked, and copies its record: one step under one
+//!    lock. Such records gather in the open group.
+//! 2. The leader of a slot takes space for a whole group, and the seqs of its members, in one step too; the bytes come later
+//!    ([`Reserved`]), without the lock.
+//! 3. Space that is not written yet is a row of [`Piece`]s without a gap: batches of copied records, which do not cross segments, and
+//!    reserved groups.
+//! 4. When a record or a group does not fit into the rest of the segment, the open group is closed, a pad marks the rest as unused, and
+//!    it goes into the next segment.
+//! 5. The writer takes pieces from the front, up to the first whose bytes are not there yet, which closes the open group if it gets that
+//!    far, and seals outside the lock.
+//!
+//! Invariants: the order of seqs is the order of positions; what is taken has no hole; when something is not let in for want of spare
+//! segments, nothing has changed; the segment that the log ends in is filled only by records whose claim would have let them enter it.
+//!
+//! Left to others: files, writing, and what a record means.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::flush::Wish;
+use crate::format::{GROUP_HEADER, GroupHeader, GroupType, push_record, record_space};
+use crate::geometry::Geometry;
+use crate::segment::{Pool, SegmentFile};
+use crate::slot::{Joined, Place};
+use crate::{Claim, Lsn, Position};
+use sync::{AtomicU32, Mutex, Ordering};
+
+/// A record to append.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewRecord<'a> {
+    pub(crate) kind: u8,
+    pub(crate) payload: &'a [&'a [u8]],
+    pub(crate) payload_len: u32,
+    pub(crate) sequenced: bool,
+}
+
+/// A record was not let in: so many spare segments must be there first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) spares: usize,
+}
+
+/// A group within a batch.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    kind: GroupType,
+    begin: usize,
+    end: usize,
+    records: u32,
+    sequenced: u32,
+    first_seq: u64,
+}
+
+/// Bytes of one segment that are to be written in one piece.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) number: u64,
+    pub(crate) segment: Arc<SegmentFile>,
+    /// The segment's header has to be written too.
+    pub(crate) activate: bool,
+    pub(crate) lsn: Lsn,
+    pub(crate) bytes: Vec<u8>,
+    /// Groups that are to be sealed.
+    spans: Vec<Span>,
+    /// Groups that are sealed.
+    sealed: usize,
+}
+
+impl Batch {
+    fn new(number: u64, segment: Arc<SegmentFile>, activate: bool, lsn: Lsn) -> Self {
+        Self { number, segment, activate, lsn, bytes: Vec::new(), spans: Vec::new(), sealed: 0 }
+    }
+
+    fn begin_group(&mut self, kind: GroupType, first_seq: u64) {
+        let begin = self.bytes.len();
+        self.bytes.resize(begin + GROUP_HEADER, 0);
+        let end = self.bytes.len();
+        self.spans.push(Span { kind, begin, end, records: 0, sequenced: 0, first_seq });
+    }
+
+    fn group_is_open(&self) -> bool {
+        self.spans.last().is_some_and(|span| span.kind == GroupType::Records)
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.sealed + self.spans.len()
+    }
+
+    /// Writes headers and checksums of all groups.
+    pub(crate) fn seal(&mut self, database: &[u8; 16], epoch: u64, durable: Lsn) {
+        for span in &self.spans {
+            let header = GroupHeader {
+                kind: span.kind,
+                length: u32::try_from(span.end - span.begin).expect("a group fits into a segment of at most 1 GiB"),
+                records: span.records,
+                lsn: Lsn(self.lsn.0 + span.begin as u64),
+                epoch,
+                durable,
+                first_seq: span.first_seq,
+            };
+            header.seal(database, &mut self.bytes[span.begin..span.end]);
+        }
+    }
+}
+
+/// Space for a group whose bytes come later.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    pub(crate) lsn: Lsn,
+    pub(crate) first_seq: u64,
+    pub(crate) joined: Joined,
+    /// The sealed group, once it is there, until it is written.
+    bytes: Mutex<Option<Vec<u8>>>,
+    /// Members that asked to be durable.
+    asked: AtomicU32,
+}
+
+impl Reserved {
+    /// A member's position.
+    pub(crate) fn position(self: &Arc<Self>, place: Place, space: usize) -> Position {
+        let lsn = Lsn(self.lsn.0 + (GROUP_HEADER + place.offset()) as u64);
+        let (seq, end) = (self.first_seq + u64::from(place.index), Lsn(lsn.0 + space as u64));
+        Position { seq, lsn, end, group: Some(Arc::clone(self)) }
+    }
+
+    /// What a member that wants to be durable asks for: the first one for all.
+    pub(crate) fn wish(&self, end: Lsn) -> Wish {
+        if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            Wish::Group(Lsn(self.lsn.0 + self.space() as u64))
+        } else {
+            Wish::Member(end)
+        }
+    }
+
+    /// The bytes are there, from [`GROUP_HEADER`] on; seals them. The writer may take them from now on.
+    pub(crate) fn fill(&self, mut bytes: Vec<u8>, database: &[u8; 16], epoch: u64, durable: Lsn) {
+        let header = GroupHeader {
+            kind: GroupType::Records,
+            length: u32::try_from(bytes.len()).expect("a group fits into a segment of at most 1 GiB"),
+            records: self.joined.members,
+            lsn: self.lsn,
+            epoch,
+            durable,
+            first_seq: self.first_seq,
+        };
+        header.seal(database, &mut bytes);
+        assert_eq!(bytes.len(), self.space(), "a group takes the space that was reserved");
+        *self.bytes.lock() = Some(bytes);
+    }
+
+    fn space(&self) -> usize {
+        GROUP_HEADER + self.joined.bytes
+    }
+}
+
+/// A stretch of the log that is not written yet, in one segment.
+#[derive(Debug)]
+enum Piece {
+    Copied(Batch),
+    Reserved(Reservation),
+}
+
+/// A reserved group and where it goes.
+#[derive(Debug)]
+struct Reservation {
+    number: u64,
+    segment: Arc<SegmentFile>,
+    activate: bool,
+    reserved: Arc<Reserved>,
+}
+
+impl Piece {
+    fn lsn(&self) -> Lsn {
+        match self {
+            Self::Copied(batch) => batch.lsn,
+            Self::Reserved(reservation) => reservation.reserved.lsn,
+        }
+    }
+
+    /// The bytes to write; the piece itself when they are not there yet.
+    fn into_batch(self) -> Result<Batch, Self> {
+        match self {
+            Self::Copied(batch) => Ok(batch),
+            Self::Reserved(reservation) => {
+                let Some(bytes) = reservation.reserved.bytes.lock().take() else {
+                    return Err(Self::Reserved(reservation));
+                };
+                let Reservation { number, segment, activate, reserved } = reservation;
+                Ok(Batch { number, segment, activate, lsn: reserved.lsn, bytes, spans: Vec::new(), sealed: 1 })
+            }
+        }
+    }
+}
+
+/// The end of the log.
+#[derive(Debug)]
+pub(crate) struct Space {
+    geometry: Geometry,
+    number: u64,
+    segment: Arc<SegmentFile>,
+    /// The least claim that the current segment is open to. A lesser one is let in when there are the spares that it leaves.
+    claim: Claim,
+    /// The header of the current segment is not taken for writing yet.
+    activate: bool,
+    end: Lsn,
+    next_seq: u64,
+    pieces: VecDeque<Piece>,
+    pending: usize,
+}
+
+impl Space {
+    /// The log goes on at `end`, where a group can begin, in `segment`.
+    pub(crate) fn new(geometry: Geometry, segment: Arc<SegmentFile>, activate: bool, end: Lsn, next_seq: u64) -> Self {
+        assert_eq!(geometry.normal(end), end, "a group can begin there");
+        let number = geometry.number(end);
+        // The spares come with the use of the first segment. In any other the first put looks whether they are there.
+        let claim = if number == 0 { Claim::Put } else { Claim::Upkeep };
+        Self { geometry, number, segment, claim, activate, end, next_seq, pieces: VecDeque::new(), pending: 0 }
+    }
+
+    /// Position behind the last record.
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// The seq that the next sequenced record gets.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Bytes that no writer took yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Puts the group there that marks an opening of the log.
+    pub(crate) fn push_opening(&mut self) {
+        let first_seq = self.next_seq;
+        self.batch().begin_group(GroupType::Opening, first_seq);
+        self.grow(GROUP_HEADER);
+    }
+
+    /// Takes space for a record, and a seq, and copies it, going on in a segment of the pool if needed. An error says how many
+    /// spares the pool must have first, and nothing has changed.
+    pub(crate) fn append(&mut self, record: &NewRecord<'_>, claim: Claim, pool: &Pool) -> Result<Position, Wanted> {
+        let space = record_space(record.payload_len as usize);
+        let open = matches!(self.pieces.back(), Some(Piece::Copied(batch)) if batch.group_is_open());
+        self.admit(space + if open { 0 } else { GROUP_HEADER }, claim, pool)?;
+        let first_seq = self.next_seq;
+        let batch = self.batch();
+        if !batch.group_is_open() {
+            batch.begin_group(GroupType::Records, first_seq);
+            self.grow(GROUP_HEADER);
+        }
+        let lsn = self.end;
+        self.copy(record, space);
+        let seq = if record.sequenced { self.next_seq } else { 0 };
+        self.next_seq += u64::from(record.sequenced);
+        Ok(Position { seq, lsn, end: self.end, group: None })
+    }
+
+    /// Takes space for the group of a slot, and seqs for its members, as [`Space::append`] does for a record.
+    pub(crate) fn reserve(&mut self, joined: Joined, claim: Claim, pool: &Pool) -> Result<Arc<Reserved>, Wanted> {
+        let space = GROUP_HEADER + joined.bytes;
+        self.admit(space, claim, pool)?;
+        let (lsn, first_seq) = (self.end, self.next_seq);
+        let reserved = Arc::new(Reserved { lsn, first_seq, joined, bytes: Mutex::new(None), asked: AtomicU32::new(0) });
+        self.pieces.push_back(Piece::Reserved(Reservation {
+            number: self.number,
+            segment: Arc::clone(&self.segment),
+            activate: std::mem::take(&mut self.activate),
+            reserved: Arc::clone(&reserved),
+        }));
+        self.next_seq += u64::from(joined.members);
+        self.grow(space);
+        Ok(reserved)
+    }
+
+    /// Sees to it that there is so much space in the segment that the log ends in, for somebody with this claim.
+    fn admit(&mut self, space: usize, claim: Claim, pool: &Pool) -> Result<(), Wanted> {
+        if space > self.rest() {
+            let segment = pool.take(self.number + 1, claim).ok_or(Wanted { spares: claim.leaves() + 1 })?;
+            self.enter(segment);
+            self.claim = claim;
+        } else if claim < self.claim {
+            if pool.spares() < claim.leaves() {
+                return Err(Wanted { spares: claim.leaves() });
+            }
+            self.claim = claim;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, record: &NewRecord<'_>, space: usize) {
+        let batch = self.batch();
+        let span = batch.spans.last_mut().expect("a group is open");
+        let delta = record.sequenced.then_some(span.sequenced);
+        span.records += 1;
+        span.sequenced += u32::from(record.sequenced);
+        span.end += space;
+        push_record(&mut batch.bytes, record.kind, delta, record.payload, record.payload_len);
+        debug_assert_eq!(batch.bytes.len(), span_end(batch), "a record takes the space that was counted");
+        self.grow(space);
+    }
+
+    /// Hands over to the writer what is there from the front on, and the position behind it.
+    pub(crate) fn take(&mut self) -> (Vec<Batch>, Lsn) {
+        let mut taken = Vec::with_capacity(self.pieces.len());
+        while let Some(piece) = self.pieces.pop_front() {
+            match piece.into_batch() {
+                Ok(batch) => {
+                    self.pending -= batch.bytes.len();
+                    taken.push(batch);
+                }
+                Err(piece) => {
+                    self.pieces.push_front(piece);
+                    break;
+                }
+            }
+        }
+        (taken, self.pieces.front().map_or(self.end, Piece::lsn))
+    }
+
+    fn rest(&self) -> usize {
+        let rest = self.geometry.base(self.number + 1).0 - self.end.0;
+        usize::try_from(rest).expect("a segment is at most 1 GiB")
+    }
+
+    /// The batch that the end of the log is in.
+    fn batch(&mut self) -> &mut Batch {
+        let goes_on = matches!(self.pieces.back(), Some(Piece::Copied(batch)) if batch.number == self.number);
+        if !goes_on {
+            let activate = std::mem::take(&mut self.activate);
+            let batch = Batch::new(self.number, Arc::clone(&self.segment), activate, self.end);
+            self.pieces.push_back(Piece::Copied(batch));
+        }
+        match self.pieces.back_mut() {
+            Some(Piece::Copied(batch)) => batch,
+            _ => unreachable!("a batch is last, or was just pushed"),
+        }
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        self.end = Lsn(self.end.0 + bytes as u64);
+        self.pending += bytes;
+    }
+
+    /// Ends the current segment with a pad and goes on in the next.
+    fn enter(&mut self, segment: Arc<SegmentFile>) {
+        if self.rest() >= GROUP_HEADER {
+            let first_seq = self.next_seq;
+            self.batch().begin_group(GroupType::Pad, first_seq);
+            self.pending += GROUP_HEADER;
+        }
+        self.number += 1;
+        self.segment = segment;
+        self.activate = true;
+        self.end = self.geometry.first(self.number);
+    }
+}
+
+fn span_end(batch: &Batch) -> usize {
+    batch.spans.last().map_or(0, |span| span.end)
+}
