@@ -141,6 +141,8 @@ pub struct Config {
     pub pairs: usize,
     /// Empty the database's cache and the operating system's before the run.
     pub cold: bool,
+    /// Share of puts that the cost model chooses the leaves of a table for that a fill creates, from 0 to 1.
+    pub insert_share: f64,
     /// Cache bytes the database was opened with, for the report.
     pub cache_bytes: u64,
     /// Write buffer bytes the database was opened with, for the report.
@@ -173,7 +175,11 @@ impl Config {
         within("value size", self.value_size as u64, 0, braid::VALUE_BYTES_MAX)?;
         within("threads", self.threads as u64, 1, Self::THREADS_MAX as u64)?;
         within("batch", self.batch as u64, 1, Self::BATCH_MAX as u64)?;
-        within("pairs", self.pairs as u64, 1, 1000)
+        within("pairs", self.pairs as u64, 1, 1000)?;
+        if !(0.0..=1.0).contains(&self.insert_share) {
+            return Err(Error::Invalid(format!("insert share is {}: must be from 0 to 1", self.insert_share)));
+        }
+        Ok(())
     }
 
     /// Bytes of one record as the user counts them: key and value.

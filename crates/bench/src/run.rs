@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use braid::{Database, Structure, Table};
+use braid::{Database, Structure, Table, TableOptions};
 use psync::BLOCK;
 
 use crate::limits::Probe;
@@ -102,7 +102,11 @@ fn prepare(database: &Database, config: &Config) -> Result<Table> {
         }
         return Ok(database.open_table(TABLE)?);
     }
-    Ok(database.table(TABLE, Structure::BTree)?)
+    let expected = TableOptions::new()
+        .insert_share(config.insert_share)
+        .records(config.num)
+        .record_bytes(config.record_bytes().max(1));
+    Ok(database.table_with(TABLE, Structure::BTree, &expected)?)
 }
 
 struct Bench<'a> {
@@ -282,12 +286,15 @@ impl Bench<'_> {
         let (limit, depth) = self.limit_of_workload();
         let database_bytes = bytes_below(self.database.path())?;
         let interrupted = self.stopped();
+        let tables = self.database.stats()?.tables;
+        let leaf_pages = tables.iter().find(|table| table.name == TABLE).map_or(0, |table| table.pages_of_new_leaf);
         Ok(self.seen.report(
             self.config,
             Frame {
                 structure: structure.to_string(),
                 backend: self.database.psync().backend().to_string(),
                 database_bytes,
+                leaf_pages,
                 limit,
                 depth,
                 interrupted,

@@ -17,9 +17,11 @@ pub const AS_GOOD: f64 = 1.03;
 /// Requests in flight, whatever was measured: fewer leave a device idle that was busy with others when it was measured, more only add to latency.
 pub const PIO_MAX_BOUNDS: RangeInclusive<usize> = 32..=256;
 
-/// Shares of memory, one in so many, that the write buffer may get. Never more than half: keys of real lookups are not spread as
-/// evenly as the model takes them to be, so a cache serves more than it says.
-const WRITE_BUFFER_SHARES: [u64; 5] = [32, 16, 8, 4, 2];
+/// Parts of memory that the write buffer may get, in 32nds.
+const WRITE_BUFFER_PARTS: [u64; 7] = [1, 2, 4, 8, 16, 24, 28];
+/// The most of it where anything is looked up: keys of real lookups are not spread as evenly as the model takes them to be, so a cache
+/// serves more than it says.
+const WRITE_BUFFER_PART_MAX: u64 = 16;
 
 /// What the model chose.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,7 +43,12 @@ pub struct Choice {
 pub fn choose(profile: &DeviceProfile, workload: &Workload) -> Choice {
     let divisions: Vec<(u64, u64)> = match workload.memory {
         Memory::Divided { cache_bytes, write_buffer_bytes } => vec![(cache_bytes, write_buffer_bytes)],
-        Memory::Total { bytes } => WRITE_BUFFER_SHARES.map(|share| (bytes - bytes / share, bytes / share)).to_vec(),
+        Memory::Total { bytes } => {
+            let most = if workload.insert_share < 1.0 { WRITE_BUFFER_PART_MAX } else { 32 };
+            let part = |part: u64| bytes / 32 * part + bytes % 32 * part / 32;
+            let parts = WRITE_BUFFER_PARTS.into_iter().filter(|part| *part <= most);
+            parts.map(part).map(|write_buffer_bytes| (bytes - write_buffer_bytes, write_buffer_bytes)).collect()
+        }
     };
     let by_size = |(cache_bytes, write_buffer_bytes)| {
         LEAF_PAGES.map(|pages| estimate(profile, workload, pages, cache_bytes, write_buffer_bytes)).to_vec()

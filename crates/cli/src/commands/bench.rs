@@ -8,6 +8,7 @@ use braid::{Database, Durability};
 use clap::Args;
 use tempfile::TempDir;
 
+use crate::commands::device::parse_share;
 use crate::exit::{Error, Exit, Result};
 use crate::interrupt;
 use crate::open::{Mode, Tuning};
@@ -106,6 +107,12 @@ pub(crate) struct Bench {
     /// Pairs of (device limit, slice of the workload)
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     pairs: usize,
+    /// Pages of a leaf of the table that a fill creates: 1 to 256 [default: chosen by the cost model]
+    #[arg(long, value_name = "COUNT")]
+    leaf_pages: Option<u32>,
+    /// Share of puts that the cost model is to choose the leaves for, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.5")]
+    insert_share: f64,
     /// Where the random numbers start
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
@@ -123,7 +130,12 @@ impl Bench {
             self.config(*workload, 1, None).check()?;
         }
         let (_temporary, path) = self.directory()?;
-        let database = self.tuning.open(&path, Mode::Create)?;
+        let options = self.tuning.options(Mode::Create);
+        let database = match self.leaf_pages {
+            Some(pages) => options.leaf_pages(pages),
+            None => options,
+        }
+        .open(&path)?;
         let mut output = Output::new();
         if !json {
             output.line(self.headline(&database, &path))?;
@@ -176,6 +188,7 @@ impl Bench {
             duration: self.duration,
             pairs: self.pairs,
             cold: self.cold,
+            insert_share: self.insert_share,
             cache_bytes: database.map_or(0, Database::cache_bytes),
             write_buffer_bytes: database.map_or(0, Database::write_buffer_bytes),
         }
@@ -279,6 +292,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     if report.read_back > 0 {
         rows.push(plain("records read back, and right", count(report.read_back - report.not_found)));
     }
+    rows.push(plain("pages of a leaf", report.leaf_pages.to_string()));
     rows.push(plain("data on disk", bytes(report.database_bytes)));
     rows.push(plain("resident memory, peak", optional(report.peak_resident_bytes)));
     rows.extend(device_rows(report));

@@ -226,7 +226,7 @@ fn follows(report: &Report) -> Vec<Vec<String>> {
     ]
 }
 
-fn parse_share(text: &str) -> std::result::Result<f64, String> {
+pub(super) fn parse_share(text: &str) -> std::result::Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("`{text}` is not a share from 0 to 1"))
 }

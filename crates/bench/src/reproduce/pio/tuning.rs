@@ -5,7 +5,7 @@ use psync::probe::DeviceProfile;
 
 use crate::Result;
 use crate::reproduce::stock::Contestant;
-use crate::trees::pio::QUEUE_BYTES_MIN;
+use crate::trees::pio::{CACHE_BYTES_MIN, QUEUE_BYTES_MIN};
 use crate::trees::{Shape, bftl, bplus, fdtree, pio};
 
 /// The B+-tree where only searches are asked for: the node size with the most utility per cost (3).
@@ -27,8 +27,15 @@ pub(super) fn fd(
     Ok(Contestant::Fd(fdtree::tune(profile, shape, entries, memory_bytes, inserts)?))
 }
 
-/// The PIO B-tree: leaf and queue that cost least (10). Searches alone need no queue: it gets the least that Braid works with.
+/// The PIO B-tree: leaf and queue that cost least (10).
 pub(super) fn pio(profile: &DeviceProfile, shape: Shape, entries: u64, memory_bytes: u64, inserts: f64) -> Contestant {
+    pio_for(profile, shape, entries, memory_bytes, inserts, 0.0)
+}
+
+/// The same where a share of the searches comes in batches. Searches alone need no queue: it gets the least that Braid works with.
+pub(super) fn pio_for(
+    profile: &DeviceProfile, shape: Shape, entries: u64, memory_bytes: u64, inserts: f64, batched: f64,
+) -> Contestant {
     let memory = if inserts > 0.0 {
         Memory::Total { bytes: memory_bytes }
     } else {
@@ -39,11 +46,12 @@ pub(super) fn pio(profile: &DeviceProfile, shape: Shape, entries: u64, memory_by
         records: entries,
         record_bytes: shape.entry_bytes() as u64,
         insert_share: inserts,
-        batched_share: 0.0,
+        batched_share: batched,
         memory,
     };
     let choice = choose(profile, &workload);
-    let queue_bytes = choice.write_buffer_bytes.max(QUEUE_BYTES_MIN);
+    let most = memory_bytes.saturating_sub(CACHE_BYTES_MIN);
+    let queue_bytes = choice.write_buffer_bytes.min(most).max(QUEUE_BYTES_MIN);
     Contestant::Pio(pio::Tuning { leaf_pages: choice.leaf_pages, queue_bytes })
 }
 
