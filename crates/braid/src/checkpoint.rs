@@ -34,7 +34,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
     write_image(engine, place, &bytes)?;
     let length = u32::try_from(bytes.len()).expect("it fits its pages");
-    superblock.set_image(ImagePlace { extent: place, length, crc: crc32c::crc32c(&bytes) })?;
+    superblock.set_image(ImagePlace { extent: place, length, crc: checksum::crc32c(&bytes) })?;
     engine.counters.checkpointed();
 
     engine.pages.retire(&freed)?;

@@ -94,7 +94,7 @@ impl Superblock {
         }
         let mut slot = [0; SLOT_BYTES];
         slot[..bytes.len()].copy_from_slice(&bytes);
-        let crc = crc32c::crc32c(&slot);
+        let crc = checksum::crc32c(&slot);
         slot[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         slot
     }
@@ -109,7 +109,7 @@ impl Superblock {
         let stored = fields.u32().ok_or(SlotError::Field)?;
         let mut blank = *slot;
         blank[CRC_AT..CRC_AT + 4].fill(0);
-        let computed = crc32c::crc32c(&blank);
+        let computed = checksum::crc32c(&blank);
         if version != VERSION {
             return Err(SlotError::Version(version, stored == computed));
         }

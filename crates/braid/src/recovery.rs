@@ -310,7 +310,7 @@ fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Result<Image> {
     let mut buffers = store.psync().run_all(vec![Request::read(&file, offset, buffer, 0)])?;
     let buffer = buffers.pop().flatten().unwrap_or_else(|| Buffer::zeroed(0));
     let bytes = buffer.get(..place.length as usize).unwrap_or_default();
-    let crc = crc32c::crc32c(bytes);
+    let crc = checksum::crc32c(bytes);
     if crc != place.crc {
         let (expected, found) = (format!("CRC-32C {:#010x}", place.crc), format!("{crc:#010x}"));
         return Err(corrupt("the checkpoint image", expected, found));

@@ -123,8 +123,8 @@ fn a_truncated_or_missing_data_file_is_reported() {
 #[test]
 fn garbage_in_the_data_file_is_named_and_the_rest_stays_readable() {
     let directory = tempfile::tempdir().expect("a directory");
-    let db = database(directory.path());
-    // Loaded, so that leaf follows on leaf, and what is damaged is in use wherever it is.
+    // Loaded into small leaves, so that leaf follows on leaf, and what is damaged is some leaves wherever it is.
+    let db = Database::options().leaf_pages(1).open(directory.path()).expect("opens");
     let pairs = (0..20_000u32).map(|key| (key.to_be_bytes(), [7; 100]));
     db.table("t", Structure::BTree).expect("a table").load(pairs).expect("loads");
     db.close().expect("closes");

@@ -8,13 +8,11 @@
 //!
 //! One key alone goes the same way without the lists.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use index::{Found, Operation, Payload, Result, Seq, Stored, Update};
+use std::ops::Range;
 
-use crate::format::Pointer;
-use crate::leaf::Leaf;
+use crate::format::{Damage, Pointer};
+use crate::leaf::{Leaf, Visible};
 use crate::node::{Node, head};
 use crate::version::Version;
 
@@ -41,27 +39,29 @@ fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut Option<
         let node = shared.node(version.table, &pointer, level)?;
         pointer = *node.pointer(node.search(key));
     }
-    let leaf = match shared.cached_leaf(&pointer, false) {
-        Some(leaf) => leaf,
+    let look = |leaf: &Visible<'_>| look_up(leaf, key, at, out);
+    match shared.cached_leaf(&pointer, false) {
+        Some(leaf) => in_cached(version, &pointer, &leaf, look),
         None => {
             let read = shared.read(&pointer, 0, pointer.published_bytes(), 0);
             let buffer = shared.psync().run_all(vec![read])?.pop().flatten();
-            let leaf = shared.parse_leaf(version.table, &pointer, &buffer.expect("a read hands its buffer back"))?;
-            let leaf = Arc::new(leaf);
-            shared.keep_leaf(&pointer, Arc::clone(&leaf));
-            leaf
+            shared.with_leaf(version.table, &pointer, &buffer.expect("a read hands its buffer back"), look)
         }
-    };
-    look_up(version, &pointer, &leaf, key, at, out)
+    }
+}
+
+/// Looks into a leaf of the cache.
+fn in_cached(
+    version: &Version, pointer: &Pointer, leaf: &Leaf,
+    look: impl FnOnce(&Visible<'_>) -> std::result::Result<(), Damage>,
+) -> Result<()> {
+    let visible = leaf.visible(pointer).expect("a leaf is chosen by this pointer");
+    look(&visible).map_err(|damage| version.shared.corrupt(pointer, damage))
 }
 
 /// Looks a key up in its leaf.
-fn look_up(
-    version: &Version, pointer: &Pointer, leaf: &Leaf, key: &[u8], at: Seq, out: &mut Option<Found>,
-) -> Result<()> {
-    let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
-    let found = visible.find(key, at).map_err(|damage| version.shared.corrupt(pointer, damage))?;
-    if let Some(update) = found {
+fn look_up(leaf: &Visible<'_>, key: &[u8], at: Seq, out: &mut Option<Found>) -> std::result::Result<(), Damage> {
+    if let Some(update) = leaf.find(key, at)? {
         *out = Some(Found { seq: update.seq, value: stored(&update) });
     }
     Ok(())
@@ -129,7 +129,7 @@ impl Search<'_, '_> {
         let mut stream = None;
         for (number, (pointer, range)) in tasks.iter().enumerate() {
             if let Some(leaf) = version.shared.cached_leaf(pointer, false) {
-                self.look_up_all(pointer, &leaf, range)?;
+                in_cached(version, pointer, &leaf, |leaf| self.look_up_all(leaf, range))?;
                 continue;
             }
             let stream = stream.get_or_insert_with(|| version.shared.psync().stream(depth.min(tasks.len())));
@@ -150,16 +150,14 @@ impl Search<'_, '_> {
         let number = usize::try_from(completion.tag).expect("a tag is the number of a task");
         let (pointer, range) = &tasks[number];
         let buffer = completion.buffer.expect("a read hands its buffer back");
-        let leaf = Arc::new(self.version.shared.parse_leaf(self.version.table, pointer, &buffer)?);
-        self.look_up_all(pointer, &leaf, range)?;
-        self.version.shared.keep_leaf(pointer, leaf);
-        Ok(())
+        let version = self.version;
+        version.shared.with_leaf(version.table, pointer, &buffer, |leaf| self.look_up_all(leaf, range))
     }
 
-    fn look_up_all(&mut self, pointer: &Pointer, leaf: &Leaf, range: &Range<usize>) -> Result<()> {
+    fn look_up_all(&mut self, leaf: &Visible<'_>, range: &Range<usize>) -> std::result::Result<(), Damage> {
         for position in range.clone() {
             let index = self.order[position].1;
-            look_up(self.version, pointer, leaf, self.keys[index], self.at, &mut self.out[index])?;
+            look_up(leaf, self.keys[index], self.at, &mut self.out[index])?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use space::{PAGE, PagedFile};
 use crate::counters::{Counters, CountersSnapshot, count};
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, INCARNATION_COUNTER_BITS, Pointer};
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, Visible};
 use crate::node::Node;
 
 /// What all trees of a database share.
@@ -184,7 +184,7 @@ impl Shared {
 
     /// The cached image of a leaf, if it holds what `pointer` publishes. A scan (`quiet`) leaves no trace.
     pub(crate) fn cached_leaf(&self, pointer: &Pointer, quiet: bool) -> Option<Arc<Leaf>> {
-        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: false };
+        let key = leaf_key(pointer);
         let image = if quiet { self.cache.peek(&key) } else { self.cache.get(&key) };
         match image? {
             Image::Leaf(leaf) if leaf.visible(pointer).is_some() => {
@@ -197,15 +197,35 @@ impl Shared {
 
     /// Parses a leaf that was read. It is not cached.
     pub(crate) fn parse_leaf(&self, table: TableId, pointer: &Pointer, pages: &[u8]) -> Result<Leaf> {
+        self.count_leaf_read(pages);
+        Leaf::parse(pages, pointer, table).map_err(|damage| self.corrupt(pointer, damage))
+    }
+
+    /// Checks a leaf that was read and shows it to `look`; it is cached too, if the cache admits it. What is not needs no image of its own.
+    pub(crate) fn with_leaf<T>(
+        &self, table: TableId, pointer: &Pointer, pages: &[u8],
+        look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
+    ) -> Result<T> {
+        let found = if self.cache.admits(&leaf_key(pointer), pages.len() as u64) {
+            let leaf = self.parse_leaf(table, pointer, pages)?;
+            let found = look(&leaf.visible(pointer).expect("a leaf is read by this pointer"));
+            self.keep_leaf(pointer, Arc::new(leaf));
+            found
+        } else {
+            self.count_leaf_read(pages);
+            Visible::check(pages, pointer, table, &mut Vec::new()).and_then(|leaf| look(&leaf))
+        };
+        found.map_err(|damage| self.corrupt(pointer, damage))
+    }
+
+    fn count_leaf_read(&self, pages: &[u8]) {
         count(&self.counters.leaf_reads, 1);
         count(&self.counters.leaf_read_bytes, pages.len());
-        Leaf::parse(pages, pointer, table).map_err(|damage| self.corrupt(pointer, damage))
     }
 
     /// Caches a leaf.
     pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: Arc<Leaf>) {
-        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: false };
-        self.cache.insert(key, Image::Leaf(leaf));
+        self.cache.insert(leaf_key(pointer), Image::Leaf(leaf));
     }
 
     /// The cached last page of a leaf, if it is the one that `pointer` publishes.
@@ -231,6 +251,11 @@ impl Shared {
 
 fn node_key(pointer: &Pointer) -> Key {
     Key { page: pointer.page, incarnation: pointer.incarnation, tail: false }
+}
+
+/// No leaf is where a node is, with the same incarnation.
+fn leaf_key(pointer: &Pointer) -> Key {
+    node_key(pointer)
 }
 
 fn tail_matches(tail: &Tail, pointer: &Pointer) -> bool {

@@ -9,6 +9,10 @@
 //! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard never has less than
 //!    [`SHARD_BYTES_MIN`], unless it is the only one.
 //!
+//! 4. What is large and read once can be kept out: [`Cache::admits`] says yes while there is room, and then to keys that were asked for before not
+//!    long ago, which it remembers by a fingerprint (the doorkeeper of TinyLFU, Einziger, Friedman and Manes, ACM TOS 13(4), 2017,
+//!    section 3.4.2). Without it leaves that come once would push out internal nodes wherever the pool holds few leaves.
+//!
 //! Invariants: the weight of all entries is at most the capacity, at any moment; an entry that is heavier than a shard's hot
 //! share is not kept, and an older value under its key goes.
 //!
@@ -16,6 +20,7 @@
 //! reading what is missing.
 
 use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use quick_cache::sync::{Cache as Policy, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
@@ -31,6 +36,9 @@ const SHARDS_MAX: u64 = 64;
 
 /// The weight that most entries are expected to have: one page. It only sizes the memory of evicted keys.
 const ENTRY_BYTES_EXPECTED: u64 = 4096;
+
+/// Most keys that are remembered without their values: 2 bytes each.
+const DOORKEEPER_MAX: usize = 1 << 22;
 
 /// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +59,7 @@ pub struct Stats {
 pub struct Cache<K, V> {
     policy: Policy<K, V, Weight<K, V>>,
     capacity_bytes: u64,
+    doorkeeper: Doorkeeper,
 }
 
 impl<K: Eq + Hash, V: Clone> Cache<K, V> {
@@ -70,7 +79,7 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
             .expect("capacity and estimate are set");
         let policy =
             Policy::with_options(options, Weight(weigh), DefaultHashBuilder::default(), DefaultLifecycle::default());
-        Self { policy, capacity_bytes }
+        Self { policy, capacity_bytes, doorkeeper: Doorkeeper::new(entries) }
     }
 
     /// The value of `key`, counted as a hit or a miss.
@@ -90,6 +99,18 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         self.policy.insert(key, value);
     }
 
+    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for before, not long ago.
+    #[must_use]
+    pub fn admits(&self, key: &K, bytes: u64) -> bool {
+        if !self.doorkeeper.is_full.load(Ordering::Relaxed) {
+            if self.policy.weight().saturating_add(bytes) <= self.capacity_bytes {
+                return true;
+            }
+            self.doorkeeper.is_full.store(true, Ordering::Relaxed);
+        }
+        self.doorkeeper.knows(key)
+    }
+
     /// Forgets `key`; gives back its value.
     pub fn remove(&self, key: &K) -> Option<V> {
         self.policy.remove(key).map(|(_, value)| value)
@@ -98,11 +119,13 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
     /// Forgets every key that `keep` refuses.
     pub fn retain(&self, keep: impl Fn(&K, &V) -> bool) {
         self.policy.retain(keep);
+        self.doorkeeper.is_full.store(false, Ordering::Relaxed);
     }
 
     /// Forgets everything; hits and misses go on counting.
     pub fn clear(&self) {
         self.policy.clear();
+        self.doorkeeper.is_full.store(false, Ordering::Relaxed);
     }
 
     /// Counters as of now. Shards are asked one after another.
@@ -129,6 +152,32 @@ fn shards_for(capacity_bytes: u64) -> u64 {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let most = (threads * 4).min(SHARDS_MAX).min(capacity_bytes / SHARD_BYTES_MIN).max(1);
     1 << most.ilog2()
+}
+
+/// Remembers which keys were asked for lately.
+struct Doorkeeper {
+    hasher: DefaultHashBuilder,
+    /// Fingerprints, each in the place that its key's hash says; a younger one takes the place of an older.
+    fingerprints: Box<[AtomicU16]>,
+    /// Whether there was no room for a value.
+    is_full: AtomicBool,
+}
+
+impl Doorkeeper {
+    fn new(entries: u64) -> Self {
+        let places = usize::try_from(entries).unwrap_or(usize::MAX).clamp(1, DOORKEEPER_MAX).next_power_of_two();
+        let fingerprints = (0..places).map(|_| AtomicU16::new(0)).collect();
+        Self { hasher: DefaultHashBuilder::default(), fingerprints, is_full: AtomicBool::new(false) }
+    }
+
+    /// Whether the key is known; it is from now on.
+    fn knows(&self, key: &impl Hash) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let place = usize::try_from(hash).unwrap_or(usize::MAX) & (self.fingerprints.len() - 1);
+        // 0 is a place that nothing was put in yet.
+        let fingerprint = ((hash >> 48) as u16).max(1);
+        self.fingerprints[place].swap(fingerprint, Ordering::Relaxed) == fingerprint
+    }
 }
 
 /// The caller's function, in the shape that the policy asks for.
@@ -239,6 +288,22 @@ mod tests {
         }
         let kept = (0..500).filter(|key| cache.peek(key).is_some()).count();
         assert!(kept > 400, "{kept} of 500 hot pages are left after a scan of 20,000");
+    }
+
+    #[test]
+    fn what_comes_once_is_kept_out_where_there_is_no_room() {
+        let cache = pages(1 << 20);
+        let mut next = 0;
+        while cache.admits(&next, 64 << 10) {
+            cache.insert(next, page(64 << 10));
+            next += 1;
+        }
+        assert!((14..=16).contains(&next), "{next} values were let in while there was room");
+        assert!(cache.admits(&next, 64 << 10), "it came again");
+        let others = (1000..1100).filter(|key| cache.admits(key, 64 << 10)).count();
+        assert_eq!(others, 0);
+        cache.clear();
+        assert!(cache.admits(&5000, 64 << 10), "there is room");
     }
 
     #[test]

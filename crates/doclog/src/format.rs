@@ -115,8 +115,8 @@ pub(crate) const fn stored_bytes(length: u64) -> u64 {
 
 /// CRC-32C of what a document is: the checksum of its payload goes on from here.
 pub(crate) fn identity_crc(table: u32, segment: SegmentId, offset: u64, length: u64) -> u32 {
-    let crc = crc32c::crc32c(&table.to_le_bytes());
-    [segment.0, offset, length].iter().fold(crc, |crc, field| crc32c::crc32c_append(crc, &field.to_le_bytes()))
+    let crc = checksum::crc32c(&table.to_le_bytes());
+    [segment.0, offset, length].iter().fold(crc, |crc, field| checksum::crc32c_append(crc, &field.to_le_bytes()))
 }
 
 /// The header of the document that `pointer` leads to.
@@ -266,7 +266,7 @@ fn check_image(file: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn image_checksum(bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..IMAGE_CRC.start]), &bytes[IMAGE_CRC.end..])
+    checksum::crc32c_append(checksum::crc32c(&bytes[..IMAGE_CRC.start]), &bytes[IMAGE_CRC.end..])
 }
 
 fn get_u16(bytes: &[u8], at: usize) -> u16 {
@@ -296,7 +296,7 @@ mod tests {
     fn pointer() -> DocPointer {
         let (segment, offset, payload) = (SegmentId(3), 48, b"braid");
         let identity = identity_crc(7, segment, offset, payload.len() as u64);
-        DocPointer { segment, offset, length: payload.len() as u64, crc: crc32c::crc32c_append(identity, payload) }
+        DocPointer { segment, offset, length: payload.len() as u64, crc: checksum::crc32c_append(identity, payload) }
     }
 
     #[test]

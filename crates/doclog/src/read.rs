@@ -78,9 +78,9 @@ impl Wanted {
         };
         let at = offset_in(part.start, payload);
         if part.bytes.len() as u64 == self.pointer.length {
-            self.whole = Some(crc32c::crc32c_append(self.identity(), part.bytes));
+            self.whole = Some(checksum::crc32c_append(self.identity(), part.bytes));
         } else {
-            self.parts.push((at as u64, part.bytes.len(), crc32c::crc32c(part.bytes)));
+            self.parts.push((at as u64, part.bytes.len(), checksum::crc32c(part.bytes)));
         }
         if let Some(kept) = &mut self.payload {
             if kept.is_empty() {
@@ -104,7 +104,7 @@ impl Wanted {
         let (mut crc, mut end) = (self.identity(), 0);
         for &(at, bytes, part) in &self.parts {
             assert_eq!(at, end, "the windows of a document cover every byte of it once");
-            crc = crc32c::crc32c_combine(crc, part, bytes);
+            crc = checksum::crc32c_combine(crc, part, bytes);
             end += bytes as u64;
         }
         assert_eq!(end, self.pointer.length, "the windows of a document cover all of it");

@@ -29,7 +29,7 @@ pub(crate) fn pointers(table: u32, reserved: &[Reservation], documents: &[&[u8]]
                 segment: reservation.segment,
                 offset,
                 length,
-                crc: crc32c::crc32c_append(identity, document),
+                crc: checksum::crc32c_append(identity, document),
             };
             offset += pointer.stored_bytes();
             pointers.push(pointer);

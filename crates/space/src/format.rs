@@ -179,7 +179,7 @@ fn check_crc(file: &Path, bytes: &[u8]) -> Result<()> {
 
 /// CRC-32C of everything but the checksum itself.
 fn checksum(bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC.start]), &bytes[CRC.end..])
+    checksum::crc32c_append(checksum::crc32c(&bytes[..CRC.start]), &bytes[CRC.end..])
 }
 
 fn get_u32(bytes: &[u8], at: usize) -> u32 {

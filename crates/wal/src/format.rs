@@ -47,7 +47,7 @@
 
 use std::fmt::{self, Display};
 
-use crc32c::{crc32c, crc32c_append};
+use checksum::{crc32c, crc32c_append};
 
 use crate::Lsn;
 

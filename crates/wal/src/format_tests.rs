@@ -106,7 +106,7 @@ fn a_group_counts_only_where_and_for_whom_it_was_written() {
 fn a_newer_segment_is_called_newer() {
     let mut block = segment_header().encode();
     block[10] = 9;
-    let crc = crc32c::crc32c(&block[..64]);
+    let crc = checksum::crc32c(&block[..64]);
     block[64..68].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(SegmentHeader::decode(&block), Err(BadSegment::Newer(9)));
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crc32c::{crc32c, crc32c_append};
+use checksum::{crc32c, crc32c_append};
 
 use crate::document::{Document, Outcome, Values, ensure, number};
 use crate::made::{LEAF_PAGES, Made, SEGMENT_BYTES};

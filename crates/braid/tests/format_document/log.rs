@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crc32c::{crc32c, crc32c_append};
+use checksum::{crc32c, crc32c_append};
 
 use crate::check::{PAGE, Reader, live, part};
 use crate::document::{Outcome, Values, ensure, number};

@@ -7,7 +7,7 @@ use serde::Serialize;
 use space::PAGE;
 
 use super::device::Device;
-use super::ours::{Estimate, FILL, estimate};
+use super::ours::{Estimate, estimate, fill};
 use super::paper::{self, Times, Tree};
 use super::{LEAF_PAGES, Memory, Workload};
 
@@ -100,7 +100,7 @@ pub fn node_pages(
     let entries = |pages: usize| (pages * PAGE) as f64 / entry_bytes.max(1) as f64;
     let cost = |pages: usize| {
         // Two children at the least, or there is no tree.
-        let fanout = (entries(pages) * FILL).max(2.0);
+        let fanout = (entries(pages) * fill(insert_share)).max(2.0);
         let tree = Tree { entries: records.max(1) as f64, leaf_entries: fanout, fanout, leaf_pages: 1.0 };
         let (read, write) = (device.read.us(pages as f64), device.write.us(pages as f64));
         let times = Times { read, write, leaf_read: read, batched_read: read, batched_write: write };

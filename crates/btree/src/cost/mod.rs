@@ -13,8 +13,9 @@
 //! - **Levels are counted whole**, and the pages of upper levels are taken off the memory for lower ones.
 //! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and then long before there are as many as
 //!   nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
-//! - **A search reads the published pages** of a leaf, which are fewer than `L`. A share of the searches may come in batches: these pay
-//!   `P'_r`, for internal nodes and for leaves.
+//! - **A search reads the published pages** of a leaf, which are fewer than `L`, and checks them, which takes time with each. A share of the searches may
+//!   come in batches: these pay `P'_r`, for internal nodes and for leaves.
+//! - **Where nothing is inserted** everything was loaded, and leaves and nodes are as full as the loader makes them.
 //! - **An append** reads the last page of a leaf unless it is cached and writes the pages that the new entries reach, which are more than one
 //!   where many entries come to a leaf.
 //! - **Rewrites.** A leaf that is full is read and written whole; the paper ignores that. Leaves grow from half full to full, so of the times that new
@@ -23,7 +24,7 @@
 //!   the data, whose time its operations share.
 //! - **Internal nodes are copied on write**: every node on the way to a changed leaf is written anew, in large writes.
 //!
-//! Keys are taken for spread evenly, which is the worst case for a cache, and time for what the device needs, as in the paper: what a
+//! Keys are taken for spread evenly, which is the worst case for a cache, and time for what the device needs, as in the paper: what else a
 //! processor does is much the same for all sizes.
 
 mod choice;

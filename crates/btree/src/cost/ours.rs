@@ -9,17 +9,30 @@ use super::paper::{self, Queue, Times, Tree};
 use super::{ROUND_FLUSHES, Workload};
 
 /// How full leaves and nodes are on average, where each grows from half full to full: ln 2.
-pub(super) const FILL: f64 = std::f64::consts::LN_2;
+const GROWN_FILL: f64 = std::f64::consts::LN_2;
+
+/// How full they are where nothing is inserted, for then everything was loaded: what the loader leaves free is one part in sixteen.
+const LOADED_FILL: f64 = 15.0 / 16.0;
+
+/// What a processor takes to check a page that was read, in µs: its CRC, of bytes that are in no cache of the processor yet.
+const PAGE_CHECK_US: f64 = 0.25;
+
+/// How full leaves and nodes of a table are.
+pub(super) fn fill(insert_share: f64) -> f64 {
+    if insert_share > 0.0 { GROWN_FILL } else { LOADED_FILL }
+}
 
 /// What a leaf has grown by when it is full: half of it.
 const GROWTH: f64 = 0.5;
 
-/// Bytes of a child in an internal node: pointer, separator and its length, with what nodes have free beyond [`FILL`]. Separators are as short as
+/// Bytes of a child in an internal node: pointer, separator and its length, with what nodes have free beyond that. Separators are as short as
 /// tells two leaves apart.
 const CHILD_BYTES: f64 = 47.0;
 
 /// `F'`: children of an internal node.
-const FANOUT: f64 = (PAGE as f64 - 36.0) / CHILD_BYTES * FILL;
+fn fanout(fill: f64) -> f64 {
+    (PAGE as f64 - 36.0) / CHILD_BYTES * fill
+}
 
 /// Bytes that a cached internal node takes for each byte of its page that is in use.
 const CACHED_NODE: f64 = 1.4;
@@ -95,6 +108,7 @@ struct Level {
 /// A tree and what memory holds of it.
 struct Shape {
     leaf_pages: f64,
+    fill: f64,
     leaves: f64,
     /// Part of the leaves that is in memory.
     leaves_cached: f64,
@@ -104,12 +118,13 @@ struct Shape {
 
 impl Shape {
     fn new(workload: &Workload, leaf_pages: f64, cache_bytes: u64) -> Self {
-        let leaf_bytes = leaf_pages * PAGE as f64 * FILL;
+        let fill = fill(workload.insert_share);
+        let leaf_bytes = leaf_pages * PAGE as f64 * fill;
         let leaves = (workload.records as f64 * workload.entry_bytes() / leaf_bytes).max(1.0);
         let mut levels = Vec::new();
         let mut nodes = leaves;
         while nodes > 1.0 {
-            nodes /= FANOUT;
+            nodes /= fanout(fill);
             // An average of hardly more than one is a root.
             nodes = if nodes < 1.5 { 1.0 } else { nodes };
             levels.push(Level { nodes, cached: 0.0 });
@@ -117,17 +132,17 @@ impl Shape {
         // Memory reaches down from the root.
         let mut left = cache_bytes as f64;
         for level in levels.iter_mut().rev() {
-            let bytes = level.nodes * PAGE as f64 * FILL * CACHED_NODE;
+            let bytes = level.nodes * PAGE as f64 * fill * CACHED_NODE;
             level.cached = (left / bytes).min(1.0);
             left = (left - bytes).max(0.0);
         }
         let leaves_cached = (left / (leaves * leaf_bytes)).min(1.0);
-        Self { leaf_pages, leaves, leaves_cached, levels }
+        Self { leaf_pages, fill, leaves, leaves_cached, levels }
     }
 
     /// Pages that a search reads of a leaf: those in use, the last one in part.
     fn published_pages(&self) -> f64 {
-        (self.leaf_pages * FILL + 0.5).clamp(1.0, self.leaf_pages)
+        (self.leaf_pages * self.fill + 0.5).clamp(1.0, self.leaf_pages)
     }
 
     fn nodes(&self) -> f64 {
@@ -146,7 +161,8 @@ impl Shape {
         let missing: f64 = self.levels.iter().map(|level| 1.0 - level.cached).sum();
         let nodes_us = missing * us(device.read.us(1.0), device.batched_read.us(1.0));
         let pages = self.published_pages();
-        let leaf_us = (1.0 - self.leaves_cached) * us(device.read.us(pages), device.batched_read.us(pages));
+        let read_us = us(device.read.us(pages), device.batched_read.us(pages)) + pages * PAGE_CHECK_US;
+        let leaf_us = (1.0 - self.leaves_cached) * read_us;
         SearchCost { nodes_us, leaf_us, total_us: nodes_us + leaf_us }
     }
 
@@ -217,8 +233,9 @@ pub fn estimate(
 
 /// The paper's figure for our sizes of entries and nodes.
 fn papers(device: &Device, workload: &Workload, leaf_pages: f64, queued: f64, cache_bytes: u64) -> paper::Cost {
-    let leaf_entries = PAGE as f64 * FILL / workload.entry_bytes();
-    let tree = Tree { entries: workload.records as f64, leaf_entries, fanout: FANOUT, leaf_pages };
+    let fill = fill(workload.insert_share);
+    let leaf_entries = PAGE as f64 * fill / workload.entry_bytes();
+    let tree = Tree { entries: workload.records as f64, leaf_entries, fanout: fanout(fill), leaf_pages };
     let times = Times {
         read: device.read.us(1.0),
         write: device.write.us(1.0),

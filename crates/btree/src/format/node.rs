@@ -93,7 +93,7 @@ pub(crate) fn encode(identity: &NodeIdentity, edges: &Edges, page: &mut [u8]) {
     }
     assert_eq!(out.len(), used, "a node takes the bytes that were computed for it");
     out.resize(PAGE, 0);
-    let crc = crc32c::crc32c(&out[8..]);
+    let crc = checksum::crc32c(&out[8..]);
     out[4..8].copy_from_slice(&crc.to_le_bytes());
     page.copy_from_slice(&out);
 }
@@ -108,7 +108,7 @@ pub(crate) fn decode(identity: &NodeIdentity, page: &[u8]) -> Result<Node, Damag
     if magic != MAGIC {
         return Err(Damage::new(0, WHAT, format!("magic {MAGIC:08x}"), format!("{magic:08x}")));
     }
-    let (stored, crc) = (u32_at(page, 4).unwrap_or(0), crc32c::crc32c(&page[8..]));
+    let (stored, crc) = (u32_at(page, 4).unwrap_or(0), checksum::crc32c(&page[8..]));
     if stored != crc {
         return Err(Damage::new(4, WHAT, format!("CRC {stored:08x}"), format!("{crc:08x}")));
     }
@@ -262,7 +262,7 @@ mod tests {
             page[12..14].copy_from_slice(&used.to_le_bytes());
             page[14..16].copy_from_slice(&prefix.to_le_bytes());
             page[36..36 + body.len()].copy_from_slice(&body);
-            let crc = crc32c::crc32c(&page[8..]);
+            let crc = checksum::crc32c(&page[8..]);
             page[4..8].copy_from_slice(&crc.to_le_bytes());
             if let Ok(node) = decode(&identity, &page) {
                 let _ = node.search(&body);

@@ -164,7 +164,7 @@ fn pieces(extents: &[Extent]) -> Vec<(u64, u16)> {
 }
 
 fn sign(record: &mut [u8]) {
-    let crc = crc32c::crc32c(&record[8..]);
+    let crc = checksum::crc32c(&record[8..]);
     record[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
@@ -173,7 +173,7 @@ fn check(record: &[u8], magic: u32, what: &'static str, table: TableId) -> Resul
     if found != magic {
         return Err(Damage::new(0, what, format!("magic {magic:08x}"), format!("{found:08x}")));
     }
-    let (stored, crc) = (u32_at(record, 4).unwrap_or(0), crc32c::crc32c(&record[8..]));
+    let (stored, crc) = (u32_at(record, 4).unwrap_or(0), checksum::crc32c(&record[8..]));
     if stored != crc {
         return Err(Damage::new(4, what, format!("CRC {stored:08x}"), format!("{crc:08x}")));
     }

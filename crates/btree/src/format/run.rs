@@ -63,7 +63,7 @@ impl Identity {
         seed[12..16].copy_from_slice(&position.to_le_bytes());
         seed[16..20].copy_from_slice(&previous.to_le_bytes());
         seed[20..].copy_from_slice(&run[..2]);
-        crc32c::crc32c_append(crc32c::crc32c(&seed), &run[CRC_FROM..])
+        checksum::crc32c_append(checksum::crc32c(&seed), &run[CRC_FROM..])
     }
 }
 

@@ -50,7 +50,7 @@ impl Documents {
         self.psync.run_all(vec![Request::write(&self.file, offset, Buffer::from_slice(bytes), 0)])?;
         self.unflushed.lock().push(self.file.clone());
         let length = bytes.len() as u64;
-        let crc = crc32c::crc32c(bytes);
+        let crc = checksum::crc32c(bytes);
         Ok([&offset.to_le_bytes()[..], &length.to_le_bytes(), &crc.to_le_bytes()].concat())
     }
 
@@ -65,7 +65,7 @@ impl Documents {
         let buffer = Buffer::zeroed(usize::try_from(length).expect("small"));
         let read = self.psync.run_all(vec![Request::read(&self.file, offset, buffer, 0)])?;
         let bytes = read.into_iter().flatten().next().expect("a read has a buffer");
-        let whole = crc32c::crc32c(&bytes).to_le_bytes() == pointer[16..20];
+        let whole = checksum::crc32c(&bytes).to_le_bytes() == pointer[16..20];
         if whole && !durable {
             self.psync.run_all(vec![Request::write(&self.file, offset, bytes, 0)])?;
             self.unflushed.lock().push(self.file.clone());
