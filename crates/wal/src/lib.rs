@@ -23,6 +23,7 @@
 //! Left to others: what records mean, when to checkpoint, the uuid and the epoch of the database, and excluding a second
 //! process.
 
+mod append;
 mod array;
 mod backoff;
 mod error;
@@ -40,6 +41,8 @@ mod scheme;
 mod segment;
 mod settle;
 mod slot;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod slot_tests;
 mod space;
 mod stats;
 mod types;

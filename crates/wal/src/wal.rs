@@ -1,6 +1,6 @@
-//! The log: append, write, flush, trim.
+//! The log: open, write, flush, trim.
 //!
-//! Owns the order in which its parts meet: space is taken in `space`, by one thread or for a slot of the `array`, groups are written by
+//! Owns the order in which its parts meet: records are appended in `append`, groups are written by
 //! whoever has `write`'s turn, and made durable by whoever leads in `flush`.
 //!
 //! Invariants: a file is on the list of touched files before the position of what was written to it counts as written, so the
@@ -14,23 +14,19 @@ use psync::{Buffer, File, Psync, Request};
 use seeded::Bug;
 use space::FileStore;
 
-use crate::array::{Array, Seat};
+use crate::array::Array;
 use crate::failure::Sticky;
 use crate::flush::{Flusher, Wish, Work};
-use crate::format::{GROUP_HEADER, SegmentHeader, record_space};
+use crate::format::SegmentHeader;
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
 use crate::segment::Pool;
 use crate::settle::settle;
-use crate::slot::Joined;
 use crate::space::{Batch, NewRecord, Reserved, Space};
 use crate::stats::{Counters, add};
 use crate::write::Writer;
 use crate::{Claim, Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
-use sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-
-/// Appended bytes that may wait for a writer; whoever finds more writes them first. Bounds memory when nobody flushes.
-const PENDING_BYTES_MAX: usize = 4 << 20;
+use sync::{AtomicU64, Mutex, Ordering};
 
 /// A write-ahead log. All of it may be used from many threads at once. Dropping it writes nothing: what was not flushed may
 /// be lost.
@@ -38,30 +34,31 @@ pub struct Wal {
     geometry: Geometry,
     replayed: Replayed,
     /// None when read-only.
-    log: Option<Log>,
+    pub(crate) log: Option<Log>,
 }
 
-struct Log {
-    geometry: Geometry,
-    psync: Psync,
-    database: [u8; 16],
-    epoch: u64,
-    companions: Arc<dyn Companions>,
-    counters: Arc<Counters>,
-    failure: Arc<Sticky>,
-    pool: Pool,
-    space: Mutex<Space>,
+/// A log that is open for writing.
+pub(crate) struct Log {
+    pub(crate) geometry: Geometry,
+    pub(crate) psync: Psync,
+    pub(crate) database: [u8; 16],
+    pub(crate) epoch: u64,
+    pub(crate) companions: Arc<dyn Companions>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) failure: Arc<Sticky>,
+    pub(crate) pool: Pool,
+    pub(crate) space: Mutex<Space>,
     /// Position behind the last record, for those who do not need the lock else.
-    end: AtomicU64,
-    array: Array<Arc<Reserved>>,
-    writer: Writer,
-    touched: Mutex<Touched>,
-    flusher: Flusher,
+    pub(crate) end: AtomicU64,
+    pub(crate) array: Array<Arc<Reserved>>,
+    pub(crate) writer: Writer,
+    pub(crate) touched: Mutex<Touched>,
+    pub(crate) flusher: Flusher,
 }
 
 /// Log files that were written.
 #[derive(Default)]
-struct Touched {
+pub(crate) struct Touched {
     /// Since the last flush, oldest first.
     files: Vec<File>,
     /// The last one, flushed or not.
@@ -283,126 +280,17 @@ impl Log {
         Ok(log)
     }
 
-    fn append(&self, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
-        let space = record_space(record.payload_len as usize);
-        // With the end of the log free, or for a record that takes none along, a slot is a detour.
-        if let Some(end) = self.space.try_lock() {
-            return self.append_alone(end, record, claim);
-        }
-        if record.sequenced && claim != Claim::Upkeep {
-            self.failure.check()?;
-            if let Some(seat) = self.array.join(space, claim) {
-                return self.append_in_slot(seat, record, claim);
-            }
-        }
-        self.append_alone(self.space.lock(), record, claim)
-    }
-
-    /// Appends with the end of the log locked.
-    fn append_alone<'a>(
-        &'a self, mut space: MutexGuard<'a, Space>, record: &NewRecord<'_>, claim: Claim,
-    ) -> Result<Position> {
-        // A turn that does not place the record writes what waits, or makes a segment; it comes again only if others filled a
-        // whole segment meanwhile.
-        loop {
-            self.failure.check()?;
-            if space.pending() > PENDING_BYTES_MAX {
-                let end = space.end();
-                drop(space);
-                self.write_through(end)?;
-                space = self.space.lock();
-                continue;
-            }
-            self.array.keep_open();
-            let placed = space.append(record, claim, &self.pool);
-            self.note_end(&space);
-            drop(space);
-            match placed {
-                Ok(position) => {
-                    self.count(1, u64::from(record.payload_len));
-                    add(&self.counters.direct_records, 1);
-                    return Ok(position);
-                }
-                Err(wanted) => self.pool.make_spares(wanted.spares)?,
-            }
-            space = self.space.lock();
-        }
-    }
-
-    /// Appends together with others.
-    fn append_in_slot(&self, seat: Seat, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
-        if seat.place.leads() {
-            self.lead(seat, claim);
-        }
-        let reserved = match self.array.outcome(seat) {
-            Ok(reserved) => reserved,
-            Err(error) => {
-                self.array.give_up(seat);
-                return Err(error);
-            }
-        };
-        self.count(1, u64::from(record.payload_len));
-        add(&self.counters.consolidated_records, 1);
-        if self.array.copy(seat, record) {
-            let mut bytes = Vec::with_capacity(GROUP_HEADER + reserved.joined.bytes);
-            bytes.resize(GROUP_HEADER, 0);
-            self.array.empty(seat, reserved.joined, &mut bytes);
-            reserved.fill(bytes, &self.database, self.epoch, self.flusher.durable());
-            self.writer.filled();
-        }
-        Ok(reserved.position(seat.place, record_space(record.payload_len as usize)))
-    }
-
-    /// Takes space for all members of a slot and tells them, whatever comes of it.
-    fn lead(&self, seat: Seat, claim: Claim) {
-        let mut joined = None;
-        let outcome = self.failure.guard("append", || self.reserve(seat, claim, &mut joined));
-        if joined.is_none() {
-            let _space = self.space.lock();
-            self.array.close(seat);
-        }
-        add(&self.counters.slots, 1);
-        self.array.publish(seat, outcome);
-    }
-
-    /// As [`Log::append_alone`], for the members of a slot, which is closed on the way.
-    fn reserve(&self, seat: Seat, claim: Claim, joined: &mut Option<Joined>) -> Result<Arc<Reserved>> {
-        loop {
-            self.failure.check()?;
-            let mut space = self.space.lock();
-            if space.pending() > PENDING_BYTES_MAX {
-                let end = space.end();
-                drop(space);
-                self.write_through(end)?;
-                continue;
-            }
-            let members = *joined.get_or_insert_with(|| self.array.close(seat));
-            let reserved = space.reserve(members, claim, &self.pool);
-            self.note_end(&space);
-            drop(space);
-            match reserved {
-                Ok(reserved) => return Ok(reserved),
-                Err(wanted) => self.pool.make_spares(wanted.spares)?,
-            }
-        }
-    }
-
-    fn count(&self, records: u64, bytes: u64) {
-        add(&self.counters.records, records);
-        add(&self.counters.record_bytes, bytes);
-    }
-
     /// Position behind the last record.
     fn end(&self) -> Lsn {
         Lsn(self.end.load(Ordering::Acquire))
     }
 
-    fn note_end(&self, space: &Space) {
+    pub(crate) fn note_end(&self, space: &Space) {
         self.end.store(space.end().0, Ordering::Release);
     }
 
     /// Returns when everything below `end`, or all there is, is written: up to where, the end of a group.
-    fn write_through(&self, end: Lsn) -> Result<Lsn> {
+    pub(crate) fn write_through(&self, end: Lsn) -> Result<Lsn> {
         self.writer.write_through(end.min(self.end()), || self.failure.guard("write", || self.write()))
     }
 

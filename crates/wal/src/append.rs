@@ -1,0 +1,142 @@
+//! Appending: alone, or with others in a slot.
+//!
+//! 1. A thread that finds the end of the log free takes space there and copies its record, under the lock. So does one whose record takes
+//!    no others along, or that finds no slot to join, when it gets the lock.
+//! 2. Else it joins the open slot of the array. The leader takes space for all members, in one step with their seqs, and tells them
+//!    where, or why not.
+//! 3. Members copy, and the last one out seals the group and says so to the writer, which may wait for it.
+//! 4. Who finds too much that is not written writes it first; who finds no segment to go on in makes one.
+//!
+//! Invariants: a record is appended whole or not at all, and the caller knows which; whatever happens to a leader, its members are told.
+
+use std::sync::Arc;
+
+use sync::MutexGuard;
+
+use crate::array::Seat;
+use crate::format::{GROUP_HEADER, record_space};
+use crate::slot::Joined;
+use crate::space::{NewRecord, Reserved, Space};
+use crate::stats::add;
+use crate::wal::Log;
+use crate::{Claim, Position, Result};
+
+/// Appended bytes that may wait for a writer; whoever finds more writes them first. Bounds memory when nobody flushes.
+const PENDING_BYTES_MAX: usize = 4 << 20;
+
+impl Log {
+    /// Appends a record: with the end of the log to itself, if that is free, else with others.
+    pub(crate) fn append(&self, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
+        let space = record_space(record.payload_len as usize);
+        // With the end of the log free, or for a record that takes none along, a slot is a detour.
+        if let Some(end) = self.space.try_lock() {
+            return self.append_alone(end, record, claim);
+        }
+        if record.sequenced && claim != Claim::Upkeep {
+            self.failure.check()?;
+            if let Some(seat) = self.array.join(space, claim) {
+                return self.append_in_slot(seat, record, claim);
+            }
+        }
+        self.append_alone(self.space.lock(), record, claim)
+    }
+
+    /// Appends with the end of the log locked.
+    fn append_alone<'a>(
+        &'a self, mut space: MutexGuard<'a, Space>, record: &NewRecord<'_>, claim: Claim,
+    ) -> Result<Position> {
+        // A turn that does not place the record writes what waits, or makes a segment; it comes again only if others filled a
+        // whole segment meanwhile.
+        loop {
+            self.failure.check()?;
+            if space.pending() > PENDING_BYTES_MAX {
+                let end = space.end();
+                drop(space);
+                self.write_through(end)?;
+                space = self.space.lock();
+                continue;
+            }
+            self.array.keep_open();
+            let placed = space.append(record, claim, &self.pool);
+            self.note_end(&space);
+            drop(space);
+            match placed {
+                Ok(position) => {
+                    self.count(1, u64::from(record.payload_len));
+                    add(&self.counters.direct_records, 1);
+                    return Ok(position);
+                }
+                Err(wanted) => self.pool.make_spares(wanted.spares)?,
+            }
+            space = self.space.lock();
+        }
+    }
+
+    /// Appends together with others.
+    fn append_in_slot(&self, seat: Seat, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
+        if seat.place.leads() {
+            self.lead(seat, claim);
+        }
+        self.copy_in_slot(seat, record)
+    }
+
+    /// Copies a record to its place in a slot, once its leader has space; the last one out hands the group to the writer.
+    pub(crate) fn copy_in_slot(&self, seat: Seat, record: &NewRecord<'_>) -> Result<Position> {
+        let reserved = match self.array.outcome(seat) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                self.array.give_up(seat);
+                return Err(error);
+            }
+        };
+        self.count(1, u64::from(record.payload_len));
+        add(&self.counters.consolidated_records, 1);
+        if self.array.copy(seat, record) {
+            let mut bytes = Vec::with_capacity(GROUP_HEADER + reserved.joined.bytes);
+            bytes.resize(GROUP_HEADER, 0);
+            self.array.empty(seat, reserved.joined, &mut bytes);
+            reserved.fill(bytes, &self.database, self.epoch, self.flusher.durable());
+            self.writer.filled();
+        }
+        Ok(reserved.position(seat.place, record_space(record.payload_len as usize)))
+    }
+
+    /// Takes space for all members of a slot and tells them, whatever comes of it.
+    pub(crate) fn lead(&self, seat: Seat, claim: Claim) {
+        let mut joined = None;
+        let outcome = self.failure.guard("append", || self.reserve(seat, claim, &mut joined));
+        if joined.is_none() {
+            let _space = self.space.lock();
+            self.array.close(seat);
+        }
+        add(&self.counters.slots, 1);
+        self.array.publish(seat, outcome);
+    }
+
+    /// As [`Log::append_alone`], for the members of a slot, which is closed on the way.
+    fn reserve(&self, seat: Seat, claim: Claim, joined: &mut Option<Joined>) -> Result<Arc<Reserved>> {
+        loop {
+            self.failure.check()?;
+            let mut space = self.space.lock();
+            if space.pending() > PENDING_BYTES_MAX {
+                let end = space.end();
+                drop(space);
+                self.write_through(end)?;
+                continue;
+            }
+            let members = *joined.get_or_insert_with(|| self.array.close(seat));
+            let reserved = space.reserve(members, claim, &self.pool);
+            self.note_end(&space);
+            drop(space);
+            match reserved {
+                Ok(reserved) => return Ok(reserved),
+                Err(wanted) => self.pool.make_spares(wanted.spares)?,
+            }
+        }
+    }
+
+    fn count(&self, records: u64, bytes: u64) {
+        add(&self.counters.records, records);
+        add(&self.counters.record_bytes, bytes);
+    }
+}
