@@ -85,7 +85,7 @@ pub fn limits(psync: &Psync, path: &Path, options: &LimitsOptions) -> Result<Lim
         let directory = path.parent().unwrap_or(Path::new(""));
         let scratch = Scratch::create(psync, directory, Instant::now())?;
         sequential = Some(sequential_write_bytes_per_second(psync, &scratch, options.time)?);
-        flushed = Some(flushed_writes_per_second(psync, &scratch, options.time)?);
+        flushed = Some(flushed_writes_per_second(psync, scratch.file(), options.time)?);
     }
     Ok(Limits {
         backend: psync.backend(),
@@ -162,14 +162,19 @@ fn sequential_write_bytes_per_second(psync: &Psync, scratch: &Scratch, time: Dur
     Ok(done as f64 / begin.elapsed().as_secs_f64())
 }
 
-fn flushed_writes_per_second(psync: &Psync, scratch: &Scratch, time: Duration) -> Result<f64> {
-    let pages = scratch.bytes() / PAGE_BYTES as u64;
+/// Writes of a page in place, one page of a file after another, each with its `fdatasync`, per second. The file was written in full
+/// before, and is changed.
+///
+/// # Errors
+/// Whatever a write or a flush fails with.
+pub fn flushed_writes_per_second(psync: &Psync, file: &File, time: Duration) -> Result<f64> {
+    let pages = (file.len()? / PAGE_BYTES as u64).max(1);
     let mut page = incompressible(PAGE_BYTES);
     let begin = Instant::now();
     let mut done = 0_u64;
     loop {
         let offset = done % pages * PAGE_BYTES as u64;
-        let requests = vec![Request::write(scratch.file(), offset, page, 0), Request::flush(scratch.file(), 0)];
+        let requests = vec![Request::write(file, offset, page, 0), Request::flush(file, 0)];
         let buffers = psync.run_all(requests)?;
         done += 1;
         let elapsed = begin.elapsed();

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub use limits::{Limits, LimitsOptions, RateAtDepth, limits, random_reads_per_second};
+pub use limits::{Limits, LimitsOptions, RateAtDepth, flushed_writes_per_second, limits, random_reads_per_second};
 use measure::{Cell, Scratch};
 
 use crate::{BackendKind, Error, File, Psync, Result};

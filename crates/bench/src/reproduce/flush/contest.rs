@@ -1,17 +1,16 @@
 //! The schemes and the device, in turns, with every number of threads.
 
-use std::path::Path;
-
 use braid::FlushScheme;
-use psync::probe::{LimitsOptions, limits};
+use psync::OpenOptions;
+use psync::probe::flushed_writes_per_second;
 
 use super::run::{Plan, Sample, run};
 use super::scale::{PAPER_THREADS, Scale, THREADS};
 use super::throughput::Workload;
+use crate::Result;
 use crate::limits::median;
 use crate::reproduce::figure::{mean, paired_ratio};
 use crate::reproduce::lab::Lab;
-use crate::{Error, Result};
 
 /// What was measured with one number of threads.
 pub(super) struct Cell {
@@ -61,14 +60,16 @@ enum Taken {
 /// # Errors
 /// When a run or the device fails; [`Error::Interrupted`].
 pub(super) fn contest(lab: &mut Lab<'_>, scale: &Scale, workload: &Workload) -> Result<Vec<Cell>> {
-    let file = lab.file()?;
+    let path = lab.file()?;
+    // Past the page cache, as the device's other limits are.
+    let file = lab.psync().open(&path, &OpenOptions { write: true, direct: true, ..OpenOptions::default() })?;
     lab.expect_groups(THREADS.len());
     let mut cells = Vec::with_capacity(THREADS.len());
     for threads in THREADS {
         let what = format!("{}, {threads} thread{}", workload.name, if threads == 1 { "" } else { "s" });
         let taken = lab.interleave(&what, FlushScheme::ALL.len() + 1, |lab, turn| {
             let Some(scheme) = FlushScheme::ALL.get(turn.contestant) else {
-                return Ok(Taken::Device(flushed_writes_per_second(lab, &file)?));
+                return Ok(Taken::Device(flushed_writes_per_second(lab.psync(), &file, lab.slice())?));
             };
             let plan = Plan { work: workload.work, scheme: *scheme, threads, seed: turn.seed };
             Ok(Taken::Run(run(lab, scale, &plan)?))
@@ -89,11 +90,4 @@ pub(super) fn contest(lab: &mut Lab<'_>, scale: &Scale, workload: &Workload) -> 
         cells.push(cell);
     }
     Ok(cells)
-}
-
-/// The device's own writes of 4 KiB in place, each with its flush.
-fn flushed_writes_per_second(lab: &Lab<'_>, file: &Path) -> Result<f64> {
-    let options = LimitsOptions { depths: Vec::new(), time: lab.slice(), writes: true, ..LimitsOptions::default() };
-    let rate = limits(lab.psync(), file, &options)?.flushed_writes_per_second;
-    rate.ok_or_else(|| Error::Invalid("the device's flushed writes were not measured".into()))
 }
