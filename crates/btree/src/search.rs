@@ -12,7 +12,7 @@ use index::{Found, Operation, Payload, Result, Seq, Stored, Update};
 use std::ops::Range;
 
 use crate::format::{Damage, Pointer};
-use crate::leaf::{Leaf, Visible};
+use crate::leaf::Visible;
 use crate::node::{Node, head};
 use crate::version::Version;
 
@@ -41,22 +41,13 @@ fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut Option<
     }
     let look = |leaf: &Visible<'_>| look_up(leaf, key, at, out);
     match shared.cached_leaf(&pointer, false) {
-        Some(leaf) => in_cached(version, &pointer, &leaf, look),
+        Some(leaf) => shared.look_into(&pointer, &leaf, look),
         None => {
             let read = shared.read(&pointer, 0, pointer.published_bytes(), 0);
             let buffer = shared.psync().run_all(vec![read])?.pop().flatten();
             shared.with_leaf(version.table, &pointer, &buffer.expect("a read hands its buffer back"), look)
         }
     }
-}
-
-/// Looks into a leaf of the cache.
-fn in_cached(
-    version: &Version, pointer: &Pointer, leaf: &Leaf,
-    look: impl FnOnce(&Visible<'_>) -> std::result::Result<(), Damage>,
-) -> Result<()> {
-    let visible = leaf.visible(pointer).expect("a leaf is chosen by this pointer");
-    look(&visible).map_err(|damage| version.shared.corrupt(pointer, damage))
 }
 
 /// Looks a key up in its leaf.
@@ -129,7 +120,7 @@ impl Search<'_, '_> {
         let mut stream = None;
         for (number, (pointer, range)) in tasks.iter().enumerate() {
             if let Some(leaf) = version.shared.cached_leaf(pointer, false) {
-                in_cached(version, pointer, &leaf, |leaf| self.look_up_all(leaf, range))?;
+                version.shared.look_into(pointer, &leaf, |leaf| self.look_up_all(leaf, range))?;
                 continue;
             }
             let stream = stream.get_or_insert_with(|| version.shared.psync().stream(depth.min(tasks.len())));

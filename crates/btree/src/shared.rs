@@ -138,7 +138,7 @@ impl Shared {
     }
 
     fn cached_node(&self, pointer: &Pointer, level: u8) -> Option<Arc<Node>> {
-        match self.cache.get(&node_key(pointer))? {
+        match self.cache.get(&key_of(pointer))? {
             Image::Node(node) if node.level() == level => {
                 self.counters.node_hits.count();
                 Some(node)
@@ -149,7 +149,7 @@ impl Shared {
 
     /// Whether the node is in the cache; leaves no trace.
     pub(crate) fn has_node(&self, pointer: &Pointer) -> bool {
-        self.cache.peek(&node_key(pointer)).is_some()
+        self.cache.peek(&key_of(pointer)).is_some()
     }
 
     /// The nodes that `pointers` point to, in their order; what is not cached is read in one psync.
@@ -178,13 +178,13 @@ impl Shared {
     /// Caches a node.
     pub(crate) fn keep_node(&self, pointer: &Pointer, node: Node) -> Arc<Node> {
         let node = Arc::new(node);
-        self.cache.insert(node_key(pointer), Image::Node(Arc::clone(&node)));
+        self.cache.insert(key_of(pointer), Image::Node(Arc::clone(&node)));
         node
     }
 
     /// The cached image of a leaf, if it holds what `pointer` publishes. A scan (`quiet`) leaves no trace.
     pub(crate) fn cached_leaf(&self, pointer: &Pointer, quiet: bool) -> Option<Arc<Leaf>> {
-        let key = leaf_key(pointer);
+        let key = key_of(pointer);
         let image = if quiet { self.cache.peek(&key) } else { self.cache.get(&key) };
         match image? {
             Image::Leaf(leaf) if leaf.visible(pointer).is_some() => {
@@ -206,16 +206,23 @@ impl Shared {
         &self, table: TableId, pointer: &Pointer, pages: &[u8],
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        let found = if self.cache.admits(&leaf_key(pointer), pages.len() as u64) {
+        if self.cache.admits(&key_of(pointer), pages.len() as u64) {
             let leaf = self.parse_leaf(table, pointer, pages)?;
-            let found = look(&leaf.visible(pointer).expect("a leaf is read by this pointer"));
+            let found = self.look_into(pointer, &leaf, look);
             self.keep_leaf(pointer, Arc::new(leaf));
-            found
-        } else {
-            self.count_leaf_read(pages);
-            Visible::check(pages, pointer, table, &mut Vec::new()).and_then(|leaf| look(&leaf))
-        };
+            return found;
+        }
+        self.count_leaf_read(pages);
+        let found = Visible::check(pages, pointer, table, &mut Vec::new()).and_then(|leaf| look(&leaf));
         found.map_err(|damage| self.corrupt(pointer, damage))
+    }
+
+    /// Shows to `look` what `pointer` publishes of an image that was found or parsed by it.
+    pub(crate) fn look_into<T>(
+        &self, pointer: &Pointer, leaf: &Leaf, look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
+    ) -> Result<T> {
+        let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
+        look(&visible).map_err(|damage| self.corrupt(pointer, damage))
     }
 
     fn count_leaf_read(&self, pages: &[u8]) {
@@ -225,13 +232,12 @@ impl Shared {
 
     /// Caches a leaf.
     pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: Arc<Leaf>) {
-        self.cache.insert(leaf_key(pointer), Image::Leaf(leaf));
+        self.cache.insert(key_of(pointer), Image::Leaf(leaf));
     }
 
     /// The cached last page of a leaf, if it is the one that `pointer` publishes.
     pub(crate) fn cached_tail(&self, pointer: &Pointer) -> Option<Arc<Tail>> {
-        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: true };
-        match self.cache.get(&key)? {
+        match self.cache.get(&tail_key(pointer))? {
             Image::Tail(tail) if tail_matches(&tail, pointer) => {
                 count(&self.counters.tail_hits, 1);
                 Some(tail)
@@ -242,20 +248,20 @@ impl Shared {
 
     /// Caches the last page of a leaf.
     pub(crate) fn keep_tail(&self, pointer: &Pointer, page: &[u8]) {
-        let key = Key { page: pointer.page, incarnation: pointer.incarnation, tail: true };
         let bytes = page[..pointer.length as usize % PAGE].into();
         let tail = Tail { bytes, length: pointer.length, chain: pointer.chain };
-        self.cache.insert(key, Image::Tail(Arc::new(tail)));
+        self.cache.insert(tail_key(pointer), Image::Tail(Arc::new(tail)));
     }
 }
 
-fn node_key(pointer: &Pointer) -> Key {
+/// The key of a node or a leaf: no leaf is where a node is, with the same incarnation.
+fn key_of(pointer: &Pointer) -> Key {
     Key { page: pointer.page, incarnation: pointer.incarnation, tail: false }
 }
 
-/// No leaf is where a node is, with the same incarnation.
-fn leaf_key(pointer: &Pointer) -> Key {
-    node_key(pointer)
+/// The key of a leaf's last page.
+fn tail_key(pointer: &Pointer) -> Key {
+    Key { tail: true, ..key_of(pointer) }
 }
 
 fn tail_matches(tail: &Tail, pointer: &Pointer) -> bool {

@@ -7,12 +7,13 @@ use space::PAGE;
 use super::device::Device;
 use super::paper::{self, Queue, Times, Tree};
 use super::{ROUND_FLUSHES, Workload};
+use crate::apply::nodes::PACKED;
 
 /// How full leaves and nodes are on average, where each grows from half full to full: ln 2.
 const GROWN_FILL: f64 = std::f64::consts::LN_2;
 
-/// How full they are where nothing is inserted, for then everything was loaded: what the loader leaves free is one part in sixteen.
-const LOADED_FILL: f64 = 15.0 / 16.0;
+/// How full they are where nothing is inserted, for then everything was loaded.
+const LOADED_FILL: f64 = PACKED as f64 / PAGE as f64;
 
 /// What a processor takes to check a page that was read, in µs: its CRC, of bytes that are in no cache of the processor yet.
 const PAGE_CHECK_US: f64 = 0.25;

@@ -14,6 +14,13 @@ use crate::output::{Output, list};
 use crate::progress::Progress;
 use crate::units::seconds;
 
+/// Where data goes, for the help of each experiment.
+const PLACE: &str = "\
+Data goes to --dir and is removed at the end, after an error too. Ctrl-C stops
+at the next safe place; the report then has the figures that were finished. A
+second Ctrl-C, or kill -9, ends it at once and leaves a directory `reproduce-*`
+in --dir, which may be removed.";
+
 /// Make the experiments of a paper again on this machine
 ///
 /// Measures the figures of a paper that Braid is built on, against what the paper compares with, beside the device's own limits, and writes a
@@ -39,7 +46,7 @@ enum Paper {
 
 /// The PIO B-tree: Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State Drives", PVLDB 5(4), 2011
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Figures:
   2         latency by size of request
   3         bandwidth by requests in flight; reads and writes mixed
@@ -58,10 +65,7 @@ Examples:
 
 --quick takes under 5 minutes; --full about 40 minutes and 36 GB of space.
 
-Data goes to --dir and is removed at the end, after an error too. Ctrl-C stops
-at the next safe place; the report then has the figures that were finished. A
-second Ctrl-C, or kill -9, ends it at once and leaves a directory `reproduce-*`
-in --dir, which may be removed.")]
+{PLACE}"))]
 struct Pio {
     #[command(flatten)]
     options: Options,
@@ -69,7 +73,7 @@ struct Pio {
 
 /// Flushing the log: Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value storage", Cluster Computing 20, 2017
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Figures:
   5a        transactions per second by client threads: insert
   5b        the same: 50 % update, 50 % search
@@ -86,10 +90,7 @@ Examples:
 
 --quick takes under 5 minutes; --full about an hour and 2 GB of space.
 
-Data goes to --dir and is removed at the end, after an error too. Ctrl-C stops
-at the next safe place; the report then has the figures that were finished. A
-second Ctrl-C, or kill -9, ends it at once and leaves a directory `reproduce-*`
-in --dir, which may be removed.")]
+{PLACE}"))]
 struct Flush {
     #[command(flatten)]
     options: Options,
