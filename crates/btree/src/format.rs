@@ -64,7 +64,7 @@ const DOCUMENTS: u16 = 1 << 15;
 /// Pages that 48 bits can name.
 const PAGE_LIMIT: u64 = 1 << 48;
 
-const _: () = assert!(LEAF_PAGES_MAX as usize * PAGE / run::ENTRY_BYTES_MIN < 1 << 24);
+const _: () = assert!(LEAF_PAGES_MAX as usize * run::PAGE_ENTRIES_MAX < 1 << 24);
 const _: () = assert!(LEAF_PAGES_MAX < DOCUMENTS as u32);
 const _: () = assert!(run::RUN_HEADER + run::ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX <= PAGE);
 

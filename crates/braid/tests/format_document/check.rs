@@ -39,6 +39,8 @@ pub(crate) fn layouts() -> Vec<&'static str> {
         "run entry",
         "superblock slot",
         "table entry",
+        "uniform run",
+        "uniform run entry",
     ]
 }
 
@@ -69,7 +71,7 @@ fn pages(values: &Values, page: &str, pages: &str) -> Outcome<Range<usize>> {
 }
 
 pub(crate) struct Reader<'a> {
-    document: &'a Document,
+    pub(crate) document: &'a Document,
     pub(crate) files: &'a Files,
 }
 
@@ -86,6 +88,8 @@ pub(crate) struct Found {
     pub(crate) entries: Vec<(Vec<u8>, u64, u64, Vec<u8>)>,
     pub(crate) extents: Vec<Range<usize>>,
     levels: BTreeSet<u64>,
+    /// Types of runs.
+    types: BTreeSet<u64>,
 }
 
 impl Reader<'_> {
@@ -214,6 +218,7 @@ impl Reader<'_> {
             let documents = self.documents(table.bytes("documents")?, name)?;
             if id == 1 {
                 ensure!(found.levels == BTreeSet::from([1, 2]), "levels {:?}", found.levels);
+                ensure!(found.types == BTreeSet::from([1, 2]), "runs of types {:?}", found.types);
                 let mut live_bytes = 0;
                 for (key, (kind, stored)) in &live {
                     let value = match kind {
@@ -380,11 +385,9 @@ impl Reader<'_> {
             ];
             let covered = part(whole, run.place("type")?.start..whole.len(), "a run")?;
             chain = crc32c_append(crc32c(&seed.concat()), covered).into();
-            run.expect(&[("crc", chain), ("type", 1)])?;
-            for index in 0..run.size("count")? {
-                let slot = run.length + 2 * index;
-                let from = usize::try_from(number(part(whole, slot..slot + 2, "a slot")?)).expect("two bytes");
-                let (entry, kind) = self.entry(part(whole, from..whole.len(), "an entry")?, &run)?;
+            run.expect(&[("crc", chain)])?;
+            found.types.insert(run.number("type")?);
+            for (entry, kind) in self.entries(whole, &run)? {
                 let seq = number(entry.bytes("seq")?) + run.number("base")?;
                 found.entries.push((entry.bytes("key")?.to_vec(), seq, kind, entry.bytes("value")?.to_vec()));
                 entries += 1;
@@ -399,24 +402,6 @@ impl Reader<'_> {
         let live = newest.values().filter(|(_, kind)| *kind != 2).count() as u64;
         ensure!(pointer.number("keys")? <= live, "{live} live keys in a leaf that has more");
         pointer.expect(&[("chain", chain), ("entries", entries)])
-    }
-
-    fn entry(&self, bytes: &[u8], run: &Values) -> Outcome<(Values, u64)> {
-        let width = run.size("width")?;
-        // The value's length is part of a word, so it is taken from there first.
-        let head = self.document.decode("run entry", bytes, &[("width", width), ("value bytes", 0)])?;
-        let word = head.number("word")?;
-        let value = usize::try_from(word % (1 << 14)).map_err(|error| error.to_string())?;
-        let entry = self.document.decode("run entry", bytes, &[("width", width), ("value bytes", value)])?;
-        let kind = word >> 14;
-        let possible = match kind {
-            1 => value <= 2048,
-            2 => value == 0,
-            3 => value == 28,
-            _ => false,
-        };
-        ensure!(possible && entry.size("key bytes")? > 0, "an entry of kind {kind} with {value} bytes");
-        Ok((entry, kind))
     }
 }
 

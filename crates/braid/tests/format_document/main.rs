@@ -8,6 +8,7 @@ mod check;
 mod document;
 mod log;
 mod made;
+mod runs;
 
 use document::{Document, Size};
 

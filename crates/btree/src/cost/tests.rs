@@ -39,46 +39,49 @@ fn every_term_is_what_the_formula_says() {
         ..DeviceProfile::default()
     };
     let found = estimate(&profile, &workload(0.25), 4, 8 << 20, 64 << 20);
-    // 126 B an entry: 20e6 · 126 / (4 · 4096 · ln 2) = 221 898.90 leaves; 4060 / 47 · ln 2 = 59.876118 children: 3705.9666, 61.893903 and 1 nodes above.
-    close(found.leaves, 221_898.90);
-    close(found.nodes, 3768.8605);
-    // A node takes 4096 · ln 2 · 1.4 = 3974.7832 B of memory; 8 MiB hold 2110.4567. Less 62.893903 for the two upper levels they leave 2047.5628
-    // of 3705.9666 nodes: 0.55250439.
-    close(found.nodes_cached, 2110.4567 / 3768.8605);
+    // 120 B an entry: 20e6 · 120 / (4 · 4096 · ln 2) = 211 332.28 leaves; 4060 / 47 · ln 2 = 59.876118 children: 3529.4920, 58.946574 and 1 nodes above.
+    close(found.leaves, 211_332.28);
+    close(found.nodes, 3589.4386);
+    // A node takes 4096 · ln 2 · 1.4 = 3974.7832 B of memory; 8 MiB hold 2110.4567. Less 59.946574 for the two upper levels they leave 2050.5102
+    // of 3529.4920 nodes: 0.58096467.
+    close(found.nodes_cached, 2110.4567 / 3589.4386);
     assert_eq!(found.leaves_cached, 0.0);
-    close(found.search.nodes_us, 44.749_561);
+    close(found.search.nodes_us, 41.903_533);
     // The read, and the check of 4 · ln 2 + 1/2 = 3.2725887 pages.
     close(found.search.leaf_us, 100.0 + 0.818_147_18);
-    // 64 MiB hold 0.8 of operations of 156 B, and where a round takes them twice as many wait: n = 688296.04. x = n / 221 898.90 = 3.1018453;
-    // x / (1 - e^-x) = 3.2478904 share a leaf.
-    close(found.shared, 3.247890);
-    // 185.72645 share a node of level 1, 11120.579 of level 2, all the root. Read (1 - 0.55250439) · 10 / 185.72645; write 20 / each.
-    close(found.insert.node_reads_us, 0.02409434);
-    close(found.insert.node_writes_us, 0.1095128);
-    // 3.2478904 · 126 / 4096 = 0.099910691 pages come at a time, 2 fit: 0.049955346 of the leaves are rewritten.
-    // Append (10 + 20 · 1.099910691) · (1 - 0.049955346) / 3.2478904; rewrite (10 · 4 + 20 · 5.099910691) · 0.049955346 / 3.2478904.
-    close(found.insert.append_us, 9.359839);
-    close(found.insert.rewrite_us, 2.184055);
+    // 64 MiB hold 0.8 of operations of 156 B, and where a round takes them twice as many wait: n = 688296.04. x = n / 211 332.28 = 3.2569375;
+    // x / (1 - e^-x) = 3.3873722 share a leaf.
+    close(found.shared, 3.387372);
+    // 195.01278 share a node of level 1, 11676.608 of level 2, all the root. Read (1 - 0.58096467) · 10 / 195.01278; write 20 / each.
+    close(found.insert.node_reads_us, 0.02148758);
+    close(found.insert.node_writes_us, 0.1042993);
+    // 3.3873722 · 120 / 4096 = 0.099239419 pages come at a time, 2 fit: 0.049619710 of the leaves are rewritten.
+    // Append (10 + 20 · 1.099239419) · (1 - 0.049619710) / 3.3873722; rewrite (10 · 4 + 20 · 5.099239419) · 0.049619710 / 3.3873722.
+    close(found.insert.append_us, 8.973833);
+    close(found.insert.rewrite_us, 2.079855);
     // A round takes a 32nd of them: 21509.251 share two flushes of 500.
     close(found.insert.flush_us, 0.04649162);
-    let total = 9.359839 + 2.184055 + 0.02409434 + 0.1095128 + 0.04649162;
+    let total = 8.973833 + 2.079855 + 0.02148758 + 0.1042993 + 0.04649162;
     close(found.insert.total_us, total);
-    close(found.total_us, 0.75 * (144.749_561 + 0.818_147_18) + 0.25 * total);
+    close(found.total_us, 0.75 * (141.903_533 + 0.818_147_18) + 0.25 * total);
     // Half of the lookups in batches: 10 for a node, and the pages of a leaf for 32.725887.
     let batched = Workload { batched_share: 0.5, ..workload(0.25) };
     let found = estimate(&profile, &batched, 4, 8 << 20, 64 << 20);
-    close(found.search.nodes_us, 24.612_258);
+    close(found.search.nodes_us, 23.046_943);
     close(found.search.leaf_us, 66.362_944 + 0.818_147_18);
+    // Nothing inserted: 116 B an entry, in leaves that are full to 3840 / 4096.
+    let loaded = estimate(&profile, &workload(0.0), 4, 8 << 20, 64 << 20);
+    close(loaded.leaves, 20e6 * 116.0 / (4.0 * 3840.0));
 }
 
 #[test]
 fn the_papers_figure_stands_beside_ours() {
     let found = estimate(&profile(), &workload(0.5), 4, 64 << 20, 64 << 20);
-    // All internal nodes are in memory: a leaf, P_r(4) = 80 + 3 · 3, less the part of its pages that 16 384 pages are: 1 - 16384 / 887595.58.
-    close(found.paper_search_us, 89.0 * (1.0 - 16_384.0 / 887_595.58));
-    // 0.8 · 64 MiB / 156 B = 344148.02 operations on 221 898.90 leaves: G = 1.5509226, on 3705.9666 and 61.893903 nodes and the root more
+    // All internal nodes are in memory: a leaf, P_r(4) = 80 + 3 · 3, less the part of its pages that 16 384 pages are: 1 - 16384 / 845329.13.
+    close(found.paper_search_us, 89.0 * (1.0 - 16_384.0 / 845_329.13));
+    // 0.8 · 64 MiB / 156 B = 344148.02 operations on 211 332.28 leaves: G = 1.6284688, on 3529.4920 and 58.946574 nodes and the root more
     // (bounded by all), of which none is read.
-    close(found.paper_insert_us, 16.0 / 1.5509226);
+    close(found.paper_insert_us, 16.0 / 1.6284688);
     close(found.paper_us, (found.paper_search_us + found.paper_insert_us) / 2.0);
 }
 

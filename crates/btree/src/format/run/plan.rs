@@ -1,0 +1,177 @@
+//! Writing runs: how long one is, which updates fit, and its bytes.
+//!
+//! 1. [`RunSize`] adds up updates one by one. As long as all have one shape their run is uniform; the first that differs makes it general,
+//!    and longer by what that takes for each of them.
+//! 2. [`Plan::fit`] takes updates while the run fits. Where the one that differs makes it too long, the run ends before it, uniform.
+//! 3. [`Plan::encode`] writes what was planned.
+//!
+//! Invariant: a run with an update more is longer, and none is longer than the general run of its updates. So a page takes at
+//! least the updates that it would take if there were general runs only.
+
+use index::{Operation, Payload, Update};
+
+use super::{ENTRY_FIXED, Identity, RUN_HEADER, SHAPE, SLOT, Shape, TYPE_GENERAL, TYPE_UNIFORM, UNIFORM_HEADER, short};
+
+/// How many bytes hold `span`.
+pub(super) const fn seq_width(span: u64) -> usize {
+    (64 - span.leading_zeros() as usize).div_ceil(8)
+}
+
+/// How long a run of some updates is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunSize {
+    /// Keys and values.
+    data: usize,
+    count: usize,
+    base: u64,
+    last: u64,
+    /// What all updates have in common, where they make a uniform run.
+    pub(super) shape: Option<Shape>,
+}
+
+impl RunSize {
+    /// No update.
+    pub(crate) const fn new() -> Self {
+        Self { data: 0, count: 0, base: u64::MAX, last: 0, shape: None }
+    }
+
+    /// One more.
+    #[inline]
+    pub(crate) fn with(&self, update: &Update<'_>) -> Self {
+        let shape = Shape::of(update);
+        let uniform = if self.count == 0 { shape.is_long_enough() } else { self.shape == Some(shape) };
+        Self {
+            data: self.data + shape.bytes(),
+            count: self.count + 1,
+            base: self.base.min(update.seq.0),
+            last: self.last.max(update.seq.0),
+            shape: uniform.then_some(shape),
+        }
+    }
+
+    const fn width(&self) -> usize {
+        seq_width(self.last.saturating_sub(self.base))
+    }
+
+    /// Updates.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of the run.
+    #[inline]
+    pub(crate) const fn bytes(&self) -> usize {
+        let fixed = match self.shape {
+            Some(_) => UNIFORM_HEADER,
+            None => RUN_HEADER + ENTRY_FIXED * self.count,
+        };
+        fixed + self.data + self.width() * self.count
+    }
+
+    /// The run of these updates.
+    pub(super) const fn plan(&self) -> Plan {
+        Plan { count: self.count, bytes: self.bytes(), base: self.base, width: self.width(), shape: self.shape }
+    }
+}
+
+/// A run to be written: which updates fit in `room` bytes from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Updates.
+    pub(crate) count: usize,
+    /// Bytes of the run.
+    pub(crate) bytes: usize,
+    base: u64,
+    width: usize,
+    /// What all entries have in common, in a uniform run.
+    shape: Option<Shape>,
+}
+
+impl Plan {
+    /// Takes as many of the first updates as fit in `room` bytes, at most a page. None where not one fits.
+    pub(crate) fn fit<'a>(updates: impl Iterator<Item = Update<'a>>, room: usize) -> Option<Self> {
+        let mut size = RunSize::new();
+        for update in updates {
+            let next = size.with(&update);
+            if next.bytes() > room {
+                break;
+            }
+            size = next;
+        }
+        (size.count > 0).then_some(size.plan())
+    }
+
+    /// Writes the run over `out`, which is exactly as long as planned; gives its CRC.
+    pub(crate) fn encode<'a>(
+        &self, updates: impl Iterator<Item = Update<'a>>, identity: &Identity, position: u32, previous: u32,
+        out: &mut [u8],
+    ) -> u32 {
+        self.encode_header(out);
+        let mut at = self.entries_at();
+        for (index, update) in updates.take(self.count).enumerate() {
+            if self.shape.is_none() {
+                let slot = RUN_HEADER + SLOT * index;
+                out[slot..slot + SLOT].copy_from_slice(&short(at).to_le_bytes());
+            }
+            at = encode_entry(&update, self.shape, update.seq.0 - self.base, self.width, at, out);
+        }
+        assert_eq!(at, self.bytes, "the entries are those that were planned");
+        let crc = identity.crc(position, previous, out);
+        out[2..6].copy_from_slice(&crc.to_le_bytes());
+        crc
+    }
+
+    /// Where the entries begin.
+    pub(super) const fn entries_at(&self) -> usize {
+        match self.shape {
+            Some(_) => UNIFORM_HEADER,
+            None => RUN_HEADER + SLOT * self.count,
+        }
+    }
+
+    /// Writes all before slots and entries, but not the CRC.
+    pub(super) fn encode_header(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.bytes, "a run is written where it was planned");
+        out[..2].copy_from_slice(&short(self.bytes).to_le_bytes());
+        out[6] = if self.shape.is_some() { TYPE_UNIFORM } else { TYPE_GENERAL };
+        out[7] = short(self.width).to_le_bytes()[0];
+        out[8..10].copy_from_slice(&short(self.count).to_le_bytes());
+        out[10..18].copy_from_slice(&self.base.to_le_bytes());
+        if let Some(shape) = self.shape {
+            out[RUN_HEADER..UNIFORM_HEADER].copy_from_slice(&shape.encode());
+        }
+    }
+}
+
+/// Writes an entry, of a uniform run where that has a `shape`, to `at`; gives where it ends.
+#[inline]
+pub(super) fn encode_entry(
+    update: &Update<'_>, shape: Option<Shape>, delta: u64, width: usize, at: usize, out: &mut [u8],
+) -> usize {
+    let seq_at = match shape {
+        Some(shape) => {
+            debug_assert_eq!(shape, Shape::of(update), "entries of a uniform run have one shape");
+            at
+        }
+        None => {
+            out[at..at + SHAPE].copy_from_slice(&Shape::of(update).encode());
+            at + SHAPE
+        }
+    };
+    let key_at = seq_at + width;
+    out[seq_at..key_at].copy_from_slice(&delta.to_le_bytes()[..width]);
+    let value_at = key_at + update.key.len();
+    out[key_at..value_at].copy_from_slice(update.key);
+    match update.operation {
+        Operation::Put(Payload::Inline(value)) => {
+            out[value_at..value_at + value.len()].copy_from_slice(value);
+            value_at + value.len()
+        }
+        Operation::Put(Payload::Document(document)) => {
+            let pointer = document.encode();
+            out[value_at..value_at + pointer.len()].copy_from_slice(&pointer);
+            value_at + pointer.len()
+        }
+        Operation::Delete => value_at,
+    }
+}
