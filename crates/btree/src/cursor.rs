@@ -8,13 +8,12 @@ mod ahead;
 mod live;
 mod path;
 
-use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ahead::{Ahead, Image};
 use index::{Bounds, Cursor, Direction, PairRef, Result, Seq, Show};
-use live::Live;
+use live::{Live, Slot};
 use path::Path;
 
 use crate::format::Pointer;
@@ -60,17 +59,17 @@ impl TreeCursor {
     /// Shows what is left of the leaf; how many of its pairs have been shown then.
     fn run_in_leaf(&self, until: Option<&[u8]>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
         let Some(bytes) = self.bytes() else { return (self.shown, ControlFlow::Continue(())) };
+        let (slots, from) = (self.live.slots(), self.shown);
         let direction = self.ahead.path().direction();
-        for shown in self.shown..self.live.len() {
-            let pair = self.live.get(self.index(shown), bytes);
-            if until.is_some_and(|until| direction.order(pair.key, until) != Ordering::Less) {
-                return (shown, ControlFlow::Continue(()));
+        let count = until.map_or(slots.len() - from, |until| self.live.before(until, from, direction, bytes));
+        let (shown, flow) = match direction {
+            Direction::Forward => show_all(slots[from..from + count].iter(), bytes, show),
+            Direction::Backward => {
+                let end = slots.len() - from;
+                show_all(slots[end - count..end].iter().rev(), bytes, show)
             }
-            if show(pair).is_break() {
-                return (shown + 1, ControlFlow::Break(()));
-            }
-        }
-        (self.live.len(), ControlFlow::Continue(()))
+        };
+        (from + shown, flow)
     }
 
     /// Goes to the next leaf; false at the end.
@@ -88,6 +87,18 @@ impl TreeCursor {
         filled.map_err(|damage| version.shared.corrupt(&pointer, damage))?;
         Ok(true)
     }
+}
+
+/// Shows pairs of a leaf; how many.
+fn show_all<'a>(slots: impl Iterator<Item = &'a Slot>, bytes: &[u8], show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
+    let mut shown = 0;
+    for slot in slots {
+        shown += 1;
+        if show(slot.pair(bytes)).is_break() {
+            return (shown, ControlFlow::Break(()));
+        }
+    }
+    (shown, ControlFlow::Continue(()))
 }
 
 impl Cursor for TreeCursor {
@@ -118,6 +129,6 @@ impl Cursor for TreeCursor {
 
     fn current(&self) -> Option<PairRef<'_>> {
         let before = self.shown.checked_sub(1)?;
-        Some(self.live.get(self.index(before), self.bytes()?))
+        Some(self.live.slots()[self.index(before)].pair(self.bytes()?))
     }
 }

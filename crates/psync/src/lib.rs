@@ -28,6 +28,7 @@ mod psync;
 mod queue;
 mod request;
 pub mod sim;
+mod spares;
 mod stream;
 mod traffic;
 
@@ -39,5 +40,6 @@ pub use file::{File, OpenOptions};
 pub use names::Lock;
 pub use psync::{PIO_MAX_DEFAULT, PIO_MAX_LIMIT, Psync};
 pub use request::{Completion, Operation, Request};
+pub use spares::Spares;
 pub use stream::Stream;
 pub use traffic::Background;

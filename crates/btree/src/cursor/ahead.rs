@@ -3,8 +3,9 @@
 //! 1. A *fetch* is one request: a leaf, or leaves that follow one another in the scan and on the device, up to
 //!    [`FETCH_BYTES_MAX`]. A leaf that is cached is a fetch that is complete.
 //! 2. Fetches of leaves that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
-//!    As many leaves as the scan has gone through are asked for ahead of it, at least [`WINDOW_FIRST`], at most PioMax and
-//!    about [`WINDOW_BYTES_MAX`]: a short scan reads little, a long one keeps the device busy, and neither holds much memory.
+//!    As many leaves as the scan has gone through are asked for ahead of it, three times as many while that is up to [`WINDOW_FAST`], at
+//!    least [`WINDOW_FIRST`], at most PioMax and about [`WINDOW_BYTES_MAX`]: a short scan reads little, a long one keeps the device busy after
+//!    three waits, and neither holds much memory.
 //! 3. A long scan asks for the next node of the level above leaves early as well.
 //! 4. Leaves are handed out in the order of the scan. A failure is kept until the scan arrives at it.
 //!
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use index::{Error, Result};
-use psync::{Buffer, Completion, Request, Stream};
+use psync::{Buffer, Completion, Request, Spares, Stream};
 use space::PAGE;
 
 use super::path::{Next, Path};
@@ -28,6 +29,9 @@ use crate::version::Version;
 
 /// Leaves that every scan asks for at first.
 const WINDOW_FIRST: usize = 2;
+
+/// Up to this window it grows fast: a device serves so many requests about as soon as one.
+const WINDOW_FAST: usize = 16;
 
 /// From this window on, nodes of the level above leaves are read ahead.
 const WINDOW_LONG: usize = 16;
@@ -41,8 +45,8 @@ const FETCH_BYTES_MAX: u64 = 128 << 10;
 /// Most bytes between two leaves of a fetch.
 const GAP_BYTES_MAX: u64 = 2 * PAGE as u64;
 
-/// Most buffers kept to be used again.
-const SPARE_MAX: usize = 32;
+/// Most bytes of buffers kept to be used again: what becomes free between two times that leaves are asked for.
+const SPARE_BYTES_MAX: usize = WINDOW_BYTES_MAX / 2;
 
 /// The tag of a node's request. A fetch's is its number.
 const NODE_TAG: u64 = u64::MAX;
@@ -119,7 +123,7 @@ pub(super) struct Ahead {
     bytes: usize,
     /// Leaves handed out.
     taken: usize,
-    spare: Vec<Buffer>,
+    spares: Spares,
 }
 
 impl Ahead {
@@ -135,7 +139,7 @@ impl Ahead {
             leaves: VecDeque::new(),
             bytes: 0,
             taken: 0,
-            spare: Vec::new(),
+            spares: Spares::new(SPARE_BYTES_MAX),
         }
     }
 
@@ -194,17 +198,15 @@ impl Ahead {
     fn leave(&mut self) {
         let fetch = self.fetches.pop_front().expect("the scan was in it");
         self.first += 1;
-        if let State::Here(buffer) = fetch.state
-            && self.spare.len() < SPARE_MAX
-            && buffer.capacity() as u64 <= FETCH_BYTES_MAX
-        {
-            self.spare.push(buffer);
+        if let State::Here(buffer) = fetch.state {
+            self.spares.keep(buffer);
         }
     }
 
     /// Leaves to be asked for ahead of the scan.
     fn window(&self) -> usize {
-        self.taken.clamp(WINDOW_FIRST, self.version.shared.psync().pio_max().max(WINDOW_FIRST))
+        let window = self.taken.max((3 * self.taken).min(WINDOW_FAST));
+        window.clamp(WINDOW_FIRST, self.version.shared.psync().pio_max().max(WINDOW_FIRST))
     }
 
     /// Asks for more leaves when a good part of the window is free.
@@ -255,7 +257,7 @@ impl Ahead {
             let Fetch { leaves, offset, bytes, state: State::New, .. } = self.fetches[index] else { continue };
             count(&counters.leaf_reads, leaves);
             count(&counters.leaf_read_bytes, bytes);
-            let buffer = spare_buffer(&mut self.spare, bytes);
+            let buffer = self.spares.take(bytes);
             let file = self.version.shared.pages().file();
             let request = Request::read(file, offset, buffer, self.first + index as u64);
             self.fetches[index].state = State::Asked;
@@ -319,11 +321,4 @@ impl Ahead {
 fn stream<'a>(stream: &'a mut Option<Stream>, version: &Version) -> &'a mut Stream {
     let psync = version.shared.psync();
     stream.get_or_insert_with(|| psync.stream(psync.pio_max()))
-}
-
-/// A buffer of `bytes`: one that is not much larger and was used before, or a new one.
-fn spare_buffer(spare: &mut Vec<Buffer>, bytes: usize) -> Buffer {
-    let fits = |buffer: &Buffer| (bytes..=2 * bytes).contains(&buffer.capacity());
-    let used = spare.iter().rposition(fits).and_then(|index| spare.swap_remove(index).reused(bytes));
-    used.unwrap_or_else(|| Buffer::zeroed(bytes))
 }

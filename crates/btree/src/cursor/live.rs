@@ -1,16 +1,18 @@
 //! The live pairs of a leaf, in key order.
 //!
-//! 1. Runs that follow one another in key order, as those of a leaf that was written in one piece, are taken as they are; else
-//!    the entries of all runs are sorted.
-//! 2. Entries are compared by the eight bytes after what all keys of the leaf begin with, and by more only where these are equal.
-//! 3. Of each key the newest version at or below the scan's seq is kept, if it is not a tombstone; of two equal versions
-//!    the later run's.
+//! 1. Runs that follow one another in key order, as those of a leaf that was written in one piece, are one sorted sequence. The
+//!    longest such sequence is taken as it is.
+//! 2. The entries of all other runs, which appends made and which are few, are sorted.
+//! 3. Of each key of either the newest version at or below the scan's seq is kept; of two equal versions the later run's.
+//! 4. The two are merged: stretches of the one between two entries of the other are copied. Tombstones go.
 //!
-//! The list is used again for the next leaf.
+//! Entries are compared by the eight bytes after what all keys of the leaf begin with, and by more only where these are equal.
+//! Steps 3 and 4 look only at leaves that have what they are about. All lists are used again for the next leaf.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
-use index::{Bounds, Operation, PairRef, Seq};
+use index::{Bounds, Direction, Operation, PairRef, Seq};
 
 use crate::format::Damage;
 use crate::format::run::{EntryPlace, EntryWord, Run};
@@ -19,7 +21,7 @@ use crate::node::head;
 
 /// Where a version is in the bytes of its leaf.
 #[derive(Clone, Copy)]
-struct Slot {
+pub(super) struct Slot {
     /// The eight bytes of the key after what all keys begin with.
     head: u64,
     seq: u64,
@@ -35,25 +37,131 @@ impl Slot {
         &bytes[at..at + usize::from(self.key_length)]
     }
 
-    /// Compares keys and seqs.
+    /// The pair, in the bytes of its leaf. It is not a tombstone.
     #[inline]
-    fn order(&self, other: &Self, bytes: &[u8]) -> Ordering {
-        self.head.cmp(&other.head).then_with(|| (self.key(bytes), self.seq).cmp(&(other.key(bytes), other.seq)))
+    pub(super) fn pair<'a>(&self, bytes: &'a [u8]) -> PairRef<'a> {
+        let value_at = self.key_at as usize + usize::from(self.key_length);
+        let value = &bytes[value_at..value_at + self.word.value_length()];
+        let Operation::Put(value) = self.word.operation(value) else { unreachable!("tombstones are left out") };
+        PairRef { key: self.key(bytes), seq: Seq(self.seq), value }
     }
 
     #[inline]
-    fn is_version_of(&self, other: &Self, bytes: &[u8]) -> bool {
-        self.head == other.head && self.key(bytes) == other.key(bytes)
+    fn order_keys(&self, other: &Self, bytes: &[u8]) -> Ordering {
+        if self.head == other.head { self.order_equal_heads(other, bytes) } else { self.head.cmp(&other.head) }
+    }
+
+    #[cold]
+    fn order_equal_heads(&self, other: &Self, bytes: &[u8]) -> Ordering {
+        self.key(bytes).cmp(other.key(bytes))
+    }
+
+    /// Of two versions of a key, the greater counts. A later run lies behind an earlier one.
+    fn version(&self) -> (u64, u32) {
+        (self.seq, self.key_at)
     }
 }
 
+/// Entries in key order.
+#[derive(Default)]
+struct Sequence {
+    slots: Vec<Slot>,
+    /// Whether heads do not rise strictly, or a seq is above the scan's.
+    has_versions: bool,
+    has_tombstones: bool,
+}
+
+impl Sequence {
+    fn clear(&mut self) {
+        self.slots.clear();
+        self.has_versions = false;
+        self.has_tombstones = false;
+    }
+
+    /// Adds the entries of a run within `bounds`; none where it is malformed.
+    fn add(&mut self, start: usize, run: &Run<'_>, prefix: usize, bounds: &Bounds, at: Seq) -> Option<()> {
+        let (first, last) = ends(run)?;
+        let from = if bounds.above_lower(first) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
+        let to = if bounds.below_upper(last) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
+        self.slots.reserve(to.saturating_sub(from));
+        let (mut rises, mut newest, mut tombstones) = (true, 0, false);
+        let (mut is_first, mut before) = self.slots.last().map_or((true, 0), |slot| (false, slot.head));
+        for index in from..to {
+            let EntryPlace { seq, key_at, key_length, word } = run.place(index)?;
+            let (from, to) = (usize::from(key_at) + prefix, usize::from(key_at) + usize::from(key_length));
+            let head = head(run.bytes().get(from..to)?);
+            let key_at = u32::try_from(start + usize::from(key_at)).ok()?;
+            rises &= is_first | (before < head);
+            (is_first, before) = (false, head);
+            newest = newest.max(seq);
+            tombstones |= word.is_tombstone();
+            self.slots.push(Slot { head, seq, key_at, key_length, word });
+        }
+        self.has_versions |= !rises || newest > at.0;
+        self.has_tombstones |= tombstones;
+        Some(())
+    }
+
+    /// Sorts entries that were added out of order.
+    fn sort(&mut self, bytes: &[u8]) {
+        let order =
+            |one: &Slot, other: &Slot| one.order_keys(other, bytes).then_with(|| one.version().cmp(&other.version()));
+        self.slots.sort_unstable_by(order);
+        self.has_versions = true;
+    }
+
+    /// Keeps the newest version at or below `at` of each key, be it a tombstone.
+    fn keep_newest(&mut self, bytes: &[u8], at: Seq) {
+        if !self.has_versions {
+            return;
+        }
+        let mut kept = 0;
+        for index in 0..self.slots.len() {
+            let slot = self.slots[index];
+            if slot.seq > at.0 {
+                continue;
+            }
+            let again = kept > 0 && self.slots[kept - 1].order_keys(&slot, bytes) == Ordering::Equal;
+            kept -= usize::from(again);
+            self.slots[kept] = slot;
+            kept += 1;
+        }
+        self.slots.truncate(kept);
+    }
+}
+
+/// Merges two lists that have a key once each; of what both have the newer version counts. `other` is the shorter one: what lies between
+/// two of its entries is copied in one piece.
+fn merge(one: &[Slot], other: &[Slot], bytes: &[u8], merged: &mut Vec<Slot>) {
+    merged.reserve(one.len() + other.len());
+    let mut next = 0;
+    for right in other {
+        let begin = next;
+        while one.get(next).is_some_and(|left| left.head < right.head) {
+            next += 1;
+        }
+        while one.get(next).is_some_and(|left| left.order_keys(right, bytes) == Ordering::Less) {
+            next += 1;
+        }
+        merged.extend_from_slice(&one[begin..next]);
+        match one.get(next).filter(|left| left.order_keys(right, bytes) == Ordering::Equal) {
+            Some(left) => {
+                merged.push(if left.version() > right.version() { *left } else { *right });
+                next += 1;
+            }
+            None => merged.push(*right),
+        }
+    }
+    merged.extend_from_slice(&one[next..]);
+}
+
+/// The live pairs of a leaf.
 #[derive(Default)]
 pub(super) struct Live {
     slots: Vec<Slot>,
-    /// The scan's seq.
-    at: Seq,
-    /// Whether, as far as they were added in key order, all are of keys with different heads, not above the seq, and no tombstones.
-    is_plain: bool,
+    /// Entries of the longest sequence of runs, and those of all others.
+    long: Sequence,
+    rest: Sequence,
 }
 
 impl Live {
@@ -65,74 +173,49 @@ impl Live {
         self.slots.clear();
     }
 
-    /// The pair at `index`, in the bytes of the leaf that it was filled from.
+    /// The pairs, in key order.
     #[inline]
-    pub(super) fn get<'a>(&self, index: usize, bytes: &'a [u8]) -> PairRef<'a> {
-        let slot = &self.slots[index];
-        let value_at = slot.key_at as usize + usize::from(slot.key_length);
-        let value = &bytes[value_at..value_at + slot.word.value_length()];
-        let Operation::Put(value) = slot.word.operation(value) else { unreachable!("tombstones are left out") };
-        PairRef { key: slot.key(bytes), seq: Seq(slot.seq), value }
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
     }
 
     /// Lists the pairs of a leaf, in place of what was there.
     pub(super) fn fill(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Seq) -> Result<(), Damage> {
         self.slots.clear();
-        self.at = at;
-        self.is_plain = true;
-        let (prefix, in_order) = survey(leaf)?;
-        // A run that begins above the scan's seq has nothing for it.
-        for (start, _, run) in leaf.runs().filter(|(_, base, _)| *base <= at) {
-            self.add(start, &run, prefix, bounds).ok_or_else(|| malformed(start))?;
+        self.long.clear();
+        self.rest.clear();
+        let Survey { prefix, sequence } = Survey::of(leaf)?;
+        for (number, (start, base, run)) in leaf.runs().enumerate() {
+            // A run that begins above the scan's seq has nothing for it.
+            if base <= at {
+                let to = if sequence.contains(&number) { &mut self.long } else { &mut self.rest };
+                to.add(start, &run, prefix, bounds, at).ok_or_else(|| malformed(start))?;
+            }
         }
         let bytes = leaf.bytes();
-        if !in_order {
-            // Stable, and fast on what consists of a few sorted pieces, as runs are.
-            self.slots.sort_by(|one, other| one.order(other, bytes));
+        self.long.keep_newest(bytes, at);
+        if self.rest.slots.is_empty() {
+            std::mem::swap(&mut self.slots, &mut self.long.slots);
+        } else {
+            self.rest.sort(bytes);
+            self.rest.keep_newest(bytes, at);
+            merge(&self.long.slots, &self.rest.slots, bytes, &mut self.slots);
         }
-        if !(in_order && self.is_plain) {
-            self.keep_newest(bytes, at);
+        if self.long.has_tombstones || self.rest.has_tombstones {
+            self.slots.retain(|slot| !slot.word.is_tombstone());
         }
         Ok(())
     }
 
-    /// Adds the entries of a run within `bounds`; none where it is malformed.
-    fn add(&mut self, start: usize, run: &Run<'_>, prefix: usize, bounds: &Bounds) -> Option<()> {
-        let (first, last) = ends(run)?;
-        let from = if bounds.above_lower(first) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
-        let to = if bounds.below_upper(last) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
-        self.slots.reserve(to.saturating_sub(from));
-        let mut before = self.slots.last().map(|slot| slot.head);
-        for index in from..to {
-            let EntryPlace { seq, key_at, key_length, word } = run.place(index)?;
-            let (from, to) = (usize::from(key_at) + prefix, usize::from(key_at) + usize::from(key_length));
-            let head = head(run.bytes().get(from..to)?);
-            let key_at = u32::try_from(start + usize::from(key_at)).ok()?;
-            self.is_plain &= seq <= self.at.0 && !word.is_tombstone() && before != Some(head);
-            before = Some(head);
-            self.slots.push(Slot { head, seq, key_at, key_length, word });
-        }
-        Some(())
-    }
-
-    fn keep_newest(&mut self, bytes: &[u8], at: Seq) {
-        let (mut kept, mut next) = (0, 0);
-        while let Some(first) = self.slots.get(next) {
-            let first = *first;
-            let mut newest = (first.seq <= at.0).then_some(first);
-            next += 1;
-            while let Some(slot) = self.slots.get(next).filter(|slot| slot.is_version_of(&first, bytes)) {
-                if slot.seq <= at.0 {
-                    newest = Some(*slot);
-                }
-                next += 1;
-            }
-            if let Some(newest) = newest.filter(|newest| !newest.word.is_tombstone()) {
-                self.slots[kept] = newest;
-                kept += 1;
+    /// How many of the pairs after `shown` others come before `until` in this direction.
+    pub(super) fn before(&self, until: &[u8], shown: usize, direction: Direction, bytes: &[u8]) -> usize {
+        match direction {
+            Direction::Forward => self.slots[shown..].partition_point(|slot| slot.key(bytes) < until),
+            Direction::Backward => {
+                let left = &self.slots[..self.slots.len() - shown];
+                left.len() - left.partition_point(|slot| slot.key(bytes) <= until)
             }
         }
-        self.slots.truncate(kept);
     }
 }
 
@@ -140,17 +223,37 @@ fn ends<'a>(run: &Run<'a>) -> Option<(&'a [u8], &'a [u8])> {
     Some((run.key(0)?.0, run.key(run.count() - 1)?.0))
 }
 
-/// How many bytes all keys begin with, and whether each run begins above the end of the one before it.
-fn survey(leaf: &Visible<'_>) -> Result<(usize, bool), Damage> {
-    let (mut shared, mut in_order) = (None::<&[u8]>, true);
-    let mut before: Option<&[u8]> = None;
-    for (start, _, run) in leaf.runs() {
-        let (first, last) = ends(&run).ok_or_else(|| malformed(start))?;
-        in_order &= before.is_none_or(|before| before < first);
-        before = Some(last);
-        let prefix = shared.unwrap_or(first);
-        let common = |key: &[u8]| prefix.iter().zip(key).take_while(|(one, other)| one == other).count();
-        shared = Some(&prefix[..common(first).min(common(last))]);
-    }
-    Ok((shared.map_or(0, <[u8]>::len), in_order))
+/// What the first and last keys of its runs say of a leaf.
+struct Survey {
+    /// How many bytes all keys begin with.
+    prefix: usize,
+    /// The runs that are the longest sorted sequence: each begins above the end of the one before it.
+    sequence: Range<usize>,
 }
+
+impl Survey {
+    fn of(leaf: &Visible<'_>) -> Result<Self, Damage> {
+        let mut shared = None::<&[u8]>;
+        let mut before = None::<&[u8]>;
+        let (mut longest, mut entries_max) = (0..0, 0);
+        let (mut begin, mut entries) = (0, 0);
+        for (number, (start, _, run)) in leaf.runs().enumerate() {
+            let (first, last) = ends(&run).ok_or_else(|| malformed(start))?;
+            if before.is_some_and(|before| before >= first) {
+                (begin, entries) = (number, 0);
+            }
+            before = Some(last);
+            entries += run.count();
+            if entries > entries_max {
+                (longest, entries_max) = (begin..number + 1, entries);
+            }
+            let prefix = shared.unwrap_or(first);
+            let common = |key: &[u8]| prefix.iter().zip(key).take_while(|(one, other)| one == other).count();
+            shared = Some(&prefix[..common(first).min(common(last))]);
+        }
+        Ok(Self { prefix: shared.map_or(0, <[u8]>::len), sequence: longest })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -172,7 +172,8 @@ impl<'a> Run<'a> {
     }
 
     /// Where the entry at `index` is; none where the run is malformed.
-    #[inline]
+    // A scan asks for every entry: a call each time took as long as the rest of its loop.
+    #[inline(always)]
     pub(crate) fn place(&self, index: usize) -> Option<EntryPlace> {
         let (key_at, shape) = match self.shape {
             Some(shape) => (self.uniform_key_at(index, shape), shape),

@@ -1,0 +1,156 @@
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use index::{Payload, TableId, Update};
+use proptest::prelude::*;
+use psync::Buffer;
+use space::PAGE;
+
+use super::*;
+use crate::format::Pointer;
+use crate::format::run::{Identity, Plan};
+
+const TABLE: TableId = TableId(3);
+
+/// A version: key, seq, and its value, or none where it is a tombstone.
+type Version = (Vec<u8>, u64, Option<Vec<u8>>);
+
+/// A leaf with these runs, and its pointer.
+fn leaf_of(runs: &[Vec<Version>]) -> (Buffer, Pointer) {
+    let mut bytes = Buffer::zeroed(runs.len() * PAGE);
+    let pages = u32::try_from(runs.len()).expect("few runs");
+    let mut pointer = Pointer { pages, ..Pointer::to_node(5, 9) };
+    let identity = Identity { incarnation: 9, table: TABLE };
+    for run in runs {
+        let updates = || {
+            run.iter().map(|(key, seq, value)| {
+                let operation =
+                    value.as_ref().map_or(Operation::Delete, |value| Operation::Put(Payload::Inline(value)));
+                Update { key, seq: Seq(*seq), operation }
+            })
+        };
+        let mut at = pointer.length as usize;
+        let plan = Plan::fit(updates(), PAGE).expect("a run");
+        assert_eq!(plan.count, run.len());
+        if at % PAGE + plan.bytes > PAGE {
+            at = at.next_multiple_of(PAGE);
+        }
+        let number = |value| u32::try_from(value).expect("small");
+        let out = &mut bytes[at..at + plan.bytes];
+        pointer.chain = plan.encode(updates(), &identity, number(at), pointer.chain, out);
+        pointer.length = number(at + plan.bytes);
+    }
+    (bytes, pointer)
+}
+
+type Shown = (Vec<u8>, u64, Vec<u8>);
+
+/// What a leaf shows, by a `Live` that showed another leaf before.
+fn shown(live: &mut Live, runs: &[Vec<Version>], bounds: &Bounds, at: Seq) -> Vec<Shown> {
+    let (bytes, pointer) = leaf_of(runs);
+    let mut spans = Vec::new();
+    let leaf = Visible::check(&bytes, &pointer, TABLE, &mut spans).expect("whole");
+    live.fill(&leaf, bounds, at).expect("whole");
+    let pair = |slot: &Slot| match slot.pair(&bytes) {
+        PairRef { key, seq, value: Payload::Inline(value) } => (key.to_vec(), seq.0, value.to_vec()),
+        PairRef { .. } => panic!("no documents here"),
+    };
+    live.slots().iter().map(pair).collect()
+}
+
+/// The same by the rule: the newest version at or below the seq, of equal ones the later run's, and no tombstones.
+fn expected(runs: &[Vec<Version>], bounds: &Bounds, at: Seq) -> Vec<Shown> {
+    let mut newest = BTreeMap::new();
+    for (key, seq, value) in runs.iter().flatten().filter(|(key, seq, _)| *seq <= at.0 && bounds.contains(key)) {
+        let best = newest.entry(key.clone()).or_insert((*seq, value.clone()));
+        if *seq >= best.0 {
+            *best = (*seq, value.clone());
+        }
+    }
+    newest.into_iter().filter_map(|(key, (seq, value))| Some((key, seq, value?))).collect()
+}
+
+/// Keys of few letters, so that many are equal, begin with others, or differ only behind their first eight bytes.
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    let letters = prop::collection::vec(prop::sample::select(vec![0, 1, b'a', 255]), 1..4);
+    let long = letters.clone().prop_map(|letters| [&[7; 9][..], &letters].concat());
+    let number = (0..200_u16).prop_map(|number| number.to_be_bytes().to_vec());
+    prop_oneof![2 => letters, 2 => long, 6 => number]
+}
+
+fn run() -> impl Strategy<Value = Vec<Version>> {
+    let value = prop::option::weighted(0.8, prop::collection::vec(any::<u8>(), 0..6));
+    let many = prop_oneof![4 => 1..6_usize, 1 => 20..90_usize];
+    many.prop_flat_map(move |many| prop::collection::vec((keys(), 1..12_u64, value.clone()), many)).prop_map(
+        |mut run| {
+            run.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+            run.dedup_by(|one, other| (&one.0, one.1) == (&other.0, other.1));
+            run
+        },
+    )
+}
+
+fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
+    prop_oneof![
+        2 => Just(Bound::Unbounded),
+        1 => keys().prop_map(Bound::Included),
+        1 => keys().prop_map(Bound::Excluded)
+    ]
+}
+
+/// Runs in no order, and in front of some of them the pieces of one that was written over several pages.
+fn leaves() -> impl Strategy<Value = Vec<Vec<Version>>> {
+    let pieces = (prop::collection::btree_map(keys(), (1..12_u64, any::<bool>()), 10..120), 1..30_usize).prop_map(
+        |(versions, size)| {
+            let version = |(key, (seq, put)): (Vec<u8>, (u64, bool))| (key, seq, put.then(|| vec![1; 3]));
+            let all: Vec<_> = versions.into_iter().map(version).collect();
+            all.chunks(size).map(<[Version]>::to_vec).collect::<Vec<_>>()
+        },
+    );
+    (prop::option::of(pieces), prop::collection::vec(run(), 1..10)).prop_map(|(pieces, runs)| {
+        let mut all = pieces.unwrap_or_default();
+        all.extend(runs);
+        all
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_leaf_shows_the_newest_versions(
+        leaves in prop::collection::vec(leaves(), 1..3), lower in bound(), upper in bound(), at in 0..14_u64,
+        until in keys(), done: prop::sample::Index,
+    ) {
+        let bounds = Bounds { lower, upper };
+        let mut live = Live::default();
+        for runs in &leaves {
+            let pairs = shown(&mut live, runs, &bounds, Seq(at));
+            prop_assert_eq!(&pairs, &expected(runs, &bounds, Seq(at)));
+            // How many are shown before a key, in both directions.
+            let (bytes, _) = leaf_of(runs);
+            let done = done.index(pairs.len() + 1);
+            let rising = pairs[done..].iter().filter(|pair| pair.0 < until).count();
+            prop_assert_eq!(live.before(&until, done, Direction::Forward, &bytes), rising);
+            let falling = pairs[..pairs.len() - done].iter().filter(|pair| pair.0 > until).count();
+            prop_assert_eq!(live.before(&until, done, Direction::Backward, &bytes), falling);
+        }
+    }
+}
+
+#[test]
+fn the_longest_sequence_need_not_come_first() {
+    let version = |number: u8, seq| (vec![number; 12], seq, Some(vec![number]));
+    let runs = [
+        vec![version(9, 3)],
+        (0..5).map(|number| version(number, 1)).collect(),
+        (5..10).map(|number| version(number, 2)).collect(),
+        vec![version(0, 1), version(7, 9), (vec![8; 12], 9, None)],
+    ];
+    let (bytes, pointer) = leaf_of(&runs);
+    let mut spans = Vec::new();
+    let leaf = Visible::check(&bytes, &pointer, TABLE, &mut spans).expect("whole");
+    let survey = Survey::of(&leaf).expect("whole");
+    assert_eq!((survey.prefix, survey.sequence), (0, 1..3));
+    let pairs = shown(&mut Live::default(), &runs, &Bounds::all(), Seq::MAX);
+    assert_eq!(pairs, expected(&runs, &Bounds::all(), Seq::MAX));
+    assert_eq!(pairs.iter().map(|pair| pair.1).collect::<Vec<_>>(), [1, 1, 1, 1, 1, 2, 2, 9, 3]);
+}
