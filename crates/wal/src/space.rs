@@ -27,6 +27,9 @@ use crate::slot::{Joined, Place};
 use crate::{Claim, Lsn, Position};
 use sync::{AtomicU32, Mutex, Ordering};
 
+/// Most bytes that a batch has room for before it needs it.
+const ROOM_BYTES_MAX: usize = 64 << 10;
+
 /// A record to append.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRecord<'a> {
@@ -69,8 +72,9 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    fn new(number: u64, segment: Arc<SegmentFile>, activate: bool, lsn: Lsn) -> Self {
-        Self { number, segment, activate, lsn, bytes: Vec::new(), spans: Vec::new(), sealed: 0 }
+    fn new(number: u64, segment: Arc<SegmentFile>, activate: bool, lsn: Lsn, room: usize) -> Self {
+        let bytes = Vec::with_capacity(room);
+        Self { number, segment, activate, lsn, bytes, spans: Vec::new(), sealed: 0 }
     }
 
     fn begin_group(&mut self, kind: GroupType, first_seq: u64) {
@@ -208,6 +212,8 @@ pub(crate) struct Space {
     next_seq: u64,
     pieces: VecDeque<Piece>,
     pending: usize,
+    /// Bytes of the last batch that was taken: what the next one probably needs, and does not grow to under the lock.
+    room: usize,
 }
 
 impl Space {
@@ -217,7 +223,7 @@ impl Space {
         let number = geometry.number(end);
         // The spares come with the use of the first segment. In any other the first put looks whether they are there.
         let claim = if number == 0 { Claim::Put } else { Claim::Upkeep };
-        Self { geometry, number, segment, claim, activate, end, next_seq, pieces: VecDeque::new(), pending: 0 }
+        Self { geometry, number, segment, claim, activate, end, next_seq, pieces: VecDeque::new(), pending: 0, room: 0 }
     }
 
     /// Position behind the last record.
@@ -312,6 +318,7 @@ impl Space {
             match piece.into_batch() {
                 Ok(batch) => {
                     self.pending -= batch.bytes.len();
+                    self.room = batch.bytes.len().min(ROOM_BYTES_MAX);
                     taken.push(batch);
                 }
                 Err(piece) => {
@@ -333,7 +340,7 @@ impl Space {
         let goes_on = matches!(self.pieces.back(), Some(Piece::Copied(batch)) if batch.number == self.number);
         if !goes_on {
             let activate = std::mem::take(&mut self.activate);
-            let batch = Batch::new(self.number, Arc::clone(&self.segment), activate, self.end);
+            let batch = Batch::new(self.number, Arc::clone(&self.segment), activate, self.end, self.room);
             self.pieces.push_back(Piece::Copied(batch));
         }
         match self.pieces.back_mut() {
