@@ -6,9 +6,13 @@
 //! 3. A commit returns when its own seq is visible.
 //!
 //! Invariants: changes are carried out one at a time in seq order; `visible` moves after all of a commit's operations are in
-//! their queues; a change whose record could still be lost under its durability is not carried out, so nobody reads it.
+//! their queues, and no further after a panic in the middle of one; a change whose record could still be lost under its durability is not carried out, so nobody reads it.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
 
 use index::{Seq, TableId};
 use seeded::Bug;
@@ -117,7 +121,12 @@ impl Publisher {
             let seq = Seq(queue.next);
             queue.next += 1;
             queue.frontier = pending.end;
-            carry_out(seq, pending);
+            // What comes behind a change that is there in part stays invisible, for good.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| carry_out(seq, pending))) {
+                queue.failed = true;
+                self.moved.notify_all();
+                resume_unwind(panic);
+            }
             self.visible.store(seq.0, Ordering::Release);
             moved = true;
         }
@@ -161,8 +170,6 @@ impl Publisher {
 /// Models of its threads, which the model checker runs in many orders.
 #[cfg(all(test, feature = "shuttle"))]
 mod models {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
     use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
     use shuttle::{Config, Runner, thread};
 
@@ -243,6 +250,18 @@ mod tests {
         assert_eq!(carried, [11, 12]);
         assert_eq!(publisher.visible(), Seq(12));
         assert_eq!(publisher.between(|seq, lsn| (seq, lsn)), (Seq(12), Lsn(20)));
+    }
+
+    #[test]
+    fn nothing_passes_a_change_that_panicked() {
+        let publisher = Publisher::new(Seq(0), Lsn(0));
+        publisher.enqueue(Seq(1), pending(8, Safety::Appended));
+        publisher.enqueue(Seq(2), pending(16, Safety::Appended));
+        let panics = || publisher.publish(log(0, 0), |seq, _| panic!("in the middle of {}", seq.0));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        publisher.publish(log(0, 0), |seq, _| panic!("seq {} is carried out, and 1 is not", seq.0));
+        assert_eq!(publisher.visible(), Seq(0));
+        assert!(publisher.wait(Seq(1)).is_err() && publisher.wait(Seq(2)).is_err());
     }
 
     #[test]
