@@ -86,8 +86,12 @@ impl Database {
         let engine = Arc::new(recovery::open(psync, path, options)?);
         let handle = Handle { engine: Arc::clone(&engine), threads: Some(Vec::new()).into() };
         if options.background && !options.read_only {
-            // A thread that does not start drops the handle, which ends the one that did.
-            for (name, run) in [("braid-worker", worker::run as fn(&Arc<Engine>)), ("braid-log", keeper::run)] {
+            // A thread that does not start drops the handle, which ends those that did.
+            for (name, run) in [
+                ("braid-worker", worker::run as fn(&Arc<Engine>)),
+                ("braid-log", keeper::flush_in_time),
+                ("braid-segments", keeper::prepare_ahead),
+            ] {
                 let thread = spawn(name, &engine, run)?;
                 handle.threads.lock().get_or_insert_default().push(thread);
             }

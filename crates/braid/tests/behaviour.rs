@@ -275,6 +275,25 @@ fn lazy_commits_are_visible_at_once_and_flushed_in_time() {
 }
 
 #[test]
+fn segments_are_made_ahead_while_lazy_commits_are_always_due() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = small().segment_bytes(1 << 20).open(directory.path().join("db")).expect("opens");
+    let table = db.table("t", Structure::BTree).expect("a table");
+    // Half of the first segment; from then on the log is to have two spares, and nobody but the keeper makes them.
+    let mut batch = WriteBatch::new();
+    (0..512u32).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 1000]));
+    db.write_with(batch, Durability::Lazy(Duration::ZERO)).expect("written");
+    for _ in 0..3000 {
+        table.put_with("k", "v", Durability::Lazy(Duration::ZERO)).expect("put");
+        if std::fs::read_dir(db.path().join("wal")).expect("lists").count() >= 3 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("no segment was made ahead");
+}
+
+#[test]
 fn a_read_only_database_reads_and_refuses_to_write() {
     let (directory, db) = scratch();
     let table = db.table("t", Structure::BTree).expect("a table");
