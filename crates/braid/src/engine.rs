@@ -247,15 +247,14 @@ impl Engine {
     }
 
     fn check_limits(&self, items: &[Item<'_>]) -> Result<()> {
-        let mut record_bytes = 0;
+        let mut bytes = 0;
         for item in items {
             check_pair(item.table, item.key, item.value)?;
-            let value = if item.value.len() > INLINE_BYTES_MAX { DocPointer::BYTES } else { 4 + item.value.len() };
-            record_bytes += (7 + item.key.len() + value) as u64;
+            bytes += record_bytes(item) as u64;
         }
         let limit = self.wal.record_bytes_max();
-        if record_bytes > limit {
-            return Err(Error::BatchTooLarge { bytes: record_bytes, limit, inline: INLINE_BYTES_MAX });
+        if bytes > limit {
+            return Err(Error::BatchTooLarge { bytes, limit, inline: INLINE_BYTES_MAX });
         }
         Ok(())
     }
@@ -586,8 +585,14 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Most bytes that an operation takes in a log record.
+fn record_bytes(item: &Item<'_>) -> usize {
+    let value = if item.value.len() > INLINE_BYTES_MAX { DocPointer::BYTES } else { 4 + item.value.len() };
+    7 + item.key.len() + value
+}
+
 fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>]) -> Vec<u8> {
-    let mut payload = Vec::new();
+    let mut payload = Vec::with_capacity(items.iter().map(record_bytes).sum());
     for (item, document) in items.iter().zip(documents) {
         let operation = match (item.operation, document) {
             (BatchOperation::Delete, _) => Operation::Delete,
