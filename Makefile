@@ -40,8 +40,9 @@ bench: toolchain
 	mkdir -p $(DIR)
 	./target/release/braid bench fillrandom,overwrite,readrandom,multireadrandom,readseq,seekrandom,commit --db $(DIR)/db
 
-## crash: simulated crashes (SEEDS: how many)
+## crash: simulated crashes of the log, of its slots, and of the database (SEEDS: how many of each)
 crash: toolchain
+	BRAID_SEEDS=0..$(SEEDS) $(CARGO) test --locked -p braid-wal --lib --test crash -- every_crash --nocapture
 	BRAID_CRASH_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test crash -- --nocapture
 
 ## property: random operations, power cuts and kills against a map (CASES: how many)
