@@ -140,7 +140,8 @@ fn create(
     let store = store.with_pio_max(tuning.pio_max());
     tuning.pace(store.psync());
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
-    let trees = btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?);
+    let trees = btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?)
+        .with_gap(tuning.gap_pages());
     let unflushed = Arc::new(UnflushedDocuments::default());
     let log_options = log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1);
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
@@ -210,7 +211,8 @@ fn recover(
     tuning.pace(store.psync());
     let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
     let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
-    let trees = Arc::new(btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?));
+    let trees = btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?);
+    let trees = Arc::new(trees.with_gap(tuning.gap_pages()));
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
         catalog.insert(Arc::new(open_table(&store, &trees, table, options.speriod)?));

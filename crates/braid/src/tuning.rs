@@ -67,6 +67,11 @@ impl Tuning {
         cost::pio_max(&self.profile.read())
     }
 
+    /// Pages that are read with those on both sides of them rather than left out.
+    pub(crate) fn gap_pages(&self) -> usize {
+        cost::gap_pages(&self.profile.read())
+    }
+
     /// Makes the I/O of background work fit the device: see [`psync::Background`].
     pub(crate) fn pace(&self, psync: &Psync) {
         psync.set_background_depth(self.profile.read().parallelism());

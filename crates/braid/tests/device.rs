@@ -49,21 +49,28 @@ fn the_profile_decides_on_requests_in_flight_and_leaves() {
         assert_eq!(open(path).psync().pio_max(), in_flight);
     }
     // Larger requests are as slow as all the smaller ones in them: nothing is won by larger leaves but fewer of them.
-    for kind in ["reads", "writes"] {
-        for size in profile[kind].as_array_mut().expect("sizes") {
-            let pages = size["pages"].as_f64().expect("a number");
-            size["alone_us"] = (100.0 * pages).into();
-            size["batched_us"] = (10.0 * pages).into();
+    let mut with = |page_us: f64, request_us: f64| {
+        for kind in ["reads", "writes"] {
+            for size in profile[kind].as_array_mut().expect("sizes") {
+                let pages = size["pages"].as_f64().expect("a number");
+                size["alone_us"] = (10.0 * (request_us + page_us * pages)).into();
+                size["batched_us"] = (request_us + page_us * pages).into();
+            }
         }
-    }
-    fs::write(path.join("device.json"), profile.to_string()).expect("written");
-    let db = open(path);
+        fs::write(path.join("device.json"), profile.to_string()).expect("written");
+        open(path)
+    };
+    let db = with(10.0, 0.0);
     let usual = TableOptions::new().records(20_000_000).record_bytes(116);
-    assert_eq!(new_leaf(&db, "read", &usual.insert_share(0.0)), 1);
-    assert_eq!(new_leaf(&db, "usual", &usual), 1);
-    assert!(new_leaf(&db, "written", &usual.insert_share(1.0)) > 1);
+    let dear = new_leaf(&db, "usual", &usual);
+    assert!(dear <= 2, "{dear}");
+    assert!(new_leaf(&db, "written", &usual.insert_share(1.0)) > dear);
     // It stays what it was created with.
     assert_eq!(new_leaf(&db, "written", &usual.insert_share(0.0)), new_leaf(&db, "written", &usual));
+    drop(db);
+    // Requests cost much and their pages next to nothing: leaves are larger.
+    let db = with(0.1, 10.0);
+    assert!(new_leaf(&db, "cheap pages", &usual) > dear);
     drop(db);
     assert!(new_leaf(&open(path), "written", &usual) > 1);
 }

@@ -81,7 +81,7 @@ impl TreeCursor {
         let version = self.ahead.version();
         let filled = match self.ahead.image(&pointer) {
             Image::Cached(leaf) => Ok(leaf.visible(&pointer).expect("a leaf is chosen by this pointer")),
-            Image::Read(pages) => Visible::check(pages, &pointer, version.table, &mut self.spans),
+            Image::Read(pages) => Visible::check(pages, &pointer, pointer.all(), version.table, &mut self.spans),
         }
         .and_then(|leaf| self.live.fill(&leaf, self.ahead.path().bounds(), self.at));
         filled.map_err(|damage| version.shared.corrupt(&pointer, damage))?;

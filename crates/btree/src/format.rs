@@ -9,21 +9,24 @@
 //! | root record, redo | the checkpoint and the log, which keep them for us | [`root`] |
 //!
 //! A **pointer** stands in an internal node or a root record and says everything that is needed to read a child and to
-//! know that it is the right one:
+//! know that it is the right one. In a node the fields of all its children are [`columns`]; a root record has one whole:
 //!
 //! ```text
-//! leaf pointer (30 bytes)                        node pointer (14 bytes)
-//!   0  page         u48                            0  page         u48
-//!   6  pages        u15  of the leaf's extent      6  incarnation  u64
-//!      documents    u1   whether it has any
-//!   8  incarnation  u64
-//!  16  length       u32  bytes published
-//!  20  chain        u32  CRC of the last run
-//!  24  entries      u24  in runs, dead ones too
-//!  27  keys         u24  live at least
+//! leaf pointer (33 bytes)                        node pointer
+//!   0  page         u48                            page, incarnation
+//!   6  shape        u40
+//!  11  incarnation  u64                          shape, from its lowest bit
+//!  19  length       u32  bytes published           1 bit    appended: runs stand behind the sorted pages
+//!  23  chain        u32  CRC of the last run      15 bits   sorted: pages with a run each, in key order
+//!  27  entries      u24  in runs, dead ones too    4 bits   pages of a part, as a power of two
+//!  30  keys         u24  live at least             1 bit    documents: whether it has any
+//!                                                 15 bits   pages of the leaf's extent
 //! ```
 //!
-//! `pages` and `documents` share a u16, whose most significant bit is `documents`.
+//! The **sorted pages** of a leaf are those that were written when it was made: each holds one run, or the last one also what was
+//! appended first, and their keys rise from page to page. They are cut into **parts** of one page, or of two, four, … where the
+//! fences between them would be too long ([`BOUND_BYTES_MAX`]); the fences stand in the node above, so a search reads one part, and
+//! where anything was appended, the last one, which goes on to the end of what is published.
 //!
 //! An **incarnation** is (open-epoch mod 2^24) << 40 | counter: it is given once to each node and leaf, so that what an extent held in an
 //! earlier life never checks. Should epoch or counter ever wrap, an old page would have to carry the very same number
@@ -34,9 +37,12 @@
 //!
 //! Invariant: [`LEAF_PAGES_MAX`] pages hold fewer entries than 24 bits can count.
 
+pub(crate) mod columns;
 pub(crate) mod node;
 pub(crate) mod root;
 pub(crate) mod run;
+
+use std::ops::Range;
 
 use space::PAGE;
 
@@ -49,26 +55,32 @@ pub const INLINE_BYTES_MAX: usize = 2048;
 /// Most pages of a leaf: 64 MiB.
 pub const LEAF_PAGES_MAX: u32 = 16_384;
 
-/// Length of an encoded leaf pointer.
-pub(crate) const LEAF_POINTER: usize = 30;
+/// Length of a whole leaf pointer.
+pub(crate) const LEAF_POINTER: usize = 33;
 
-/// Length of an encoded pointer to an internal node.
-pub(crate) const NODE_POINTER: usize = 14;
+/// Most bytes of a leaf's lower bound and its fences together, each with [`BOUND_FIXED`] bytes more; only a lower bound alone may be longer.
+pub(crate) const BOUND_BYTES_MAX: usize = 500;
+
+/// Bytes that a bound takes in a node beside its own, at most.
+pub(crate) const BOUND_FIXED: usize = 3;
 
 /// Bits of the counter in an incarnation.
 pub(crate) const INCARNATION_COUNTER_BITS: u32 = 40;
 
-/// The bit beside a leaf's pages that says that one of its entries is a document.
-const DOCUMENTS: u16 = 1 << 15;
+/// Where the fields of a leaf's shape begin.
+const SORTED_BIT: u32 = 1;
+const PART_BIT: u32 = 16;
+const DOCUMENTS_BIT: u32 = 20;
+const PAGES_BIT: u32 = 21;
 
 /// Pages that 48 bits can name.
 const PAGE_LIMIT: u64 = 1 << 48;
 
 const _: () = assert!(LEAF_PAGES_MAX as usize * run::PAGE_ENTRIES_MAX < 1 << 24);
-const _: () = assert!(LEAF_PAGES_MAX < DOCUMENTS as u32);
+const _: () = assert!(LEAF_PAGES_MAX < 1 << (PART_BIT - SORTED_BIT));
 const _: () = assert!(run::RUN_HEADER + run::ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX <= PAGE);
 
-/// Where a child is, and what makes it the right one. The last five are zero for an internal node.
+/// Where a child is, and what makes it the right one. An internal node has one sorted page, and zeros from the length on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// First page.
@@ -77,6 +89,12 @@ pub(crate) struct Pointer {
     pub(crate) pages: u32,
     /// Its incarnation.
     pub(crate) incarnation: u64,
+    /// Its sorted pages, from its first.
+    pub(crate) sorted: u32,
+    /// Pages of a part, as a power of two.
+    pub(crate) part_log: u8,
+    /// Whether runs stand behind those of the sorted pages.
+    pub(crate) appended: bool,
     /// Bytes of the leaf that are published: where its last run ends.
     pub(crate) length: u32,
     /// CRC of its last run, which covers those of all runs before it.
@@ -92,7 +110,19 @@ pub(crate) struct Pointer {
 impl Pointer {
     /// A pointer to an internal node.
     pub(crate) const fn to_node(page: u64, incarnation: u64) -> Self {
-        Self { page, pages: 1, incarnation, length: 0, chain: 0, entries: 0, keys_min: 0, documents: false }
+        Self {
+            page,
+            pages: 1,
+            incarnation,
+            sorted: 1,
+            part_log: 0,
+            appended: false,
+            length: 0,
+            chain: 0,
+            entries: 0,
+            keys_min: 0,
+            documents: false,
+        }
     }
 
     /// Byte offset in the file.
@@ -114,10 +144,86 @@ impl Pointer {
         space::Extent { page: space::PageId(self.page), pages: self.pages }
     }
 
+    /// Parts of the leaf.
+    pub(crate) const fn parts(&self) -> usize {
+        (self.sorted as usize).div_ceil(1 << self.part_log)
+    }
+
+    /// The bytes of the pages that hold a part; the last one ends with what is published.
+    pub(crate) const fn part(&self, part: usize) -> Range<usize> {
+        let start = (part << self.part_log) * PAGE;
+        let end = if part + 1 == self.parts() { self.published_bytes() } else { start + (PAGE << self.part_log) };
+        start..end
+    }
+
+    /// The bytes of all pages that are published.
+    pub(crate) const fn all(&self) -> Range<usize> {
+        0..self.published_bytes()
+    }
+
+    /// Whether a run that begins at this byte of the leaf is the first on a sorted page: it follows no other.
+    pub(crate) const fn begins_page(&self, at: usize) -> bool {
+        at.is_multiple_of(PAGE) && at / PAGE < self.sorted as usize
+    }
+
+    fn shape(&self) -> u64 {
+        u64::from(self.appended)
+            | u64::from(self.sorted) << SORTED_BIT
+            | u64::from(self.part_log) << PART_BIT
+            | u64::from(self.documents) << DOCUMENTS_BIT
+            | u64::from(self.pages) << PAGES_BIT
+    }
+
+    /// A leaf pointer's fields, in the order of a node's columns.
+    pub(crate) fn leaf_fields(&self) -> [u64; LEAF_FIELDS] {
+        [
+            self.page,
+            self.incarnation,
+            self.shape(),
+            self.length.into(),
+            self.chain.into(),
+            self.entries.into(),
+            u64::from(self.entries.saturating_sub(self.keys_min)),
+        ]
+    }
+
+    /// The leaf pointer with these fields; none where it is not one that we would write.
+    pub(crate) fn of_leaf(fields: [u64; LEAF_FIELDS]) -> Option<Self> {
+        let [page, incarnation, shape, length, chain, entries, dead] = fields;
+        let bits = |from: u32, count: u32| shape >> from & ((1 << count) - 1);
+        let pointer = Self {
+            page,
+            pages: u32::try_from(shape >> PAGES_BIT).ok()?,
+            incarnation,
+            sorted: u32::try_from(bits(SORTED_BIT, PART_BIT - SORTED_BIT)).ok()?,
+            part_log: u8::try_from(bits(PART_BIT, DOCUMENTS_BIT - PART_BIT)).ok()?,
+            appended: bits(0, 1) == 1,
+            length: u32::try_from(length).ok()?,
+            chain: u32::try_from(chain).ok()?,
+            entries: u32::try_from(entries).ok()?,
+            keys_min: u32::try_from(entries.checked_sub(dead)?).ok()?,
+            documents: bits(DOCUMENTS_BIT, 1) == 1,
+        };
+        pointer.is_possible().then_some(pointer)
+    }
+
+    fn is_possible(&self) -> bool {
+        let (sorted, length) = (self.sorted as usize, self.length as usize);
+        self.pages >= 1
+            && self.pages <= LEAF_PAGES_MAX
+            && length >= 1
+            && length <= self.capacity()
+            && self.page < PAGE_LIMIT - u64::from(self.pages)
+            && (1..1 << 24).contains(&self.entries)
+            && self.keys_min <= self.entries
+            && sorted >= 1
+            && length > (sorted - 1) * PAGE
+            && (self.appended || length <= sorted * PAGE)
+    }
+
     pub(crate) fn encode_leaf(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.page.to_le_bytes()[..6]);
-        let pages = u16::try_from(self.pages).expect("a leaf has at most LEAF_PAGES_MAX pages");
-        out.extend_from_slice(&(pages | if self.documents { DOCUMENTS } else { 0 }).to_le_bytes());
+        out.extend_from_slice(&self.shape().to_le_bytes()[..5]);
         out.extend_from_slice(&self.incarnation.to_le_bytes());
         out.extend_from_slice(&self.length.to_le_bytes());
         out.extend_from_slice(&self.chain.to_le_bytes());
@@ -125,39 +231,30 @@ impl Pointer {
         out.extend_from_slice(&self.keys_min.to_le_bytes()[..3]);
     }
 
-    pub(crate) fn encode_node(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.page.to_le_bytes()[..6]);
-        out.extend_from_slice(&self.incarnation.to_le_bytes());
-    }
-
     /// None where it is not one that we would write.
     pub(crate) fn decode_leaf(bytes: &[u8]) -> Option<Self> {
-        let pages = u16_at(bytes, 6)?;
-        let pointer = Self {
-            page: u48(bytes, 0)?,
-            pages: u32::from(pages & !DOCUMENTS),
-            incarnation: u64_at(bytes, 8)?,
-            length: u32_at(bytes, 16)?,
-            chain: u32_at(bytes, 20)?,
-            entries: u24(bytes, 24)?,
-            keys_min: u24(bytes, 27)?,
-            documents: pages & DOCUMENTS != 0,
-        };
-        let possible = pointer.pages >= 1
-            && pointer.pages <= LEAF_PAGES_MAX
-            && pointer.length >= 1
-            && pointer.length as usize <= pointer.capacity()
-            && pointer.page < PAGE_LIMIT - u64::from(pointer.pages)
-            && pointer.entries >= 1
-            && pointer.keys_min <= pointer.entries;
-        possible.then_some(pointer)
-    }
-
-    /// None where bytes are missing.
-    pub(crate) fn decode_node(bytes: &[u8]) -> Option<Self> {
-        Some(Self::to_node(u48(bytes, 0)?, u64_at(bytes, 6)?))
+        let [a, b, c, d, e] = array(bytes, 6)?;
+        let shape = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+        let (entries, keys_min) = (u24(bytes, 27)?, u24(bytes, 30)?);
+        let (length, chain) = (u32_at(bytes, 19)?, u32_at(bytes, 23)?);
+        let dead = entries.checked_sub(keys_min)?;
+        Self::of_leaf([
+            u48(bytes, 0)?,
+            u64_at(bytes, 11)?,
+            shape,
+            length.into(),
+            chain.into(),
+            entries.into(),
+            dead.into(),
+        ])
     }
 }
+
+/// Fields of a leaf pointer in a node.
+pub(crate) const LEAF_FIELDS: usize = 7;
+
+/// Fields of a pointer to an internal node: the first of those.
+pub(crate) const NODE_FIELDS: usize = 2;
 
 /// Bytes that are not what we would have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,11 +309,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn pointers_are_golden() {
+    fn a_leaf_pointer_is_golden() {
         let pointer = Pointer {
             page: 0x0102_0304_0506,
             pages: 8,
             incarnation: 0x1112_1314_1516_1718,
+            sorted: 6,
+            part_log: 1,
+            appended: true,
             length: 0x7001,
             chain: 0x3132_3334,
             entries: 0x0041_4243,
@@ -226,18 +326,27 @@ pub(crate) mod tests {
         let mut leaf = Vec::new();
         pointer.encode_leaf(&mut leaf);
         assert_eq!(leaf.len(), LEAF_POINTER);
-        assert_eq!(hex(&leaf), "060504030201080018171615141312110170000034333231434241510000");
+        assert_eq!(hex(&leaf), "0605040302010d0001010018171615141312110170000034333231434241510000");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(pointer));
         let with_documents = Pointer { documents: true, ..pointer };
         let mut leaf = Vec::new();
         with_documents.encode_leaf(&mut leaf);
-        assert_eq!(hex(&leaf), "060504030201088018171615141312110170000034333231434241510000");
+        assert_eq!(hex(&leaf), "0605040302010d0011010018171615141312110170000034333231434241510000");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(with_documents));
-        let mut node = Vec::new();
-        pointer.encode_node(&mut node);
-        assert_eq!(node.len(), NODE_POINTER);
-        assert_eq!(hex(&node), "0605040302011817161514131211");
-        assert_eq!(Pointer::decode_node(&node), Some(Pointer::to_node(pointer.page, pointer.incarnation)));
+    }
+
+    #[test]
+    fn parts_are_all_of_a_leaf() {
+        for (sorted, part_log, expected) in [(1, 0, 1), (5, 0, 5), (5, 1, 3), (6, 1, 3), (5, 3, 1)] {
+            let leaf = Pointer { pages: 8, sorted, part_log, length: 7 * 4096 - 5, ..Pointer::to_node(1, 1) };
+            assert_eq!(leaf.parts(), expected);
+            let mut end = 0;
+            for part in 0..expected {
+                assert_eq!(leaf.part(part).start, end);
+                end = leaf.part(part).end;
+            }
+            assert_eq!(end, 7 * 4096);
+        }
     }
 
     #[test]
@@ -246,6 +355,9 @@ pub(crate) mod tests {
             page: 7,
             pages: 2,
             incarnation: 1,
+            sorted: 2,
+            part_log: 0,
+            appended: false,
             length: 8192,
             chain: 0,
             entries: 3,
@@ -261,6 +373,9 @@ pub(crate) mod tests {
         assert_eq!(decode(Pointer { pages: 0, ..good }), None);
         assert_eq!(decode(Pointer { length: 8193, ..good }), None);
         assert_eq!(decode(Pointer { length: 0, ..good }), None);
+        assert_eq!(decode(Pointer { length: 4096, ..good }), None);
+        assert_eq!(decode(Pointer { sorted: 1, ..good }), None);
+        assert_eq!(decode(Pointer { sorted: 0, ..good }), None);
         assert_eq!(decode(Pointer { entries: 2, ..good }), None);
         assert_eq!(decode(Pointer { keys_min: 4, ..good }), None);
         assert_eq!(decode(Pointer { pages: LEAF_PAGES_MAX + 1, ..good }), None);

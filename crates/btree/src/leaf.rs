@@ -1,14 +1,18 @@
 //! Leaves in memory.
 //!
-//! 1. A [`Leaf`] is parsed from the pages that hold its published bytes. Each run's CRC is checked then, once; the runs must
-//!    end exactly where the pointer says, with exactly the CRC that the pointer says.
+//! 1. A [`Leaf`] is an image of all of a leaf or of one part, parsed from the pages that hold it. Each run's CRC is checked then, once. Where
+//!    the image goes to the end of what is published, the runs must end exactly where the pointer says, with exactly the CRC that it says; a
+//!    part before that has one run a page, and never changes.
 //! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer uses any image of its leaf that has a run which
-//!    ends at the pointer's length with the pointer's CRC: that CRC covers all runs before it, so the image begins with the
-//!    same runs, and the ones behind it are younger and not looked at ([`Leaf::visible`]).
+//!    ends at the pointer's length with the pointer's CRC: that CRC covers all runs that were appended before it, so the image begins with
+//!    the same runs, and the ones behind it are younger and not looked at ([`Leaf::visible`]).
 //! 3. [`Visible::find`] looks in every run that may have the key for the newest version at or below a seq; of two equal versions
 //!    the later run's wins. A leaf that is kept has a small filter for each small run, since appends make many of them, and to
 //!    look into each would touch far more memory than the search itself.
 //! 4. [`Visible::sorted`] lists entries of all runs in order, for scans and rewrites.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use index::{Seq, TableId, Update};
 use space::PAGE;
@@ -43,11 +47,19 @@ impl Span {
     fn end(&self) -> usize {
         self.start + usize::from(self.header.length)
     }
+
+    /// The run, in bytes that begin at `first` of the leaf.
+    #[inline]
+    fn run<'a>(&self, first: usize, bytes: &'a [u8]) -> Run<'a> {
+        Run::new(&bytes[self.start - first..self.end() - first], &self.header)
+    }
 }
 
-/// The runs of a leaf.
+/// The runs of a leaf, or of a part of it.
 pub(crate) struct Leaf {
-    /// Its published bytes. Not the buffer that they were read into: aligned memory is for I/O, and a cache of it wastes the rest of
+    /// Where in the leaf it begins.
+    first: usize,
+    /// Its bytes. Not the buffer that they were read into: aligned memory is for I/O, and a cache of it wastes the rest of
     /// each last page and what alignment costs.
     bytes: Box<[u8]>,
     spans: Vec<Span>,
@@ -56,6 +68,8 @@ pub(crate) struct Leaf {
 /// A leaf as one pointer sees it: its first runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Visible<'a> {
+    /// Where in the leaf the bytes begin.
+    first: usize,
     bytes: &'a [u8],
     spans: &'a [Span],
 }
@@ -73,19 +87,38 @@ pub(crate) fn malformed(start: usize) -> Damage {
 }
 
 impl Leaf {
-    /// Parses the pages that hold the published bytes.
-    pub(crate) fn parse(pages: &[u8], pointer: &Pointer, table: TableId) -> Result<Self, Damage> {
+    /// Parses `pages`, which hold the bytes `of` the leaf: all of it, or a part.
+    pub(crate) fn parse(pages: &[u8], pointer: &Pointer, of: Range<usize>, table: TableId) -> Result<Self, Damage> {
         let mut spans = Vec::new();
-        let bytes = Visible::check(pages, pointer, table, &mut spans)?.bytes.into();
-        let mut leaf = Self { bytes, spans };
+        let visible = Visible::check(pages, pointer, of, table, &mut spans)?;
+        let mut leaf = Self { first: visible.first, bytes: visible.bytes.into(), spans };
         leaf.filter(0);
         Ok(leaf)
+    }
+
+    /// The image of all of a leaf, from those of its parts.
+    pub(crate) fn joined(parts: &[Arc<Self>]) -> Self {
+        let mut bytes = Vec::with_capacity(parts.last().map_or(0, |last| last.first + last.bytes.len()));
+        let mut spans = Vec::with_capacity(parts.iter().map(|part| part.spans.len()).sum());
+        for part in parts {
+            bytes.resize(part.first, 0);
+            bytes.extend_from_slice(&part.bytes);
+            spans.extend_from_slice(&part.spans);
+        }
+        Self { first: 0, bytes: bytes.into(), spans }
+    }
+
+    /// The image of the part that is in the bytes `of` the leaf.
+    pub(crate) fn part(&self, of: Range<usize>) -> Self {
+        let of = of.start..of.end.min(self.bytes.len());
+        let spans = self.spans.iter().filter(|span| of.contains(&span.start)).copied().collect();
+        Self { first: of.start, bytes: self.bytes[of].into(), spans }
     }
 
     /// Fills the filters of the runs from `first` on.
     fn filter(&mut self, first: usize) {
         for span in &mut self.spans[first..] {
-            let run = Run::new(&self.bytes[span.start..span.end()], &span.header);
+            let run = span.run(self.first, &self.bytes);
             if run.count() <= FILTER_ENTRIES_MAX {
                 let mut marks = (0..run.count()).map(|index| run.key(index).map(|(key, _)| mark(key)));
                 // Where an entry is malformed, a search has to meet it.
@@ -94,36 +127,46 @@ impl Leaf {
         }
     }
 
-    /// The leaf after an append: `pages` are its new last pages, from page `first` on; runs begin at `from`.
-    /// They were just made from this leaf, so there is nothing to find damaged.
+    /// The image, which goes to the end of what was published, after an append: `pages` are the leaf's new last pages; runs begin at
+    /// `from`. They were just made from this leaf, so there is nothing to find damaged.
     pub(crate) fn extended(&self, pointer: &Pointer, table: TableId, from: usize, pages: &[u8]) -> Option<Self> {
-        let first = pointer.published_bytes().checked_sub(pages.len())?;
+        let first = pointer.published_bytes().checked_sub(pages.len())?.checked_sub(self.first)?;
         let old = &self.bytes[..self.bytes.len().min(first)];
-        let mut bytes = Vec::with_capacity(pointer.length as usize);
+        let mut bytes = Vec::with_capacity(pointer.length as usize - self.first);
         bytes.extend_from_slice(old);
         bytes.resize(first, 0);
         bytes.extend_from_slice(pages);
-        bytes.truncate(pointer.length as usize);
+        bytes.truncate(pointer.length as usize - self.first);
         let spans: Vec<_> = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
         let known = spans.len();
-        let mut leaf = Self { bytes: bytes.into(), spans };
-        let identity = Identity { incarnation: pointer.incarnation, table };
-        add_runs(&leaf.bytes, from, &identity, &mut leaf.spans).ok()?;
+        let mut leaf = Self { first: self.first, bytes: bytes.into(), spans };
+        add_runs(&leaf.bytes, leaf.first, from, pointer, table, &mut leaf.spans).ok()?;
         leaf.filter(known);
         leaf.visible(pointer).is_some().then_some(leaf)
     }
 
-    /// What `pointer` sees of it; none if this image is not of the leaf as published there.
+    /// What `pointer` sees of an image that went to the end of what was published; none if it is not of the leaf as published there.
     pub(crate) fn visible(&self, pointer: &Pointer) -> Option<Visible<'_>> {
         let length = pointer.length as usize;
         let runs = self.spans.partition_point(|span| span.end() <= length);
         let last = self.spans[..runs].last()?;
         let same = last.end() == length && last.header.crc == pointer.chain;
         let stale = seeded::on(seeded::Bug::StaleCachedTail) || seeded::on(seeded::Bug::RunChecksumSkipped);
-        (same || stale).then_some(Visible { bytes: &self.bytes, spans: &self.spans[..runs] })
+        let spans = &self.spans[..runs];
+        (same || stale).then_some(Visible { first: self.first, bytes: &self.bytes, spans })
     }
 
-    /// Its published bytes.
+    /// The image of a part that never changes.
+    pub(crate) fn fixed(&self) -> Visible<'_> {
+        Visible { first: self.first, bytes: &self.bytes, spans: &self.spans }
+    }
+
+    /// Where in the leaf it begins.
+    pub(crate) const fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Its bytes.
     pub(crate) const fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -134,27 +177,35 @@ impl Leaf {
     }
 }
 
-/// Adds the runs from `at` to the end of `bytes` to those before it.
-fn add_runs(bytes: &[u8], mut at: usize, identity: &Identity, spans: &mut Vec<Span>) -> Result<(), Damage> {
-    while at < bytes.len() {
+/// Adds the runs from `at` on to those before it; `bytes` begin at `first` of the leaf.
+fn add_runs(
+    bytes: &[u8], first: usize, mut at: usize, pointer: &Pointer, table: TableId, spans: &mut Vec<Span>,
+) -> Result<(), Damage> {
+    let identity = Identity { incarnation: pointer.incarnation, table };
+    let end = first + bytes.len();
+    while at < end {
         let page_end = (at / PAGE + 1) * PAGE;
         if page_end - at < RUN_HEADER {
             at = page_end;
             continue;
         }
-        let room = &bytes[at..page_end.min(bytes.len())];
+        let begins = pointer.begins_page(at);
+        let room = &bytes[at - first..page_end.min(end) - first];
         let Some(header) = RunHeader::decode(room).map_err(|damage| shifted(damage, at))? else {
+            if begins {
+                return Err(Damage::new(at, "sorted page of a leaf", "a run", "none"));
+            }
             at = page_end;
             continue;
         };
         let run = &room[..usize::from(header.length)];
-        let previous = spans.last().map_or(0, |span| span.header.crc);
+        let previous = spans.last().filter(|_| !begins).map_or(0, |span| span.header.crc);
         let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
-        header.check(run, identity, position, previous).map_err(|damage| shifted(damage, at))?;
+        header.check(run, &identity, position, previous).map_err(|damage| shifted(damage, at))?;
         let entries = Run::new(run, &header);
         let ends = entries.key(0).zip(entries.key(entries.count() - 1));
-        let ((first, _), (last, _)) = ends.ok_or_else(|| malformed(at))?;
-        spans.push(Span { start: at, heads: (head(first), head(last)), filter: u64::MAX, header });
+        let ((low, _), (high, _)) = ends.ok_or_else(|| malformed(at))?;
+        spans.push(Span { start: at, heads: (head(low), head(high)), filter: u64::MAX, header });
         at += run.len();
     }
     Ok(())
@@ -165,44 +216,51 @@ fn shifted(damage: Damage, by: usize) -> Damage {
 }
 
 impl<'a> Visible<'a> {
-    /// Checks the pages that hold the published bytes, and lists their runs in `spans`, in place of what was there.
+    /// Checks `pages`, which hold the bytes `of` the leaf, and lists their runs in `spans`, in place of what was there.
     pub(crate) fn check(
-        pages: &'a [u8], pointer: &Pointer, table: TableId, spans: &'a mut Vec<Span>,
+        pages: &'a [u8], pointer: &Pointer, of: Range<usize>, table: TableId, spans: &'a mut Vec<Span>,
     ) -> Result<Self, Damage> {
-        let identity = Identity { incarnation: pointer.incarnation, table };
-        let bytes = &pages[..pages.len().min(pointer.length as usize)];
+        let length = pointer.length as usize;
+        let end = of.end.min(length);
+        let bytes = &pages[..pages.len().min(end.saturating_sub(of.start))];
         spans.clear();
-        add_runs(bytes, 0, &identity, spans)?;
-        let (end, chain) = spans.last().map_or((0, 0), |span| (span.end(), span.header.crc));
-        if end != pointer.length as usize {
-            return Err(Damage::new(end, "end of a leaf's last run", pointer.length, end));
+        add_runs(bytes, of.start, of.start, pointer, table, spans)?;
+        let (last, chain) = spans.last().map_or((of.start, 0), |span| (span.end(), span.header.crc));
+        if end < length {
+            // Each page was found to begin with a run.
+            let visible = Self { first: of.start, bytes: &bytes[..last - of.start], spans };
+            return Ok(visible);
+        }
+        if last != length {
+            return Err(Damage::new(last, "end of a leaf's last run", length, last));
         }
         if chain != pointer.chain && !seeded::on(seeded::Bug::RunChecksumSkipped) {
             let (expected, found) = (format!("{:08x}", pointer.chain), format!("{chain:08x}"));
-            return Err(Damage::new(end, "CRC of a leaf's last run", expected, found));
+            return Err(Damage::new(last, "CRC of a leaf's last run", expected, found));
         }
-        Ok(Self { bytes, spans })
+        Ok(Self { first: of.start, bytes, spans })
     }
 
-    /// The bytes that its runs are in.
+    /// The bytes that its runs are in, from the leaf's first.
     pub(crate) const fn bytes(&self) -> &'a [u8] {
+        debug_assert!(self.first == 0, "a scan has all of a leaf");
         self.bytes
     }
 
-    /// Its runs, in the order in which they came, each with where it begins and its least seq.
+    /// Its runs, in the order in which they came, each with where it begins in the leaf and its least seq.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, Seq, Run<'a>)> {
         self.spans.iter().map(|span| (span.start, Seq(span.header.base), self.run(span)))
     }
 
     fn run(&self, span: &Span) -> Run<'a> {
-        Run::new(&self.bytes[span.start..span.end()], &span.header)
+        span.run(self.first, self.bytes)
     }
 
     /// The bytes of the page that the last run is on, up to where it ends.
     pub(crate) fn tail(&self) -> &'a [u8] {
         let end = self.spans.last().map_or(0, Span::end);
         let start = end - end % PAGE;
-        &self.bytes[start..end]
+        &self.bytes[start - self.first..end - self.first]
     }
 
     /// The newest version of `key` at or below `at`.
@@ -305,6 +363,24 @@ impl<'a> Visible<'a> {
         }
         Ok(())
     }
+
+    /// Checks that the keys of all parts of sorted pages lie between the leaf's fences, where they are known.
+    pub(crate) fn check_fences(&self, pointer: &Pointer, fences: &[&[u8]]) -> Result<(), Damage> {
+        if fences.is_empty() {
+            return Ok(());
+        }
+        for span in self.spans.iter().filter(|span| pointer.begins_page(span.start)) {
+            let run = self.run(span);
+            let part = (span.start / PAGE) >> pointer.part_log;
+            let ends = run.key(0).zip(run.key(run.count() - 1));
+            let ((low, _), (high, _)) = ends.ok_or_else(|| malformed(span.start))?;
+            let above = part.checked_sub(1).is_none_or(|fence| fences[fence] <= low);
+            if !above || fences.get(part).is_some_and(|fence| high >= *fence) {
+                return Err(Damage::new(span.start, "sorted page of a leaf", "keys between its fences", "others"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// How many entries of the run are at or below (key, at); `number` is the key's head.
@@ -341,7 +417,7 @@ pub(crate) fn check_tail(page: &[u8], pointer: &Pointer, table: TableId) -> Resu
     let length = pointer.length as usize;
     let start = length - length % PAGE;
     let identity = Identity { incarnation: pointer.incarnation, table };
-    let (mut at, mut previous) = (0, if start == 0 { Some(0) } else { None });
+    let (mut at, mut previous) = (0, pointer.begins_page(start).then_some(0));
     while at < length - start {
         let room = &page[at..length - start];
         let header = RunHeader::decode(room).map_err(|damage| shifted(damage, start + at))?;
@@ -376,7 +452,7 @@ mod tests {
     /// A leaf of two pages with these runs, and its pointer.
     fn leaf_of(runs: &[Vec<(Vec<u8>, u64)>]) -> (Buffer, Pointer) {
         let mut bytes = Buffer::zeroed(2 * PAGE);
-        let mut pointer = Pointer { pages: 2, ..Pointer::to_node(5, 9) };
+        let mut pointer = Pointer { pages: 2, appended: true, ..Pointer::to_node(5, 9) };
         let identity = Identity { incarnation: 9, table: TABLE };
         for run in runs {
             let updates = || {
@@ -410,7 +486,7 @@ mod tests {
     fn the_newest_version_at_or_below_a_seq_is_found() {
         let (bytes, pointer) = sample();
         assert!(pointer.length as usize > PAGE);
-        let leaf = Leaf::parse(&bytes, &pointer, TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), TABLE).expect("whole");
         let visible = leaf.visible(&pointer).expect("this leaf");
         let find = |letter: u8, at| visible.find(&[letter; 100], Seq(at)).expect("whole").map(|update| update.seq.0);
         assert_eq!(find(b'a', 99), Some(1));
@@ -428,13 +504,13 @@ mod tests {
         let (_, old) = leaf_of(&[key(1), key(2)]);
         let (bytes, new) = leaf_of(&[key(1), key(2), key(3)]);
         let (other, _) = leaf_of(&[key(1), key(7), key(3)]);
-        let leaf = Leaf::parse(&bytes, &new, TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &new, new.all(), TABLE).expect("whole");
         let newest = |pointer| leaf.visible(pointer).map(|visible| visible.find(b"key", Seq::MAX).expect("whole"));
         assert_eq!(newest(&new).flatten().map(|update| update.seq.0), Some(3));
         assert_eq!(newest(&old).flatten().map(|update| update.seq.0), Some(2));
         assert!(leaf.visible(&Pointer { chain: old.chain ^ 1, ..old }).is_none());
         assert!(leaf.visible(&Pointer { length: old.length + 1, ..old }).is_none());
-        Leaf::parse(&other, &new, TABLE).err().expect("another history");
+        Leaf::parse(&other, &new, new.all(), TABLE).err().expect("another history");
     }
 
     #[test]
@@ -449,7 +525,7 @@ mod tests {
             pointer.chain = plan.encode([update].into_iter(), &identity, pointer.length, pointer.chain, out);
             pointer.length += u32::try_from(plan.bytes).expect("small");
         }
-        let leaf = Leaf::parse(&bytes, &pointer, TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), TABLE).expect("whole");
         let found = leaf.visible(&pointer).and_then(|visible| visible.find(b"k", Seq(4)).expect("whole"));
         assert_eq!(found.map(|update| update.operation), Some(Operation::Put(Payload::Inline(b"later"))));
     }
@@ -458,7 +534,7 @@ mod tests {
     fn bytes_behind_the_published_ones_are_not_looked_at() {
         let (mut bytes, pointer) = sample();
         bytes[pointer.length as usize..].fill(0xa5);
-        Leaf::parse(&bytes, &pointer, TABLE).expect("whole");
+        Leaf::parse(&bytes, &pointer, pointer.all(), TABLE).expect("whole");
     }
 
     #[test]
@@ -468,7 +544,7 @@ mod tests {
             let mut bad = bytes.clone();
             bad[index] ^= 0x40;
             let padding = bytes[index..PAGE.max(index)].iter().all(|byte| *byte == 0);
-            let parsed = Leaf::parse(&bad, &pointer, TABLE);
+            let parsed = Leaf::parse(&bad, &pointer, pointer.all(), TABLE);
             assert!(parsed.is_err() || padding, "byte {index}");
             if let Ok(leaf) = parsed {
                 assert!(leaf.visible(&pointer).is_some());
@@ -500,7 +576,7 @@ mod tests {
             }
             let identity = Identity { incarnation: 9, table: TABLE };
             pointer.chain = sign(&mut bytes[..length], &identity, 0, 0);
-            let Ok(leaf) = Leaf::parse(&bytes, &pointer, TABLE) else { return Ok(()) };
+            let Ok(leaf) = Leaf::parse(&bytes, &pointer, pointer.all(), TABLE) else { return Ok(()) };
             let Some(visible) = leaf.visible(&pointer) else { return Ok(()) };
             let _ = visible.sorted();
             let _ = visible.entries(&mut Vec::new());

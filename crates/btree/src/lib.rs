@@ -9,8 +9,9 @@
 //!    versions made room (*shrink*), else several (*split*). So is a leaf in which a document died, which takes more space,
 //!    and one of which deletes leave little. What is nearly empty then is joined with a neighbour or shares with it, and so
 //!    are nodes: leaves stay a quarter full at least, and a tree loses height as it gained it.
+//!    The pages that it was made with are sorted: fences tell them apart, so a search reads one of them, and what was appended.
 //! 2. An **internal node** is one page, written once and never changed. Its pointers say not only where a child is, but how
-//!    many bytes of a leaf are published and the CRC that they end with.
+//!    many bytes of a leaf are published and the CRC that they end with; it has the fences of leaves too.
 //! 3. A **version** is a root. A batch makes a new one: it appends to leaves beyond the published lengths, and writes every
 //!    node on the way to the root anew, to fresh pages. Readers of older versions go on reading; no lock stands between them.
 //! 4. Many keys, a range of keys and a batch of changes all go down the tree a level at a time, and the nodes of a level are
@@ -30,6 +31,7 @@ mod apply;
 pub mod cost;
 mod counters;
 mod cursor;
+mod fences;
 mod format;
 mod leaf;
 mod load;

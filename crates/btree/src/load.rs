@@ -23,11 +23,12 @@ use crate::apply::layout::packed;
 use crate::apply::nodes::{self, NodeWriter};
 use crate::apply::{Again, Done};
 use crate::counters::count;
-use crate::format::node::{NODE_HEADER, node_bytes};
+use crate::fences::{Fences, Parts};
+use crate::format::node::{node_bytes, node_bytes_max};
 use crate::format::root::Root;
 use crate::format::run::{ENTRY_FIXED, Identity, OneSeqRun, RUN_HEADER};
-use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_POINTER, Pointer};
-use crate::node::{Edges, separator};
+use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
+use crate::node::{Edges, Keys, separator};
 use crate::shared::Shared;
 
 /// Bytes of a write.
@@ -46,7 +47,7 @@ const EXTENT_LEAVES_MIN: u32 = 16;
 const STAY: usize = 2;
 
 const _: () = assert!(RUN_HEADER + ENTRY_FIXED + KEY_BYTES_MAX + INLINE_BYTES_MAX <= packed(PAGE));
-const _: () = assert!(NODE_HEADER + 2 * STAY * LEAF_POINTER + (2 * STAY - 1) * (2 + KEY_BYTES_MAX) <= nodes::PACKED);
+const _: () = assert!(node_bytes_max(2 * STAY) <= nodes::PACKED);
 
 /// A tree under construction. See [`crate::BTree::begin_load`].
 pub struct Load {
@@ -85,6 +86,7 @@ struct Region {
 #[derive(Default)]
 struct OpenLeaf {
     low: Vec<u8>,
+    fences: Fences,
     page: u64,
     incarnation: u64,
     /// Pages with a run.
@@ -201,6 +203,8 @@ impl Load {
             self.end_leaf(ready)?;
             self.leaf.low.extend_from_slice(separator(&self.last_key, next.key));
             self.room = self.room_on(0);
+        } else {
+            self.leaf.fences.add_page(Some(&self.last_key), next.key);
         }
         Ok(())
     }
@@ -210,6 +214,7 @@ impl Load {
         if self.leaf.pages == 0 {
             self.leaf.page = self.place()?;
             self.leaf.incarnation = self.shared.incarnation();
+            self.leaf.fences.add_page(None, &[]);
         }
         let leaf = &mut self.leaf;
         let identity = Identity { incarnation: leaf.incarnation, table: self.table };
@@ -217,7 +222,7 @@ impl Load {
         let position = u32::try_from(start).expect("a leaf is shorter than 4 GiB");
         leaf.entries += u32::try_from(self.run.count()).expect("a page holds fewer than 2^16 entries");
         let region = self.region.as_mut().expect("a leaf was given its place in a region");
-        let (bytes, chain) = self.run.finish(&identity, position, leaf.chain, region.page());
+        let (bytes, chain) = self.run.finish(&identity, position, 0, region.page());
         leaf.chain = chain;
         leaf.length = start + bytes;
         leaf.pages += 1;
@@ -230,11 +235,15 @@ impl Load {
             self.region.as_mut().expect("a leaf was given its place in a region").page().fill(0);
             self.end_piece(ready)?;
         }
-        let leaf = std::mem::take(&mut self.leaf);
+        let mut leaf = std::mem::take(&mut self.leaf);
+        let Parts { sorted, part_log, fences } = leaf.fences.finish(&leaf.low);
         let pointer = Pointer {
             page: leaf.page,
             pages: self.leaf_pages,
             incarnation: leaf.incarnation,
+            sorted,
+            part_log,
+            appended: false,
             length: u32::try_from(leaf.length).expect("a leaf is shorter than 4 GiB"),
             chain: leaf.chain,
             entries: leaf.entries,
@@ -242,7 +251,7 @@ impl Load {
             documents: leaf.documents,
         };
         count(&self.shared.counters.leaf_pages_written, self.leaf_pages as usize);
-        self.add_child(0, &leaf.low, pointer, ready)
+        self.add_child(0, &leaf.low, &fences, pointer, ready)
     }
 
     /// The first page of the next leaf.
@@ -276,13 +285,13 @@ impl Load {
 
     /// Adds a child to the list of its level; a list that is full becomes a node.
     fn add_child<E: From<Error>>(
-        &mut self, level: usize, low: &[u8], pointer: Pointer, ready: &dyn Fn() -> Result<(), E>,
+        &mut self, level: usize, low: &[u8], fences: &Keys, pointer: Pointer, ready: &dyn Fn() -> Result<(), E>,
     ) -> Result<(), E> {
         if self.levels.len() == level {
             self.levels.push(Edges::default());
         }
         let edges = &mut self.levels[level];
-        edges.push(low, pointer);
+        edges.push_fenced(low, fences, pointer);
         if node_bytes(node_level(level + 1), edges) <= nodes::PACKED {
             return Ok(());
         }
@@ -299,7 +308,7 @@ impl Load {
     ) -> Result<(), E> {
         let pointer = self.nodes.write(&mut self.claims, &self.shared, self.table, node_level(level), edges)?;
         self.write_nodes(ready)?;
-        self.add_child(level, edges.low(0), pointer, ready)
+        self.add_child(level, edges.low(0), &Keys::default(), pointer, ready)
     }
 
     fn write_nodes<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {

@@ -1,26 +1,27 @@
 //! Internal nodes in memory.
 //!
-//! 1. A [`Node`] is parsed once from its page and never changes; readers share it through the cache.
-//! 2. [`Node::search`] finds the child of a key: the bytes that all separators share are compared once, then the first
-//!    eight bytes after them as one integer each, and whole separators only among equal integers.
-//! 3. [`Edges`] is a list of children under construction: each with its lower bound and its pointer.
+//! 1. A [`Node`] is the used bytes of its page, checked once; it never changes, and readers share it through the cache.
+//! 2. [`Node::find`] finds the child and the part of it that may hold a key: the bytes that all separators share are compared once, then
+//!    heads, as one integer each, and whole separators only among equal heads.
+//! 3. [`Edges`] is a list of children under construction: each with its lower bound, its fences and its pointer.
 //!
-//! Invariant: `heads` is in the order of the separators, because zero-padded big-endian integers sort as the bytes do.
+//! Invariant: heads are in the order of the separators, because zero-padded big-endian integers sort as the bytes do.
+
+use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::format::Pointer;
+use crate::format::node::Layout;
 
-/// An internal node, parsed.
+/// An internal node.
 #[derive(Debug)]
 pub(crate) struct Node {
-    level: u8,
-    prefix: Box<[u8]>,
-    suffixes: Box<[u8]>,
-    ends: Box<[u16]>,
-    heads: Box<[u64]>,
-    pointers: Box<[Pointer]>,
+    bytes: Box<[u8]>,
+    layout: Layout,
 }
 
 /// The first eight bytes of a key, padded with zeros, as a number that sorts as they do.
+#[inline]
 pub(crate) fn head(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk::<8>() {
         return u64::from_be_bytes(*first);
@@ -30,138 +31,204 @@ pub(crate) fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// Where a key is in a node: the child, and the part of it. `bound` is the part's number among those of all children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) child: usize,
+    pub(crate) part: usize,
+    bound: usize,
+}
+
 impl Node {
-    /// `ends[i]` is where separator `i` ends in `suffixes`; the decoder has checked that they rise to its length.
-    pub(crate) fn new(level: u8, prefix: &[u8], suffixes: &[u8], ends: Vec<u16>, pointers: Box<[Pointer]>) -> Self {
-        let mut node = Self {
-            level,
-            prefix: prefix.into(),
-            suffixes: suffixes.into(),
-            ends: ends.into(),
-            heads: Box::default(),
-            pointers,
-        };
-        node.heads = (0..node.ends.len()).map(|index| head(node.suffix(index))).collect();
-        node
+    /// The decoder has checked the layout against the bytes.
+    pub(crate) const fn new(bytes: Box<[u8]>, layout: Layout) -> Self {
+        Self { bytes, layout }
     }
 
     pub(crate) const fn level(&self) -> u8 {
-        self.level
+        self.layout.level()
     }
 
     /// Children.
-    pub(crate) fn len(&self) -> usize {
-        self.pointers.len()
+    pub(crate) const fn len(&self) -> usize {
+        self.layout.children()
     }
 
-    pub(crate) fn pointer(&self, child: usize) -> &Pointer {
-        &self.pointers[child]
+    pub(crate) fn pointer(&self, child: usize) -> Pointer {
+        self.layout.pointer(&self.bytes, child).expect("the decoder has looked at every pointer")
     }
 
-    pub(crate) fn pointers(&self) -> &[Pointer] {
-        &self.pointers
+    pub(crate) fn pointers(&self) -> impl ExactSizeIterator<Item = Pointer> {
+        (0..self.len()).map(|child| self.pointer(child))
     }
 
     /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.prefix.len()
-            + self.suffixes.len()
-            + self.ends.len() * size_of::<u16>()
-            + self.heads.len() * size_of::<u64>()
-            + self.pointers.len() * size_of::<Pointer>()
+    pub(crate) const fn heap_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
-    fn suffix(&self, separator: usize) -> &[u8] {
-        let start = if separator == 0 { 0 } else { usize::from(self.ends[separator - 1]) };
-        &self.suffixes[start..usize::from(self.ends[separator])]
+    /// The last bound at or below `key`, which is within the node's.
+    #[inline]
+    fn bound_of(&self, key: &[u8]) -> usize {
+        let (layout, separators) = (&self.layout, self.layout.separators());
+        if separators == 0 {
+            return 0;
+        }
+        let prefix = layout.prefix(&self.bytes);
+        let shared = prefix.len().min(key.len());
+        match key[..shared].cmp(&prefix[..shared]) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return separators,
+            Ordering::Equal if shared < prefix.len() => return 0,
+            Ordering::Equal => {}
+        }
+        let rest = &key[shared..];
+        let number = layout.head_of(head(rest));
+        let (mut low, mut size) = (0, separators);
+        while size > 0 {
+            let half = size / 2;
+            let middle = low + half;
+            let below = layout.head(&self.bytes, middle) < number;
+            low = if below { middle + 1 } else { low };
+            size = if below { size - half - 1 } else { half };
+        }
+        while low < separators && layout.head(&self.bytes, low) == number && self.order(low, rest) != Ordering::Greater
+        {
+            low += 1;
+        }
+        low
+    }
+
+    /// Compares a separator with a key, both without the prefix.
+    fn order(&self, separator: usize, key: &[u8]) -> Ordering {
+        let first = self.layout.suffix_head(&self.bytes, separator);
+        let shared = first.len().min(key.len());
+        let (key, behind) = key.split_at(shared);
+        first[..shared].cmp(key).then_with(|| {
+            if shared < first.len() {
+                return Ordering::Greater;
+            }
+            self.layout.suffix_rest(&self.bytes, separator).cmp(behind)
+        })
+    }
+
+    /// Where `key` is, which is within the node's bounds.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Place {
+        let bound = self.bound_of(key);
+        if self.layout.bounds() == self.len() {
+            return Place { child: bound, part: 0, bound };
+        }
+        let (mut low, mut size) = (0, self.len());
+        while size > 0 {
+            let half = size / 2;
+            let before = self.layout.first(&self.bytes, low + half) <= bound;
+            low = if before { low + half + 1 } else { low };
+            size = if before { size - half - 1 } else { half };
+        }
+        let child = low - 1;
+        Place { child, part: bound - self.layout.first(&self.bytes, child), bound }
     }
 
     /// The child whose bounds hold `key`.
     #[inline]
     pub(crate) fn search(&self, key: &[u8]) -> usize {
-        if self.ends.is_empty() {
-            return 0;
-        }
-        let shared = self.prefix.len().min(key.len());
-        match key[..shared].cmp(&self.prefix[..shared]) {
-            std::cmp::Ordering::Less => return 0,
-            std::cmp::Ordering::Greater => return self.ends.len(),
-            std::cmp::Ordering::Equal if shared < self.prefix.len() => return 0,
-            std::cmp::Ordering::Equal => {}
-        }
-        let rest = &key[shared..];
-        let number = head(rest);
-        let mut child = self.heads.partition_point(|head| *head < number);
-        while child < self.heads.len() && self.heads[child] == number && self.suffix(child) <= rest {
-            child += 1;
-        }
-        child
+        self.find(key).child
     }
 
     /// The last child that can hold keys below `key`.
     pub(crate) fn search_below(&self, key: &[u8]) -> usize {
         let child = self.search(key);
-        if child > 0 && self.begins_at(child, key) { child - 1 } else { child }
-    }
-
-    /// Whether `key` is the lower bound of child `child`, which is not the first.
-    fn begins_at(&self, child: usize, key: &[u8]) -> bool {
-        key.strip_prefix(&*self.prefix).is_some_and(|rest| rest == self.suffix(child - 1))
+        if child > 0 && self.separator(child) == key { child - 1 } else { child }
     }
 
     /// The lower bound of child `child`, which is not the first.
     pub(crate) fn separator(&self, child: usize) -> Vec<u8> {
-        [&self.prefix, self.suffix(child - 1)].concat()
+        let mut out = Vec::new();
+        self.push_separator(self.layout.first(&self.bytes, child) - 1, &mut out);
+        out
+    }
+
+    fn push_separator(&self, separator: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.layout.prefix(&self.bytes));
+        out.extend_from_slice(self.layout.suffix_head(&self.bytes, separator));
+        out.extend_from_slice(self.layout.suffix_rest(&self.bytes, separator));
     }
 
     /// Whether `key` is below the upper bound of `child`, as far as this node knows it.
     #[inline]
     pub(crate) fn below_end(&self, child: usize, key: &[u8]) -> bool {
-        if child >= self.ends.len() {
+        child + 1 >= self.len() || self.below_bound(self.layout.first(&self.bytes, child + 1), key)
+    }
+
+    /// Whether `key` is below the upper bound of the part at `place`, as far as this node knows it.
+    #[inline]
+    pub(crate) fn below_part_end(&self, place: Place, key: &[u8]) -> bool {
+        self.below_bound(place.bound + 1, key)
+    }
+
+    fn below_bound(&self, bound: usize, key: &[u8]) -> bool {
+        if bound > self.layout.separators() {
             return true;
         }
-        match key.strip_prefix(&*self.prefix) {
-            Some(rest) => rest < self.suffix(child),
-            None => key < &*self.prefix,
+        let prefix = self.layout.prefix(&self.bytes);
+        match key.strip_prefix(prefix) {
+            Some(rest) => self.order(bound - 1, rest) == Ordering::Greater,
+            None => key < prefix,
         }
     }
 
     /// All children; `low` is the lower bound that the parent gives.
     pub(crate) fn edges(&self, low: &[u8]) -> Edges {
-        let mut edges = Edges::with_capacity(self.len(), self.suffixes.len() + self.len() * self.prefix.len());
-        for (child, pointer) in self.pointers.iter().enumerate() {
-            if child == 0 {
-                edges.push(low, *pointer);
-            } else {
-                edges.push_joined(&self.prefix, self.suffix(child - 1), *pointer);
-            }
+        let mut edges = Edges { pointers: self.pointers().collect(), ..Edges::default() };
+        edges.firsts = (0..self.len()).map(|child| self.layout.first(&self.bytes, child)).collect();
+        edges.bounds.push(low);
+        for separator in 0..self.layout.separators() {
+            self.push_separator(separator, &mut edges.bounds.bytes);
+            edges.bounds.ends.push(edges.bounds.bytes.len());
         }
         edges
     }
+}
 
-    /// Whether separators rise strictly.
-    pub(crate) fn is_sorted(&self) -> bool {
-        (1..self.ends.len()).all(|index| self.suffix(index - 1) < self.suffix(index))
+/// Keys, one behind the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    pub(crate) fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
     }
 }
 
-/// A list of children: lower bound and pointer of each.
+/// A list of children: lower bound, fences between its parts, and pointer of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
-    keys: Vec<u8>,
-    ends: Vec<usize>,
+    /// Of each child its lower bound and its fences.
+    bounds: Keys,
+    /// Which of them is a child's lower bound.
+    firsts: Vec<usize>,
     pointers: Vec<Pointer>,
 }
 
 impl Edges {
-    pub(crate) fn with_capacity(children: usize, key_bytes: usize) -> Self {
-        Self {
-            keys: Vec::with_capacity(key_bytes),
-            ends: Vec::with_capacity(children),
-            pointers: Vec::with_capacity(children),
-        }
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.pointers.len()
     }
@@ -170,54 +237,66 @@ impl Edges {
         self.pointers.is_empty()
     }
 
+    /// Adds a child without fences.
     pub(crate) fn push(&mut self, low: &[u8], pointer: Pointer) {
-        self.push_joined(low, &[], pointer);
+        self.push_fenced(low, &Keys::default(), pointer);
     }
 
-    fn push_joined(&mut self, prefix: &[u8], suffix: &[u8], pointer: Pointer) {
-        self.keys.extend_from_slice(prefix);
-        self.keys.extend_from_slice(suffix);
-        self.ends.push(self.keys.len());
+    pub(crate) fn push_fenced(&mut self, low: &[u8], fences: &Keys, pointer: Pointer) {
+        self.firsts.push(self.bounds.len());
+        self.bounds.push(low);
+        fences.iter().for_each(|fence| self.bounds.push(fence));
         self.pointers.push(pointer);
     }
 
     /// Takes over `others[from..to]`.
-    pub(crate) fn extend_from(&mut self, others: &Self, range: std::ops::Range<usize>) {
-        for index in range {
-            self.push(others.low(index), others.pointers[index]);
+    pub(crate) fn extend_from(&mut self, others: &Self, range: Range<usize>) {
+        for child in range {
+            self.firsts.push(self.bounds.len());
+            others.bounds_of(child).for_each(|bound| self.bounds.push(others.bound(bound)));
+            self.pointers.push(others.pointers[child]);
         }
     }
 
+    /// Sets the pointer to a child that has the same fences.
     pub(crate) fn set_pointer(&mut self, child: usize, pointer: Pointer) {
         self.pointers[child] = pointer;
     }
 
     /// The lower bound of a child.
     pub(crate) fn low(&self, child: usize) -> &[u8] {
-        let start = if child == 0 { 0 } else { self.ends[child - 1] };
-        &self.keys[start..self.ends[child]]
+        self.bounds.get(self.firsts[child])
     }
 
     pub(crate) fn pointers(&self) -> &[Pointer] {
         &self.pointers
     }
 
-    /// Bytes of all lower bounds but the first, which the parent knows.
-    pub(crate) fn separator_bytes(&self) -> usize {
-        self.keys.len() - self.ends.first().copied().unwrap_or(0)
+    /// Lower bounds and fences of all children.
+    pub(crate) fn bounds(&self) -> usize {
+        self.bounds.len()
     }
 
-    /// Bytes that all separators begin with.
+    pub(crate) fn bound(&self, bound: usize) -> &[u8] {
+        self.bounds.get(bound)
+    }
+
+    /// Which bounds are a child's.
+    pub(crate) fn bounds_of(&self, child: usize) -> Range<usize> {
+        self.firsts[child]..self.firsts.get(child + 1).copied().unwrap_or(self.bounds.len())
+    }
+
+    /// Whether bounds rise strictly.
+    pub(crate) fn is_sorted(&self) -> bool {
+        (1..self.bounds.len()).all(|bound| self.bound(bound - 1) < self.bound(bound))
+    }
+
+    /// Bytes that all bounds but the first begin with.
     pub(crate) fn separator_prefix(&self) -> usize {
-        if self.len() < 2 {
-            return 0;
+        match self.bounds.len() {
+            0 | 1 => 0,
+            bounds => common_prefix(self.bound(1), self.bound(bounds - 1)),
         }
-        common_prefix(self.low(1), self.low(self.len() - 1))
-    }
-
-    /// Bytes of a child's lower bound.
-    pub(crate) fn low_bytes(&self, child: usize) -> usize {
-        self.low(child).len()
     }
 }
 
@@ -239,19 +318,27 @@ mod tests {
     use super::*;
     use crate::format::node::{NodeIdentity, decode, encode, node_bytes};
 
-    fn node_of(separators: &[Vec<u8>]) -> Option<Node> {
+    /// A node whose separators are lower bounds of children and, after each `parts - 1` of them, fences of one.
+    fn node_of(separators: &[Vec<u8>], parts: usize) -> Option<Node> {
         let mut edges = Edges::default();
-        edges.push(b"", Pointer::to_node(1, 1));
-        for (index, separator) in separators.iter().enumerate() {
-            edges.push(separator, Pointer::to_node(index as u64 + 2, 1));
+        let bounds: Vec<_> = std::iter::once(Vec::new()).chain(separators.iter().cloned()).collect();
+        for (index, bounds) in bounds.chunks(parts).enumerate() {
+            let mut fences = Keys::default();
+            bounds[1..].iter().for_each(|fence| fences.push(fence));
+            let sorted = u32::try_from(bounds.len()).expect("few");
+            let length = sorted * 4096;
+            let leaf = Pointer { pages: sorted, sorted, length, entries: 1, ..Pointer::to_node(index as u64, 1) };
+            edges.push_fenced(&bounds[0], &fences, leaf);
         }
-        if node_bytes(2, &edges) > 4096 {
+        if node_bytes(1, &edges) > 4096 {
             return None;
         }
-        let identity = NodeIdentity { table: index::TableId(1), page: 9, incarnation: 1, level: 2 };
+        let identity = NodeIdentity { table: index::TableId(1), page: 9, incarnation: 1, level: 1 };
         let mut page = vec![0; 4096];
         encode(&identity, &edges, &mut page);
-        Some(decode(&identity, &page).expect("whole"))
+        let node = decode(&identity, &page).expect("whole");
+        assert_eq!(node.edges(b""), edges);
+        Some(node)
     }
 
     proptest! {
@@ -259,17 +346,21 @@ mod tests {
         fn search_finds_the_child_that_a_scan_finds(
             prefix in prop::collection::vec(any::<u8>(), 0..12),
             keys in prop::collection::btree_set(prop::collection::vec(0..4_u8, 1..12), 0..40),
-            probes in prop::collection::vec(prop::collection::vec(0..4_u8, 0..14), 1..40),
+            probes in prop::collection::vec(prop::collection::vec(0..4_u8, 0..14), 1..40), parts in 1..5_usize,
         ) {
             let long = |key: &Vec<u8>| [prefix.as_slice(), key].concat();
             let separators: Vec<_> = keys.iter().map(long).collect();
-            let Some(node) = node_of(&separators) else { return Ok(()) };
-            prop_assert!(node.is_sorted());
+            // An empty separator would be no lower bound.
+            prop_assume!(separators.first().is_none_or(|first| !first.is_empty()));
+            let Some(node) = node_of(&separators, parts) else { return Ok(()) };
+            prop_assert!(node.edges(b"").is_sorted());
             for probe in probes.iter().map(long).chain(probes.clone()) {
                 let expected = separators.iter().filter(|separator| **separator <= probe).count();
-                prop_assert_eq!(node.search(&probe), expected);
+                let found = node.find(&probe);
+                prop_assert_eq!((found.child, found.part), (expected / parts, expected % parts));
+                prop_assert!(node.below_part_end(found, &probe));
                 for child in 0..node.len() {
-                    let below = separators.get(child).is_none_or(|end| probe < *end);
+                    let below = separators.get((child + 1) * parts - 1).is_none_or(|end| probe < *end);
                     prop_assert_eq!(node.below_end(child, &probe), below);
                 }
             }

@@ -1,11 +1,11 @@
 //! What all trees of a database share: the file, the cache, incarnations and counters.
 //!
-//! 1. Internal nodes and leaves are cached in parsed form, under their page *and* incarnation, so an extent in a new life
+//! 1. Internal nodes and parts of leaves are cached, checked, under their page *and* incarnation, so an extent in a new life
 //!    never meets an image of an old one.
 //! 2. Reads of several nodes go to the device as one psync.
 //! 3. A leaf that has no cached image may have its last page cached, for the next append.
 //!
-//! Invariant: an image of a leaf in the cache may be older or younger than the pointer that asks for it; it is used only
+//! Invariant: an image of a leaf's last part in the cache may be older or younger than the pointer that asks for it; it is used only
 //! where it holds the runs that the pointer publishes ([`Leaf::visible`], and the same test for last pages).
 
 use std::sync::Arc;
@@ -29,8 +29,12 @@ pub struct Shared {
     cache: Cache<Key, Image>,
     epoch: u32,
     incarnations: AtomicU64,
+    gap_bytes: usize,
     pub(crate) counters: Counters,
 }
+
+/// Pages between two that are wanted which are rather read with them than left out, unless the device says otherwise.
+const GAP_PAGES: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
@@ -71,8 +75,20 @@ impl Shared {
             cache: Cache::new(cache_bytes, weigh),
             epoch,
             incarnations: AtomicU64::new(1),
+            gap_bytes: GAP_PAGES * PAGE,
             counters: Counters::default(),
         }
+    }
+
+    /// Pages that are read with those on both sides of them rather than left out: what a request of its own costs the device.
+    #[must_use]
+    pub fn with_gap(mut self, pages: usize) -> Self {
+        self.gap_bytes = pages * PAGE;
+        self
+    }
+
+    pub(crate) const fn gap_bytes(&self) -> usize {
+        self.gap_bytes
     }
 
     /// The file that the trees are in.
@@ -182,12 +198,20 @@ impl Shared {
         node
     }
 
-    /// The cached image of a leaf, if it holds what `pointer` publishes. A scan (`quiet`) leaves no trace.
-    pub(crate) fn cached_leaf(&self, pointer: &Pointer, quiet: bool) -> Option<Arc<Leaf>> {
-        let key = key_of(pointer);
-        let image = if quiet { self.cache.peek(&key) } else { self.cache.get(&key) };
-        match image? {
-            Image::Leaf(leaf) if leaf.visible(pointer).is_some() => {
+    /// The cached image of a part of a leaf, if it holds what `pointer` publishes.
+    pub(crate) fn cached_part(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
+        self.usable(pointer, part, self.cache.get(&part_key(pointer, part))?)
+    }
+
+    /// The cached image of the last part of a leaf, if it holds what `pointer` publishes; leaves no trace.
+    pub(crate) fn cached_end(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
+        let last = pointer.parts() - 1;
+        self.usable(pointer, last, self.cache.peek(&part_key(pointer, last))?)
+    }
+
+    fn usable(&self, pointer: &Pointer, part: usize, image: Image) -> Option<Arc<Leaf>> {
+        match image {
+            Image::Leaf(leaf) if visible(pointer, part, &leaf).is_some() => {
                 self.counters.leaf_hits.count();
                 Some(leaf)
             }
@@ -195,33 +219,52 @@ impl Shared {
         }
     }
 
+    /// The image of all of a leaf, if all its parts are cached; leaves no trace.
+    pub(crate) fn cached_leaf(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
+        let end = self.cached_end(pointer)?;
+        let before = pointer.parts() - 1;
+        if before == 0 {
+            return Some(end);
+        }
+        let image = |part| match self.cache.peek(&part_key(pointer, part))? {
+            Image::Leaf(leaf) => Some(leaf),
+            Image::Node(_) | Image::Tail(_) => None,
+        };
+        let parts = (0..before).map(image).chain(std::iter::once(Some(end))).collect::<Option<Vec<_>>>()?;
+        Some(Arc::new(Leaf::joined(&parts)))
+    }
+
     /// Parses a leaf that was read. It is not cached.
     pub(crate) fn parse_leaf(&self, table: TableId, pointer: &Pointer, pages: &[u8]) -> Result<Leaf> {
         self.count_leaf_read(pages);
-        Leaf::parse(pages, pointer, table).map_err(|damage| self.corrupt(pointer, damage))
+        Leaf::parse(pages, pointer, pointer.all(), table).map_err(|damage| self.corrupt(pointer, damage))
     }
 
-    /// Checks a leaf that was read and shows it to `look`; it is cached too, if the cache admits it. What is not needs no image of its own.
-    pub(crate) fn with_leaf<T>(
-        &self, table: TableId, pointer: &Pointer, pages: &[u8],
+    /// Checks a part of a leaf that was read and shows it to `look`; it is cached too, if the cache admits it. What is not needs no image
+    /// of its own.
+    pub(crate) fn with_part<T>(
+        &self, table: TableId, pointer: &Pointer, part: usize, pages: &[u8],
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        if self.cache.admits(&key_of(pointer), pages.len() as u64) {
-            let leaf = self.parse_leaf(table, pointer, pages)?;
-            let found = self.look_into(pointer, &leaf, look);
-            self.keep_leaf(pointer, Arc::new(leaf));
+        self.count_leaf_read(pages);
+        let of = pointer.part(part);
+        let key = part_key(pointer, part);
+        if self.cache.admits(&key, pages.len() as u64) {
+            let leaf = Leaf::parse(pages, pointer, of, table).map_err(|damage| self.corrupt(pointer, damage))?;
+            let found = self.look_into(pointer, part, &leaf, look);
+            self.cache.insert(key, Image::Leaf(Arc::new(leaf)));
             return found;
         }
-        self.count_leaf_read(pages);
-        let found = Visible::check(pages, pointer, table, &mut Vec::new()).and_then(|leaf| look(&leaf));
+        let found = Visible::check(pages, pointer, of, table, &mut Vec::new()).and_then(|leaf| look(&leaf));
         found.map_err(|damage| self.corrupt(pointer, damage))
     }
 
-    /// Shows to `look` what `pointer` publishes of an image that was found or parsed by it.
+    /// Shows to `look` what `pointer` publishes of an image of a part that was found or parsed by it.
     pub(crate) fn look_into<T>(
-        &self, pointer: &Pointer, leaf: &Leaf, look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
+        &self, pointer: &Pointer, part: usize, leaf: &Leaf,
+        look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
+        let visible = visible(pointer, part, leaf).expect("a part is chosen or read by this pointer");
         look(&visible).map_err(|damage| self.corrupt(pointer, damage))
     }
 
@@ -230,9 +273,18 @@ impl Shared {
         count(&self.counters.leaf_read_bytes, pages.len());
     }
 
-    /// Caches a leaf.
-    pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: Arc<Leaf>) {
-        self.cache.insert(key_of(pointer), Image::Leaf(leaf));
+    /// Caches the parts of a leaf, or the last one where the image begins with it.
+    pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: Leaf) {
+        let parts = pointer.parts();
+        let first = (0..parts).find(|part| pointer.part(*part).start == leaf.first()).unwrap_or(0);
+        if first + 1 == parts {
+            self.cache.insert(part_key(pointer, first), Image::Leaf(Arc::new(leaf)));
+            return;
+        }
+        for part in first..parts {
+            let image = leaf.part(pointer.part(part));
+            self.cache.insert(part_key(pointer, part), Image::Leaf(Arc::new(image)));
+        }
     }
 
     /// The cached last page of a leaf, if it is the one that `pointer` publishes.
@@ -254,9 +306,19 @@ impl Shared {
     }
 }
 
-/// The key of a node or a leaf: no leaf is where a node is, with the same incarnation.
+/// What a pointer sees of the image of a part: of the last one what it publishes, of others everything.
+fn visible<'a>(pointer: &Pointer, part: usize, leaf: &'a Leaf) -> Option<Visible<'a>> {
+    if part + 1 == pointer.parts() { leaf.visible(pointer) } else { Some(leaf.fixed()) }
+}
+
+/// The key of a node, or of a leaf's first part: no leaf is where a node is, with the same incarnation.
 fn key_of(pointer: &Pointer) -> Key {
     Key { page: pointer.page, incarnation: pointer.incarnation, tail: false }
+}
+
+/// The key of a part of a leaf.
+fn part_key(pointer: &Pointer, part: usize) -> Key {
+    Key { page: pointer.page + ((part as u64) << pointer.part_log), ..key_of(pointer) }
 }
 
 /// The key of a leaf's last page.

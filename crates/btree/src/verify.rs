@@ -3,7 +3,7 @@
 //! 1. The tree is walked from the root, past the cache: the children of a node are read in one psync each, leaves at most
 //!    PioMax at a time.
 //! 2. Of a node: identity, CRC, separators that rise and lie within its bounds. Of a leaf: every run's CRC and chain, the
-//!    order of its entries, keys within its bounds, and the counts in its pointer.
+//!    order of its entries, keys within its bounds and, on sorted pages, between its fences, and the counts in its pointer.
 //! 3. What does not check is a finding; the walk goes on with the rest.
 //!
 //! Documents are reported of every version that is still in a leaf, also of those that no reader will see again: they
@@ -27,7 +27,7 @@ use crate::version::Version;
 /// Checks a version.
 pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
     let Some(root) = version.root.pointer else { return Ok(()) };
-    let child = Child { pointer: root, low: Vec::new(), high: None };
+    let child = Child { pointer: root, low: Vec::new(), fences: Vec::new(), high: None };
     let mut walk = Walk { version, visit, extents: HashSet::new() };
     if version.root.height == 1 { walk.leaves(&[child]) } else { walk.nodes(&[child], version.root.height - 1) }
 }
@@ -43,6 +43,8 @@ struct Counts {
 struct Child {
     pointer: Pointer,
     low: Vec<u8>,
+    /// Between the parts of a leaf.
+    fences: Vec<Vec<u8>>,
     high: Option<Vec<u8>>,
 }
 
@@ -133,10 +135,12 @@ impl Walk<'_> {
 
     fn leaf(&mut self, child: &Child, bytes: Buffer) -> std::result::Result<(), Damage> {
         let pointer = &child.pointer;
-        let leaf = Leaf::parse(&bytes, pointer, self.version.table)?;
+        let leaf = Leaf::parse(&bytes, pointer, pointer.all(), self.version.table)?;
         let end = || Damage::new(0, "runs of a leaf", "what its pointer publishes", "less");
         let visible = leaf.visible(pointer).ok_or_else(end)?;
         visible.check_order()?;
+        let fences: Vec<_> = child.fences.iter().map(Vec::as_slice).collect();
+        visible.check_fences(pointer, &fences)?;
         let entries = visible.sorted()?;
         let (mut counts, mut keys) = (Counts { entries: entries.len() as u64, ..Counts::default() }, 0);
         for versions in entries.chunk_by(|one, other| one.update.key == other.update.key) {
@@ -188,8 +192,8 @@ impl Walk<'_> {
 /// A node's children, if its separators rise within its bounds.
 fn checked(child: &Child, node: &Node) -> std::result::Result<Vec<Child>, Damage> {
     let edges: Edges = node.edges(&child.low);
-    let within = (1..edges.len()).all(|index| child.holds(edges.low(index)) && edges.low(index) > child.low.as_slice());
-    if !node.is_sorted() || !within {
+    let within = (1..edges.bounds()).all(|bound| child.holds(edges.bound(bound)));
+    if !edges.is_sorted() || !within {
         return Err(Damage::new(0, "separators of an internal node", "rising within its bounds", "others"));
     }
     let high = |index: usize| {
@@ -197,7 +201,10 @@ fn checked(child: &Child, node: &Node) -> std::result::Result<Vec<Child>, Damage
     };
     let children = edges.pointers().iter().enumerate();
     Ok(children
-        .map(|(index, pointer)| Child { pointer: *pointer, low: edges.low(index).to_vec(), high: high(index) })
+        .map(|(index, pointer)| {
+            let fences = edges.bounds_of(index).skip(1).map(|bound| edges.bound(bound).to_vec()).collect();
+            Child { pointer: *pointer, low: edges.low(index).to_vec(), fences, high: high(index) }
+        })
         .collect())
 }
 

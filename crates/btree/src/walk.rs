@@ -27,15 +27,16 @@ fn below(
 ) -> Result<()> {
     let parent = version.shared.node(version.table, pointer, level)?;
     if level == 1 {
-        parent.pointers().iter().for_each(leaf);
+        parent.pointers().for_each(|pointer| leaf(&pointer));
         return Ok(());
     }
-    parent.pointers().iter().for_each(&mut *node);
+    let pointers: Vec<_> = parent.pointers().collect();
+    pointers.iter().for_each(&mut *node);
     // Held until the children are walked, so that the psync is not in vain where the cache is small.
-    let children = version.shared.nodes(version.table, parent.pointers(), level - 1)?;
-    for (child, pointer) in children.iter().zip(parent.pointers()) {
+    let children = version.shared.nodes(version.table, &pointers, level - 1)?;
+    for (child, pointer) in children.iter().zip(&pointers) {
         if level == 2 {
-            child.pointers().iter().for_each(&mut *leaf);
+            child.pointers().for_each(|pointer| leaf(&pointer));
         } else {
             below(version, pointer, level - 1, node, leaf)?;
         }
@@ -69,7 +70,7 @@ pub(crate) fn fences(version: &Version, wanted: usize) -> Result<Vec<Vec<u8>>> {
     loop {
         let (mut below, mut pointers) = (Vec::new(), Vec::new());
         for (node, low) in nodes.iter().zip(lows) {
-            pointers.extend_from_slice(node.pointers());
+            pointers.extend(node.pointers());
             below.push(low);
             below.extend((1..node.len()).map(|child| node.separator(child)));
         }

@@ -14,7 +14,7 @@ fn below_its_seq_there_is_nothing_and_above_it_goes_on() {
     let mut home = Home::new(1, 1, 1 << 20);
     assert!(!home.tree.has_pages());
     let mut load = home.tree.begin_load(Seq(5)).expect("an empty tree");
-    let keys: Vec<_> = (0..60_000_u32).map(u32::to_be_bytes).collect();
+    let keys: Vec<_> = (0..200_000_u32).map(u32::to_be_bytes).collect();
     for key in &keys {
         load.push(key, Payload::Inline(b"loaded"), &ready).expect("space");
     }

@@ -287,7 +287,7 @@ proptest! {
 
     #[test]
     fn a_tree_is_a_map_of_versions(
-        leaf_pages in 1..4_u32,
+        leaf_pages in prop_oneof![1..4_u32, 8..20_u32],
         cache in prop_oneof![Just(0_u64), Just(64 << 10), Just(8 << 20)],
         steps in prop::collection::vec(step(), 1..60),
     ) {

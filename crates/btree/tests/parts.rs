@@ -40,7 +40,11 @@ struct Story {
 impl Story {
     fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let home = Home::new(seed, random.random_range(1..4), [0, 32 << 10, 4 << 20][random.random_range(0..3)]);
+        let home = Home::new(
+            seed,
+            [1, 2, 3, 12][random.random_range(0..4)],
+            [0, 32 << 10, 4 << 20][random.random_range(0..3)],
+        );
         let keys = [10, 100, 600][random.random_range(0..3)];
         Self {
             random,

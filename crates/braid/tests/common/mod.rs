@@ -61,7 +61,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         .cache_bytes(1 << 20)
         .write_buffer_bytes(64 << 10)
         .segment_bytes(64 << 10 << random.random_range(0..3))
-        .leaf_pages(random.random_range(1..=4));
+        .leaf_pages([1, 2, 3, 4, 12][random.random_range(0..5)]);
     let mut world = World {
         seed,
         disk: SimDisk::new(seed),

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use checksum::{crc32c, crc32c_append};
 
-use crate::document::{Document, Outcome, Values, ensure, number};
+use crate::document::{Document, Outcome, Values, ensure};
 use crate::made::{LEAF_PAGES, Made, SEGMENT_BYTES};
 
 pub(crate) const PAGE: usize = 4096;
@@ -18,6 +18,7 @@ pub(crate) fn layouts() -> Vec<&'static str> {
         "allocator image",
         "applied step",
         "checkpoint image",
+        "column",
         "commit operation",
         "create table",
         "data file header",
@@ -32,7 +33,6 @@ pub(crate) fn layouts() -> Vec<&'static str> {
         "log group header",
         "log record",
         "log segment header",
-        "node pointer",
         "redo",
         "root record",
         "run",
@@ -75,21 +75,16 @@ pub(crate) struct Reader<'a> {
     pub(crate) files: &'a Files,
 }
 
-/// A pointer to a leaf or node, as far as both have it.
-struct Child {
-    page: usize,
-    incarnation: Vec<u8>,
-    leaf: Option<Values>,
-}
-
 /// What was found under a root.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) entries: Vec<(Vec<u8>, u64, u64, Vec<u8>)>,
     pub(crate) extents: Vec<Range<usize>>,
-    levels: BTreeSet<u64>,
+    pub(crate) levels: BTreeSet<u64>,
     /// Types of runs.
-    types: BTreeSet<u64>,
+    pub(crate) types: BTreeSet<u64>,
+    /// Parts of leaves.
+    pub(crate) parts: BTreeSet<usize>,
 }
 
 impl Reader<'_> {
@@ -97,7 +92,7 @@ impl Reader<'_> {
         self.document.decode(layout, bytes, &[])
     }
 
-    fn file(&self, name: &str) -> Outcome<&[u8]> {
+    pub(crate) fn file(&self, name: &str) -> Outcome<&[u8]> {
         self.files.get(name).map(Vec::as_slice).ok_or_else(|| format!("there is no file {name}"))
     }
 
@@ -218,6 +213,7 @@ impl Reader<'_> {
             let documents = self.documents(table.bytes("documents")?, name)?;
             if id == 1 {
                 ensure!(found.levels == BTreeSet::from([1, 2]), "levels {:?}", found.levels);
+                ensure!(found.parts == BTreeSet::from([1, 2]), "leaves of {:?} parts", found.parts);
                 ensure!(found.types == BTreeSet::from([1, 2]), "runs of types {:?}", found.types);
                 let mut live_bytes = 0;
                 for (key, (kind, stored)) in &live {
@@ -295,113 +291,8 @@ impl Reader<'_> {
         ensure!(root.length == bytes.len(), "a root record of {} bytes", bytes.len());
         root.expect_magic(b"BtRt")?;
         let crc = crc32c(part(bytes, root.place("crc")?.end..bytes.len(), "a root record")?).into();
-        root.expect(&[("version", 1), ("crc", crc), ("table", table), ("leaf pages", LEAF_PAGES.into())])?;
+        root.expect(&[("version", 2), ("crc", crc), ("table", table), ("leaf pages", LEAF_PAGES.into())])?;
         Ok(root)
-    }
-
-    pub(crate) fn tree(&self, root: &Values, table: u64) -> Outcome<Found> {
-        let mut found = Found::default();
-        let height = root.number("height")?;
-        if height == 0 {
-            ensure!(root.bytes("root")?.iter().all(|byte| *byte == 0), "an empty tree has a root");
-            return Ok(found);
-        }
-        let pointer = self.decode("leaf pointer", root.bytes("root")?)?;
-        ensure!(pointer.length == root.bytes("root")?.len(), "a leaf pointer has {} bytes", pointer.length);
-        let child = Child {
-            page: pointer.size("page")?,
-            incarnation: pointer.bytes("incarnation")?.to_vec(),
-            leaf: (height == 1).then_some(pointer),
-        };
-        self.subtree(child, height - 1, table, &mut found)?;
-        Ok(found)
-    }
-
-    fn subtree(&self, child: Child, level: u64, table: u64, found: &mut Found) -> Outcome<()> {
-        let epoch = number(child.incarnation.get(5..).unwrap_or_default());
-        ensure!(epoch == 1 && child.incarnation.len() == 8, "incarnation {:?}", child.incarnation);
-        if let Some(pointer) = child.leaf {
-            return self.leaf(&pointer, table, found);
-        }
-        found.levels.insert(level);
-        found.extents.push(child.page..child.page + 1);
-        let start = child.page.saturating_mul(PAGE);
-        let page = part(self.file("data")?, start..start.saturating_add(PAGE), "a node")?;
-        let node = self.decode("internal node", page)?;
-        node.expect_magic(b"BtNd")?;
-        let crc = crc32c(&page[node.place("crc")?.end..]).into();
-        node.expect(&[("crc", crc), ("version", 1), ("level", level), ("page", child.page as u64), ("table", table)])?;
-        ensure!(node.bytes("incarnation")? == child.incarnation, "a node of another incarnation");
-        let mut at = node.length;
-        let mut children = Vec::new();
-        for _ in 0..node.size("children")? {
-            let layout = if level == 1 { "leaf pointer" } else { "node pointer" };
-            let pointer = self.decode(layout, part(page, at..PAGE, "a pointer")?)?;
-            at += pointer.length;
-            children.push(Child {
-                page: pointer.size("page")?,
-                incarnation: pointer.bytes("incarnation")?.to_vec(),
-                leaf: (level == 1).then_some(pointer),
-            });
-        }
-        let separators = separators(page, at, &node)?;
-        ensure!(separators.len() + 1 == children.len(), "{} separators", separators.len());
-        for (index, child) in children.into_iter().enumerate() {
-            let from = found.entries.len();
-            self.subtree(child, level - 1, table, found)?;
-            for (key, ..) in &found.entries[from..] {
-                let within =
-                    (index == 0 || separators[index - 1] <= *key) && separators.get(index).is_none_or(|end| key < end);
-                ensure!(within, "key {} is under the wrong child", key.escape_ascii());
-            }
-        }
-        Ok(())
-    }
-
-    fn leaf(&self, pointer: &Values, table: u64, found: &mut Found) -> Outcome<()> {
-        let start = pointer.size("page")?.saturating_mul(PAGE);
-        let extent = start..start + (pointer.size("pages")? & 0x7fff) * PAGE;
-        ensure!(pointer.number("pages")? & 0x7fff == u64::from(LEAF_PAGES), "a leaf of {extent:?}");
-        found.extents.push(extent.start / PAGE..extent.end / PAGE);
-        let bytes = part(self.file("data")?, extent, "a leaf")?;
-        let bytes = part(bytes, 0..pointer.size("length")?, "what is published of a leaf")?;
-        let (mut at, mut chain, mut entries) = (0, 0_u64, 0);
-        let first = found.entries.len();
-        while at < bytes.len() {
-            let end = bytes.len().min((at / PAGE + 1) * PAGE);
-            let rest = part(bytes, at..end, "a run")?;
-            if rest.len() < 18 || rest[..2] == [0, 0] {
-                at = end;
-                continue;
-            }
-            let run = self.decode("run", rest)?;
-            let whole = part(rest, 0..run.size("length")?, "a run")?;
-            let seed = [
-                pointer.bytes("incarnation")?,
-                &u32::try_from(table).unwrap_or(0).to_le_bytes(),
-                &u32::try_from(at).unwrap_or(0).to_le_bytes(),
-                &u32::try_from(chain).unwrap_or(0).to_le_bytes(),
-                run.bytes("length")?,
-            ];
-            let covered = part(whole, run.place("type")?.start..whole.len(), "a run")?;
-            chain = crc32c_append(crc32c(&seed.concat()), covered).into();
-            run.expect(&[("crc", chain)])?;
-            found.types.insert(run.number("type")?);
-            for (entry, kind) in self.entries(whole, &run)? {
-                let seq = number(entry.bytes("seq")?) + run.number("base")?;
-                found.entries.push((entry.bytes("key")?.to_vec(), seq, kind, entry.bytes("value")?.to_vec()));
-                entries += 1;
-            }
-            at += whole.len();
-        }
-        let mut newest = BTreeMap::new();
-        for (key, seq, kind, _) in &found.entries[first..] {
-            let known = newest.entry(key).or_insert((*seq, *kind));
-            *known = (*known).max((*seq, *kind));
-        }
-        let live = newest.values().filter(|(_, kind)| *kind != 2).count() as u64;
-        ensure!(pointer.number("keys")? <= live, "{live} live keys in a leaf that has more");
-        pointer.expect(&[("chain", chain), ("entries", entries)])
     }
 }
 
@@ -413,24 +304,6 @@ fn apart(one: &Range<usize>, other: &Range<usize>) -> bool {
 fn second_list(image: &Values) -> Outcome<String> {
     let name = image.fields().keys().find(|name| name.starts_with("list of table entry "));
     name.cloned().ok_or_else(|| "the image has one list of tables".to_owned())
-}
-
-fn separators(page: &[u8], at: usize, node: &Values) -> Outcome<Vec<Vec<u8>>> {
-    let (used, prefix) = (node.size("used")?, node.size("prefix bytes")?);
-    let count = node.size("children")?.checked_sub(1).ok_or("a node without children")?;
-    let prefix_at = at + 2 * count;
-    let prefix = part(page, prefix_at..prefix_at + prefix, "a prefix")?;
-    let mut from = prefix_at + prefix.len();
-    let mut separators = Vec::new();
-    for length in part(page, at..prefix_at, "lengths")?.chunks(2) {
-        let length = usize::try_from(number(length)).map_err(|error| error.to_string())?;
-        separators.push([prefix, part(page, from..from + length, "a separator")?].concat());
-        from += length;
-    }
-    ensure!(from == used, "a node ends at {from}, not at {used}");
-    ensure!(page[used..].iter().all(|byte| *byte == 0), "bytes behind a node");
-    ensure!(separators.is_sorted(), "separators out of order");
-    Ok(separators)
 }
 
 /// Seq and value of each live key.

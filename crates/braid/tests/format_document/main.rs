@@ -9,6 +9,7 @@ mod document;
 mod log;
 mod made;
 mod runs;
+mod tree;
 
 use document::{Document, Size};
 

@@ -217,6 +217,6 @@ fn step() -> impl Strategy<Value = Step> {
 
 pub(crate) fn case() -> impl Strategy<Value = Case> {
     let segment_bytes = prop_oneof![Just(64_u64 << 10), Just(128 << 10), Just(512 << 10)];
-    (1..5_u32, segment_bytes, prop::collection::vec(step(), 1..80))
+    (prop_oneof![4 => 1..5_u32, 1 => Just(12_u32)], segment_bytes, prop::collection::vec(step(), 1..80))
         .prop_map(|(leaf_pages, segment_bytes, steps)| Case { leaf_pages, segment_bytes, steps })
 }

@@ -113,7 +113,7 @@ impl Apply<'_> {
         for level in (2..self.root.height).rev() {
             let node = self.base.shared.node(self.base.table, &pointer, level)?;
             let child = node.search(from);
-            let next = *node.pointer(child);
+            let next = node.pointer(child);
             let next_low = if child == 0 { low.clone() } else { node.separator(child) };
             nodes.push((node, pointer, std::mem::replace(&mut low, next_low), child));
             pointer = next;
@@ -223,7 +223,7 @@ impl Apply<'_> {
     /// The leaves, in their order; what is not cached is read in one psync.
     fn read_all(&self, leaves: &Edges) -> Result<Vec<Arc<Leaf>>> {
         let shared = &self.base.shared;
-        let mut out: Vec<_> = leaves.pointers().iter().map(|leaf| shared.cached_leaf(leaf, true)).collect();
+        let mut out: Vec<_> = leaves.pointers().iter().map(|leaf| shared.cached_leaf(leaf)).collect();
         let missing: Vec<_> = leaves.pointers().iter().enumerate().filter(|(index, _)| out[*index].is_none()).collect();
         let requests = missing.iter().map(|(_, leaf)| shared.read(leaf, 0, leaf.published_bytes(), 0)).collect();
         for ((index, leaf), buffer) in missing.into_iter().zip(shared.psync().run_all(requests)?) {
@@ -243,11 +243,11 @@ impl Apply<'_> {
         for cut in &cuts[..whole] {
             let entries = &waiting[start..cut.end];
             let extent = out.place(&mut self.claims, cut)?;
-            let pointer = self.encode(entries, extent, &mut out.room(extent)[..cut.used * PAGE]);
+            let (pointer, fences) = self.encode(entries, low, extent, &mut out.room(extent)[..cut.used * PAGE]);
             if let Some(seq) = self.waits_for(&pointer, entries) {
                 self.again.add(low, seq);
             }
-            edges.push(low, pointer);
+            edges.push_fenced(low, &fences, pointer);
             low.clear();
             if let Some(next) = waiting.get(cut.end) {
                 low.extend_from_slice(separator(waiting[cut.end - 1].key, next.key));

@@ -19,7 +19,7 @@ use super::Apply;
 use super::claims::Claims;
 use crate::counters::count;
 use crate::format::Pointer;
-use crate::format::node::{NodeIdentity, decode, encode, node_bytes, pointer_bytes};
+use crate::format::node::{NodeIdentity, Plan, decode, encode, node_bytes};
 use crate::format::root::Root;
 use crate::node::{Edges, Node};
 use crate::shared::Shared;
@@ -67,7 +67,7 @@ impl Apply<'_> {
                 }
             } else {
                 let low = if child == 0 { low.to_vec() } else { node.separator(child) };
-                pieces.push(Piece::Kept { low, pointer: *node.pointer(child) });
+                pieces.push(Piece::Kept { low, pointer: node.pointer(child) });
             }
         }
         if pieces.iter().any(|piece| self.is_underfull(level, piece)) {
@@ -80,7 +80,7 @@ impl Apply<'_> {
         {
             self.again.add(edges.low(0), Seq(0));
         }
-        let mut out = Edges::with_capacity(pieces.len(), 0);
+        let mut out = Edges::default();
         for piece in pieces {
             match piece {
                 Piece::Kept { low, pointer } => out.push(&low, pointer),
@@ -164,7 +164,7 @@ impl Apply<'_> {
         &mut self, level: u8, edges: &Edges, parts: Vec<Range<usize>>, out: &mut Edges,
     ) -> Result<()> {
         for range in parts {
-            let mut part = Edges::with_capacity(range.len(), 0);
+            let mut part = Edges::default();
             part.extend_from(edges, range);
             let pointer = self.write_node(level, &part)?;
             out.push(part.low(0), pointer);
@@ -201,7 +201,7 @@ impl Apply<'_> {
                 break;
             }
             self.claims.retire(pointer.extent());
-            pointer = *node.pointer(0);
+            pointer = node.pointer(0);
             level -= 1;
         }
         Ok(Root { height: level + 1, pointer: Some(pointer), leaf_pages })
@@ -221,20 +221,23 @@ pub(super) fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) ->
     std::iter::once(0..edges.len()).collect()
 }
 
+/// What a part may need beyond what its children take in a node of all: its separators may share all of a prefix, and have lengths then.
+const PART_SLACK: usize = 4;
+
 /// Cuts a list of children into lists that fit: filled to 15 / 16 of a page and the last one less, or each to at most 7 / 10.
 fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
-    // A part has at least the prefix of the whole, so these are upper bounds.
-    let prefix = edges.separator_prefix();
-    let child = pointer_bytes(level);
-    let cost = |index: usize| child + 2 + edges.low_bytes(index).saturating_sub(prefix);
-    let empty = node_bytes(level, &Edges::default()) + prefix;
-    let total = empty + (0..edges.len()).map(cost).sum::<usize>();
-    let parts = total.div_ceil(PAGE * 7 / 10);
-    let target = if packed { PACKED } else { empty + (total - empty).div_ceil(parts) };
+    // Children are at least as much alike in a part as in the whole, so these are upper bounds.
+    let plan = Plan::new(level, edges);
+    let cost = |index: usize| plan.child_bytes(edges, index);
+    let empty = plan.fixed() + PART_SLACK;
+    let mut left: usize = (0..edges.len()).map(cost).sum();
+    let mut parts = (empty + left).div_ceil(PAGE * 7 / 10);
     let (mut out, mut start) = (Vec::new(), 0);
     while start < edges.len() {
-        let (mut end, mut bytes) = (start + 1, empty + child);
-        while end < edges.len() && bytes + cost(end) <= PAGE && (bytes + cost(end) <= target || end - start < 2) {
+        let target = if packed || parts <= 1 { PACKED } else { empty + left.div_ceil(parts) };
+        let (mut end, mut bytes) = (start + 1, empty + cost(start));
+        // As near to the target as children allow, which are not all of one size.
+        while end < edges.len() && bytes + cost(end) <= PAGE && (bytes + cost(end) / 2 <= target || end - start < 2) {
             bytes += cost(end);
             end += 1;
         }
@@ -242,6 +245,8 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
         if end + 1 == edges.len() {
             if end - start > 2 { end -= 1 } else { end += 1 }
         }
+        left -= (start..end).map(cost).sum::<usize>();
+        parts = parts.saturating_sub(1);
         out.push(start..end);
         start = end;
     }
@@ -318,12 +323,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::format::{BOUND_BYTES_MAX, BOUND_FIXED};
+    use crate::node::Keys;
 
     proptest! {
         #[test]
         fn parts_of_a_node_fit_and_are_all_of_it(
             keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 1..1025), 1..60),
             prefix in 0..900_usize, level in 1..3_u8, packed in any::<bool>(),
+            numbers in prop::collection::vec(any::<u64>(), 1..50),
         ) {
             let mut edges = Edges::default();
             let keys: std::collections::BTreeSet<_> = keys.iter().map(|key| {
@@ -332,13 +340,35 @@ mod tests {
                 long.truncate(1024);
                 long
             }).collect();
-            for key in &keys {
-                let leaf = Pointer { length: 9, chain: 1, entries: 1, ..Pointer::to_node(1, 1) };
-                edges.push(key, leaf);
+            let mut numbers = numbers.into_iter().cycle();
+            let mut numbers = |most: u64| numbers.next().unwrap_or(0) % most;
+            let mut keys = keys.iter().peekable();
+            while let Some(low) = keys.next() {
+                let (mut fences, mut bytes) = (Keys::default(), low.len() + BOUND_FIXED);
+                while level == 1 && numbers(3) > 0
+                    && let Some(fence) = keys.next_if(|fence| bytes + fence.len() + BOUND_FIXED <= BOUND_BYTES_MAX)
+                {
+                    bytes += fence.len() + BOUND_FIXED;
+                    fences.push(fence);
+                }
+                let sorted = u32::try_from(fences.len() + 1).expect("few");
+                let leaf = Pointer {
+                    pages: sorted,
+                    sorted,
+                    length: sorted * 4096 - 1,
+                    chain: u32::try_from(numbers(1 << 32)).expect("32 bits"),
+                    entries: u32::try_from(1 + numbers(1 << 20)).expect("small"),
+                    ..Pointer::to_node(numbers(1 << 40), numbers(u64::MAX))
+                };
+                edges.push_fenced(low, &fences, leaf);
             }
             prop_assume!(node_bytes(level, &edges) > PAGE);
             let mut next = 0;
-            for range in cut(level, &edges, packed) {
+            let ranges = cut(level, &edges, packed);
+            // A child is at most a third of a node.
+            let least = if packed { PACKED } else { PAGE * 7 / 10 };
+            prop_assert!(ranges.len() <= node_bytes(level, &edges).div_ceil(least - PAGE / 3) + 1, "{:?}", ranges);
+            for range in ranges {
                 prop_assert_eq!(range.start, next);
                 prop_assert!(range.len() >= 2 || edges.len() == 1);
                 next = range.end;

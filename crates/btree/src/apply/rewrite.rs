@@ -19,9 +19,10 @@ use super::merge::is_document;
 use super::window::{How, Loaded, Parent, Task};
 use super::{Apply, merge};
 use crate::counters::count;
+use crate::fences::{Fences, Parts};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan};
-use crate::node::separator;
+use crate::node::{Keys, separator};
 
 /// Longest write of several new leaves, in bytes; a single leaf may be longer.
 const WRITE_BYTES_MAX: usize = 1 << 20;
@@ -61,6 +62,7 @@ pub(super) struct Laid<'w> {
 /// A new leaf.
 pub(super) struct NewLeaf {
     pub(super) low: Vec<u8>,
+    pub(super) fences: Keys,
     pub(super) pointer: Pointer,
     /// Which of the writes it is in, and the bytes that it has there.
     pub(super) write: usize,
@@ -293,10 +295,11 @@ impl<'a> Apply<'a> {
                 };
                 let bytes = place.at..place.at + cut.used * PAGE;
                 let (_, buffer) = buffers.last_mut().expect("the first leaf of a write makes its buffer");
-                let pointer = self.encode(&laid.entries[start..cut.end], extent, &mut buffer[bytes.clone()]);
-                let waits_for = self.waits_for(&pointer, &laid.entries[start..cut.end]);
+                let entries = &laid.entries[start..cut.end];
+                let (pointer, fences) = self.encode(entries, &low, extent, &mut buffer[bytes.clone()]);
+                let waits_for = self.waits_for(&pointer, entries);
                 let write = writes.len() + buffers.len() - 1;
-                leaves.push(NewLeaf { low, pointer, write, bytes, hot: laid.hot, waits_for });
+                leaves.push(NewLeaf { low, fences, pointer, write, bytes, hot: laid.hot, waits_for });
                 start = cut.end;
             }
             out.push(leaves);
@@ -323,15 +326,20 @@ impl<'a> Apply<'a> {
         Ok(out)
     }
 
-    /// Writes entries as a leaf, a run per page.
-    pub(super) fn encode(&self, entries: &[Update<'_>], extent: Extent, out: &mut [u8]) -> Pointer {
+    /// Writes entries as a leaf whose lower bound is `low`, a run per page; gives the fences between its parts too.
+    pub(super) fn encode(&self, entries: &[Update<'_>], low: &[u8], extent: Extent, out: &mut [u8]) -> (Pointer, Keys) {
         let shared = &self.base.shared;
         let identity = Identity { incarnation: shared.incarnation(), table: self.base.table };
         let (mut next, mut chain, mut length) = (0, 0, 0);
+        let mut fences = Fences::default();
         for (page, bytes) in out.chunks_exact_mut(PAGE).enumerate() {
             let rest = &entries[next..];
             let plan = Plan::fit(rest.iter().copied(), PAGE).expect("a page holds the largest entry");
             let position = u32::try_from(page * PAGE).expect("a leaf is shorter than 4 GiB");
+            let before = if next > 0 { Some(entries[next - 1].key) } else { None };
+            if fences.add_page(before, rest[0].key) {
+                chain = 0;
+            }
             chain = plan.encode(rest.iter().copied(), &identity, position, chain, &mut bytes[..plan.bytes]);
             next += plan.count;
             length = page * PAGE + plan.bytes;
@@ -342,16 +350,21 @@ impl<'a> Apply<'a> {
         let live = keys.filter(|versions| versions.last().is_some_and(|newest| newest.operation != Operation::Delete));
         let keys_min = number(live.count());
         count(&shared.counters.leaf_pages_written, out.len() / PAGE);
-        Pointer {
+        let Parts { sorted, part_log, fences } = fences.finish(low);
+        let pointer = Pointer {
             page: extent.page.0,
             pages: extent.pages,
             incarnation: identity.incarnation,
+            sorted,
+            part_log,
+            appended: length > sorted as usize * PAGE,
             length: number(length),
             chain,
             entries: number(entries.len()),
             keys_min,
             documents: entries.iter().any(is_document),
-        }
+        };
+        (pointer, fences)
     }
 
     /// Until when most of a new leaf are tombstones that may not go yet.

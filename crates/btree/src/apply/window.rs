@@ -54,7 +54,7 @@ impl Parent {
 
     /// None where the tree is empty.
     pub(super) fn pointer(&self, child: usize) -> Option<Pointer> {
-        self.node.as_ref().map_or(self.only, |node| Some(*node.pointer(child)))
+        self.node.as_ref().map_or(self.only, |node| Some(node.pointer(child)))
     }
 
     pub(super) fn low(&self, child: usize) -> Vec<u8> {
@@ -111,7 +111,7 @@ pub(super) enum Loaded {
     Tail(Arc<Tail>),
     /// Its last page, read.
     Page(Buffer),
-    /// All of it, and whether it came from the cache.
+    /// All of it, or its last part where no more is needed, and whether it came from the cache.
     Leaf(Arc<Leaf>, bool),
 }
 
@@ -267,8 +267,9 @@ impl<'a> Apply<'a> {
                 loaded.push(Loaded::Nothing);
                 continue;
             };
-            let cached = shared.cached_leaf(&pointer, true).map(|leaf| Loaded::Leaf(leaf, true));
             let all = task.reads_all(&pointer);
+            let cached = if all { shared.cached_leaf(&pointer) } else { shared.cached_end(&pointer) };
+            let cached = cached.map(|leaf| Loaded::Leaf(leaf, true));
             let cached = cached.or_else(|| {
                 let tail = (!all).then(|| shared.cached_tail(&pointer)).flatten();
                 tail.map(Loaded::Tail)
@@ -349,6 +350,7 @@ impl<'a> Apply<'a> {
             chain,
             entries: old.entries + entries,
             keys_min,
+            appended: true,
             documents: old.documents || self.updates(task.updates.clone()).any(|update| is_document(&update)),
             ..*old
         };
@@ -368,12 +370,12 @@ impl<'a> Apply<'a> {
             let cached = match &loaded[append.task] {
                 Loaded::Leaf(leaf, _) => Some(Arc::clone(leaf)),
                 // A leaf whose last page was full was not looked for.
-                Loaded::Nothing => tasks[append.task].pointer.and_then(|old| self.base.shared.cached_leaf(&old, true)),
+                Loaded::Nothing => tasks[append.task].pointer.and_then(|old| self.base.shared.cached_end(&old)),
                 Loaded::Tail(_) | Loaded::Page(_) => None,
             };
             let grown = cached.and_then(|leaf| leaf.extended(&append.pointer, self.base.table, old, pages));
             match grown {
-                Some(leaf) => self.base.shared.keep_leaf(&append.pointer, Arc::new(leaf)),
+                Some(leaf) => self.base.shared.keep_leaf(&append.pointer, leaf),
                 None => self.keep_tail(&append.pointer, &pages[pages.len() - PAGE..]),
             }
         }
@@ -392,8 +394,8 @@ impl<'a> Apply<'a> {
             let Some(pages) = written[leaf.write].as_ref().map(|pages| &pages[leaf.bytes.clone()]) else { continue };
             if !leaf.hot && !leaf.pointer.documents {
                 self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
-            } else if let Ok(image) = Leaf::parse(pages, &leaf.pointer, self.base.table) {
-                self.base.shared.keep_leaf(&leaf.pointer, Arc::new(image));
+            } else if let Ok(image) = Leaf::parse(pages, &leaf.pointer, leaf.pointer.all(), self.base.table) {
+                self.base.shared.keep_leaf(&leaf.pointer, image);
             }
         }
     }
@@ -449,7 +451,7 @@ fn edges_of(
         let mut child = 0;
         while let Some((group, leaves)) = groups.next_if(|(group, _)| group.parent == index) {
             list.extend_from(&old, child..group.children.start);
-            leaves.iter().for_each(|leaf| list.push(&leaf.low, leaf.pointer));
+            leaves.iter().for_each(|leaf| list.push_fenced(&leaf.low, &leaf.fences, leaf.pointer));
             child = group.children.end;
         }
         list.extend_from(&old, child.min(old.len())..old.len());

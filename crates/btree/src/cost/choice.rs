@@ -73,6 +73,13 @@ pub fn pio_max(profile: &DeviceProfile) -> usize {
     profile.best_depth.clamp(*PIO_MAX_BOUNDS.start(), *PIO_MAX_BOUNDS.end())
 }
 
+/// Pages between two that are wanted which a device reads in the time that a request more costs it.
+#[must_use]
+pub fn gap_pages(profile: &DeviceProfile) -> usize {
+    let gap = Device::new(profile).gap_pages();
+    (1..).take_while(|pages| f64::from(*pages) <= gap).count()
+}
+
 /// The first of at least one figure that is as good as the least.
 fn first_as_good(figures: impl Iterator<Item = f64> + Clone) -> usize {
     let least = figures.clone().fold(f64::INFINITY, f64::min);

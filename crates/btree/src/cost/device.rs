@@ -46,7 +46,18 @@ pub(super) struct Device {
     pub(super) flush_us: f64,
 }
 
+/// Bounds of what is read between two pages rather than asked for apart.
+const GAP_PAGES: std::ops::RangeInclusive<f64> = 1.0..=16.0;
+
 impl Device {
+    /// Pages that a batch can read in the time that a request more costs it: what a request costs beside its pages over what a page costs.
+    pub(super) fn gap_pages(&self) -> f64 {
+        let (one, four) = (self.batched_read.us(1.0), self.batched_read.us(4.0));
+        let page = (four - one) / 3.0;
+        let pages = ((one - page) / page).floor();
+        if pages.is_finite() { pages.clamp(*GAP_PAGES.start(), *GAP_PAGES.end()) } else { *GAP_PAGES.start() }
+    }
+
     pub(super) fn new(profile: &DeviceProfile) -> Self {
         let batched_write = Curve::new(profile.writes.iter().map(|write| (write.pages, write.batched_us)));
         Self {

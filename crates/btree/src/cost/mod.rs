@@ -9,12 +9,14 @@
 //!
 //! # What our figure has beyond the paper's
 //!
-//! - **Children and entries differ.** A leaf page holds entries of the table's size, an internal node some sixty children whatever that is.
+//! - **Children and entries differ.** A leaf page holds entries of the table's size, an internal node takes some twenty bytes for
+//!   a leaf and four for each of its fences, whatever that is.
 //! - **Levels are counted whole**, and the pages of upper levels are taken off the memory for lower ones.
 //! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and then long before there are as many as
 //!   nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
-//! - **A search reads the published pages** of a leaf, which are fewer than `L`, and checks them, which takes time with each. A share of the searches may
-//!   come in batches: these pay `P'_r`, for internal nodes and for leaves.
+//! - **A search reads one page** of a leaf that was loaded, whatever `L`. Where there are inserts, leaves are half sorted pages when they are made, and a
+//!   search reads the one that its fences name, the last one and what was appended behind it, and what lies between if that is less than a request more
+//!   would cost. To check pages takes time too. A share of the searches may come in batches: these pay `P'_r`, for internal nodes and for leaves.
 //! - **Where nothing is inserted** everything was loaded: leaves and nodes are as full as the loader makes them, and entries have no seq of their own.
 //! - **An append** reads the last page of a leaf unless it is cached and writes the pages that the new entries reach, which are more than one
 //!   where many entries come to a leaf.
@@ -37,7 +39,7 @@ pub mod paper;
 #[cfg(test)]
 mod tests;
 
-pub use choice::{AS_GOOD, Choice, NodeChoice, PIO_MAX_BOUNDS, choose, node_pages, pio_max};
+pub use choice::{AS_GOOD, Choice, NodeChoice, PIO_MAX_BOUNDS, choose, gap_pages, node_pages, pio_max};
 pub use ours::{Estimate, InsertCost, SearchCost, estimate};
 
 use psync::probe::PAGES_MEASURED;

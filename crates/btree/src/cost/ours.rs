@@ -23,20 +23,33 @@ pub(super) fn fill(insert_share: f64) -> f64 {
     if insert_share > 0.0 { GROWN_FILL } else { LOADED_FILL }
 }
 
-/// What a leaf has grown by when it is full: half of it.
-const GROWTH: f64 = 0.5;
+/// Sorted pages of a leaf: each is a part of its own.
+fn sorted_pages(leaf_pages: f64, insert_share: f64) -> f64 {
+    (leaf_pages * if insert_share > 0.0 { MADE_FILL } else { LOADED_FILL }).ceil().max(1.0)
+}
 
-/// Bytes of a child in an internal node: pointer, separator and its length, with what nodes have free beyond that. Separators are as short as
-/// tells two leaves apart.
-const CHILD_BYTES: f64 = 47.0;
+/// Bytes of a leaf in an internal node: pointer, separator and its length. Separators are as short as tells two leaves apart.
+const LEAF_BYTES: f64 = 21.0;
 
-/// `F'`: children of an internal node.
-fn fanout(fill: f64) -> f64 {
-    (PAGE as f64 - 36.0) / CHILD_BYTES * fill
+/// Bytes of each further sorted page of a leaf: its fence.
+const FENCE_BYTES: f64 = 4.0;
+
+/// Bytes of a node in the one above.
+const NODE_BYTES: f64 = 14.0;
+
+/// Bytes of an internal node beside its children.
+const NODE_FIXED: f64 = 120.0;
+
+/// `F'`: children of an internal node whose children take so many bytes.
+fn fanout(fill: f64, child_bytes: f64) -> f64 {
+    (PAGE as f64 * fill - NODE_FIXED) / child_bytes
 }
 
 /// Bytes that a cached internal node takes for each byte of its page that is in use.
-const CACHED_NODE: f64 = 1.4;
+const CACHED_NODE: f64 = 1.05;
+
+/// How full a leaf is that was made of others: half, and what is beyond was appended.
+const MADE_FILL: f64 = 0.5;
 
 /// Time of a search, in µs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -124,8 +137,10 @@ impl Shape {
         let leaves = (workload.records as f64 * workload.entry_bytes() / leaf_bytes).max(1.0);
         let mut levels = Vec::new();
         let mut nodes = leaves;
+        let mut child_bytes = LEAF_BYTES + (sorted_pages(leaf_pages, workload.insert_share) - 1.0) * FENCE_BYTES;
         while nodes > 1.0 {
-            nodes /= fanout(fill);
+            nodes /= fanout(fill, child_bytes);
+            child_bytes = NODE_BYTES;
             // An average of hardly more than one is a root.
             nodes = if nodes < 1.5 { 1.0 } else { nodes };
             levels.push(Level { nodes, cached: 0.0 });
@@ -141,9 +156,32 @@ impl Shape {
         Self { leaf_pages, fill, leaves, leaves_cached, levels }
     }
 
-    /// Pages that a search reads of a leaf: those in use, the last one in part.
-    fn published_pages(&self) -> f64 {
-        (self.leaf_pages * self.fill + 0.5).clamp(1.0, self.leaf_pages)
+    /// What the reads of a search in a leaf take that is not in memory, alone and in a batch: one page, where nothing was appended; else the last
+    /// part too, with what lies between if that is little.
+    fn leaf_read(&self, device: &Device, workload: &Workload) -> (f64, f64) {
+        let check = |pages: f64| pages * PAGE_CHECK_US;
+        if workload.insert_share == 0.0 {
+            return (device.read.us(1.0) + check(1.0), device.batched_read.us(1.0) + check(1.0));
+        }
+        let parts = sorted_pages(self.leaf_pages, workload.insert_share);
+        let last = (self.leaf_pages * (self.fill - MADE_FILL) + 1.0).min(self.leaf_pages);
+        let (mut alone, mut batched) = (0.0, 0.0);
+        // `between` pages lie between the part that has the key and the last one.
+        let mut between = -1.0;
+        while between < parts - 1.0 {
+            if between <= device.gap_pages() {
+                let pages = 1.0 + between + last;
+                alone += device.read.us(pages) + check(pages);
+                batched += device.batched_read.us(pages) + check(pages);
+            } else {
+                let both = device.batched_read.us(1.0) + check(1.0 + last);
+                // Alone, the second request is on its way while the first is.
+                alone += device.read.us(last) + both;
+                batched += device.batched_read.us(last) + both;
+            }
+            between += 1.0;
+        }
+        (alone / parts, batched / parts)
     }
 
     fn nodes(&self) -> f64 {
@@ -157,13 +195,13 @@ impl Shape {
         self.levels.iter().map(|level| level.nodes * level.cached).sum::<f64>() / self.nodes()
     }
 
-    fn search(&self, device: &Device, batched_share: f64) -> SearchCost {
+    fn search(&self, device: &Device, workload: &Workload) -> SearchCost {
+        let batched_share = workload.batched_share;
         let us = |alone: f64, batched: f64| (1.0 - batched_share) * alone + batched_share * batched;
         let missing: f64 = self.levels.iter().map(|level| 1.0 - level.cached).sum();
         let nodes_us = missing * us(device.read.us(1.0), device.batched_read.us(1.0));
-        let pages = self.published_pages();
-        let read_us = us(device.read.us(pages), device.batched_read.us(pages)) + pages * PAGE_CHECK_US;
-        let leaf_us = (1.0 - self.leaves_cached) * read_us;
+        let (alone, batched) = self.leaf_read(device, workload);
+        let leaf_us = (1.0 - self.leaves_cached) * us(alone, batched);
         SearchCost { nodes_us, leaf_us, total_us: nodes_us + leaf_us }
     }
 
@@ -178,7 +216,7 @@ impl Shape {
         let shared = shared(waiting, self.leaves);
         let page = PAGE as f64;
         let new_pages = shared * entry_bytes / page;
-        let rewritten = (new_pages / (GROWTH * self.leaf_pages)).min(1.0);
+        let rewritten = (new_pages / ((1.0 - MADE_FILL) * self.leaf_pages)).min(1.0);
         let uncached = 1.0 - self.leaves_cached;
         let append = uncached * page_read + device.batched_write.us((1.0 + new_pages).min(self.leaf_pages));
         // What comes out is laid out in new leaves, side by side, whose last pages are used in part.
@@ -209,7 +247,7 @@ pub fn estimate(
     let workload = workload.sound();
     let shape = Shape::new(&workload, leaf_pages as f64, cache_bytes);
     let waiting = workload.waiting(write_buffer_bytes);
-    let search = shape.search(&device, workload.batched_share);
+    let search = shape.search(&device, &workload);
     let insert = shape.insert(&device, waiting, workload.of_round(write_buffer_bytes), workload.entry_bytes());
     let average = |search: f64, insert: f64| (1.0 - workload.insert_share) * search + workload.insert_share * insert;
     let queued = workload.queued(write_buffer_bytes);
@@ -236,7 +274,8 @@ pub fn estimate(
 fn papers(device: &Device, workload: &Workload, leaf_pages: f64, queued: f64, cache_bytes: u64) -> paper::Cost {
     let fill = fill(workload.insert_share);
     let leaf_entries = PAGE as f64 * fill / workload.entry_bytes();
-    let tree = Tree { entries: workload.records as f64, leaf_entries, fanout: fanout(fill), leaf_pages };
+    let child_bytes = LEAF_BYTES + (sorted_pages(leaf_pages, workload.insert_share) - 1.0) * FENCE_BYTES;
+    let tree = Tree { entries: workload.records as f64, leaf_entries, fanout: fanout(fill, child_bytes), leaf_pages };
     let times = Times {
         read: device.read.us(1.0),
         write: device.write.us(1.0),

@@ -243,7 +243,7 @@ impl Ahead {
     fn add(&mut self, pointer: &Pointer) {
         self.bytes += pointer.published_bytes();
         self.leaves.push_back(*pointer);
-        if let Some(leaf) = self.version.shared.cached_leaf(pointer, true) {
+        if let Some(leaf) = self.version.shared.cached_leaf(pointer) {
             self.fetches.push_back(Fetch::new(pointer, State::Cached(leaf)));
         } else if !self.fetches.back_mut().is_some_and(|fetch| fetch.join(pointer)) {
             self.fetches.push_back(Fetch::new(pointer, State::New));

@@ -35,7 +35,7 @@ impl Step {
             Direction::Forward => self.first,
             Direction::Backward => self.end.wrapping_sub(1),
         };
-        (self.first < self.end).then(|| *self.node.pointer(child))
+        (self.first < self.end).then(|| self.node.pointer(child))
     }
 
     fn take(&mut self, direction: Direction) -> Option<Pointer> {

@@ -1,40 +1,60 @@
 //! Internal nodes: one page each, written once and never changed.
 //!
 //! ```text
-//!   0  magic        u32  "BtNd"
-//!   4  crc          u32  of the rest of the page
-//!   8  version      u8   1
-//!   9  level        u8   1 above leaves, 2 above that, …
-//!  10  count        u16  children, at least 1
-//!  12  used         u16  bytes used, header and all
-//!  14  prefix       u16  bytes that all separators begin with
-//!  16  page         u64  its own
-//!  24  incarnation  u64  its own
-//!  32  table        u32
-//!  36  children     count pointers: to leaves on level 1, to nodes above
-//!   .  lengths      u16 × (count - 1): bytes of each separator after the prefix
+//!   0  magic         u32  "BtNd"
+//!   4  crc           u32  of the rest of the page
+//!   8  version       u8   2
+//!   9  level         u8   1 above leaves, 2 above that, …
+//!  10  children      u16  at least 1
+//!  12  used          u16  bytes used, header and all
+//!  14  prefix        u16  bytes that all separators begin with
+//!  16  page          u64  its own
+//!  24  incarnation   u64  its own
+//!  32  table         u32
+//!  36  bounds        u16  lower bounds of the parts of all children; of the children above level 1
+//!  38  head bytes    u8   1 to 8
+//!  39  length width  u8   bytes of a separator's length: 0 where all are as long as a head
+//!  40  descriptors   of the columns: 7 on level 1, 2 above
+//!   .  columns       the fields of the children's pointers (`Pointer::leaf_fields`)
+//!   .  firsts        u16 × children: the bound that is the child's own; only where bounds are more than children
+//!   .  lengths       of the separators after the prefix
 //!   .  prefix
-//!   .  separators   count - 1, rising, without the prefix
+//!   .  heads         the first bytes of each separator after the prefix, with zeros behind what is shorter
+//!   .  rests         what separators have behind their heads
 //!   .  zero to the end of the page
 //! ```
 //!
-//! Child `i` holds the keys k with separator `i - 1` <= k < separator `i`; the outer bounds are the parent's.
+//! A separator is a bound other than the first, which the parent knows. Bound `b` is the least key that its part may hold; the part ends
+//! below bound `b + 1`, the last one at the parent's.
+//!
+//! A node is read where it lies ([`Layout`]): cached, it takes what it takes on its page. Heads are as long as makes the node small and few
+//! separators longer than theirs.
 
 use index::TableId;
 use space::PAGE;
 
-use super::{Damage, KEY_BYTES_MAX, LEAF_POINTER, NODE_POINTER, Pointer, u16_at, u32_at, u64_at};
+use super::columns::{self, DESCRIPTOR, SLACK, Span};
+use super::{
+    BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, NODE_FIELDS, Pointer, u16_at,
+    u32_at, u64_at,
+};
 use crate::node::{Edges, Node};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BtNd");
-const VERSION: u8 = 1;
-const HEADER: usize = NODE_HEADER;
+const VERSION: u8 = 2;
+const HEADER: usize = 40;
 
-/// Bytes of a node before its children.
-pub(crate) const NODE_HEADER: usize = 36;
+/// Most bytes of a head.
+const HEAD_MAX: usize = 8;
+
+/// Bytes of a node of `children` leaves that have the longest bounds there are.
+pub(crate) const fn node_bytes_max(children: usize) -> usize {
+    let separators = (children - 1) * (KEY_BYTES_MAX + BOUND_FIXED);
+    HEADER + LEAF_FIELDS * DESCRIPTOR + children * (LEAF_POINTER + 2) + separators + BOUND_BYTES_MAX
+}
 
 /// Three children with the longest separators fit, so every node can be split.
-const _: () = assert!(HEADER + 3 * LEAF_POINTER + 2 * (2 + KEY_BYTES_MAX) <= PAGE);
+const _: () = assert!(node_bytes_max(3) <= PAGE);
 
 /// Who a node is: what its pointer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,53 +65,125 @@ pub(crate) struct NodeIdentity {
     pub(crate) level: u8,
 }
 
-/// Bytes of a pointer on `level`.
-pub(crate) const fn pointer_bytes(level: u8) -> usize {
-    if level == 1 { LEAF_POINTER } else { NODE_POINTER }
+/// Fields of a child on `level`.
+const fn fields(level: u8) -> usize {
+    if level == 1 { LEAF_FIELDS } else { NODE_FIELDS }
+}
+
+/// How a list of children is laid out.
+pub(crate) struct Plan {
+    fields: usize,
+    spans: [Span; LEAF_FIELDS],
+    /// Whether a child has several parts.
+    has_parts: bool,
+    prefix: usize,
+    head_bytes: usize,
+    length_width: usize,
+    /// Bytes of the node.
+    pub(crate) bytes: usize,
+}
+
+impl Plan {
+    pub(crate) fn new(level: u8, edges: &Edges) -> Self {
+        let fields = fields(level);
+        let mut spans = [Span::NONE; LEAF_FIELDS];
+        for pointer in edges.pointers() {
+            for (span, field) in spans[..fields].iter_mut().zip(pointer.leaf_fields()) {
+                span.add(field);
+            }
+        }
+        let prefix = edges.separator_prefix();
+        let (head_bytes, length_width, separators) = heads((1..edges.bounds()).map(|b| edges.bound(b).len() - prefix));
+        let has_parts = edges.bounds() > edges.len();
+        let mut plan = Self { fields, spans, has_parts, prefix, head_bytes, length_width, bytes: 0 };
+        plan.bytes = plan.fixed() + edges.len() * plan.pointer_bytes() + separators;
+        plan
+    }
+
+    /// Bytes beside those of the children.
+    pub(crate) const fn fixed(&self) -> usize {
+        HEADER + self.fields * DESCRIPTOR + self.prefix
+    }
+
+    fn pointer_bytes(&self) -> usize {
+        let fields: usize = self.spans[..self.fields].iter().map(Span::width).sum();
+        fields + if self.has_parts { 2 } else { 0 }
+    }
+
+    /// Bytes that a child takes with its bounds in a node laid out like this.
+    pub(crate) fn child_bytes(&self, edges: &Edges, child: usize) -> usize {
+        let bound = |bound| {
+            let length = edges.bound(bound).len().saturating_sub(self.prefix);
+            self.head_bytes + self.length_width + length.saturating_sub(self.head_bytes)
+        };
+        self.pointer_bytes() + edges.bounds_of(child).map(bound).sum::<usize>()
+    }
+}
+
+/// Bytes of heads and of lengths for separators of these lengths, and what they take then: the least, but that each separator longer than its
+/// head counts a byte more, because a search that meets its head has to look at its rest.
+fn heads(lengths: impl Iterator<Item = usize>) -> (usize, usize, usize) {
+    let mut of_length = [0_usize; HEAD_MAX + 2];
+    let (mut count, mut total, mut least, mut most) = (0, 0, usize::MAX, 0);
+    for length in lengths {
+        of_length[length.min(HEAD_MAX + 1)] += 1;
+        (count, total, least, most) = (count + 1, total + length, least.min(length), most.max(length));
+    }
+    let (mut longer, mut shorter_bytes) = (count - of_length[0], 0);
+    let mut best = (usize::MAX, (1, 0, 0));
+    for (head, as_long) in of_length.into_iter().enumerate().take(HEAD_MAX + 1).skip(1) {
+        longer -= as_long;
+        shorter_bytes += as_long * head;
+        let width = if least == head && most == head { 0 } else { usize::from(most > 255) + 1 };
+        let rests = total - shorter_bytes - longer * head;
+        let bytes = count * (head + width) + rests;
+        if bytes + longer <= best.0 {
+            best = (bytes + longer, (head, width, bytes));
+        }
+    }
+    best.1
 }
 
 /// Bytes that a node of these children needs.
 pub(crate) fn node_bytes(level: u8, edges: &Edges) -> usize {
-    let children = edges.len();
-    let separators = children.saturating_sub(1);
-    let prefix = edges.separator_prefix();
-    let keys = edges.separator_bytes() - separators * prefix;
-    HEADER + children * pointer_bytes(level) + separators * 2 + prefix + keys
+    Plan::new(level, edges).bytes
 }
 
 /// Encodes a node as a page.
 pub(crate) fn encode(identity: &NodeIdentity, edges: &Edges, page: &mut [u8]) {
-    let used = node_bytes(identity.level, edges);
-    assert!(!edges.is_empty() && used <= PAGE, "a node is split before it is too large for a page");
-    let short = |value: usize| u16::try_from(value).expect("nothing in a node is longer than a page");
-    let prefix = edges.separator_prefix();
+    let plan = Plan::new(identity.level, edges);
+    assert!(!edges.is_empty() && plan.bytes <= PAGE, "a node is split before it is too large for a page");
+    let short = |value: usize| u16::try_from(value).expect("nothing in a node is longer than a page").to_le_bytes();
     let mut out = Vec::with_capacity(PAGE);
     out.extend_from_slice(&MAGIC.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&[VERSION, identity.level]);
-    for value in [edges.len(), used, prefix] {
-        out.extend_from_slice(&short(value).to_le_bytes());
+    for value in [edges.len(), plan.bytes, plan.prefix] {
+        out.extend_from_slice(&short(value));
     }
     out.extend_from_slice(&identity.page.to_le_bytes());
     out.extend_from_slice(&identity.incarnation.to_le_bytes());
     out.extend_from_slice(&identity.table.0.to_le_bytes());
-    for pointer in edges.pointers() {
-        if identity.level == 1 {
-            pointer.encode_leaf(&mut out);
-        } else {
-            pointer.encode_node(&mut out);
-        }
+    out.extend_from_slice(&short(edges.bounds()));
+    out.extend_from_slice(&[short(plan.head_bytes)[0], short(plan.length_width)[0]]);
+    let spans = &plan.spans[..plan.fields];
+    spans.iter().for_each(|span| span.encode(&mut out));
+    for (field, span) in spans.iter().enumerate() {
+        edges.pointers().iter().for_each(|pointer| span.encode_number(pointer.leaf_fields()[field], &mut out));
     }
-    for index in 1..edges.len() {
-        out.extend_from_slice(&short(edges.low(index).len() - prefix).to_le_bytes());
+    if plan.has_parts {
+        (0..edges.len()).for_each(|child| out.extend_from_slice(&short(edges.bounds_of(child).start)));
     }
-    if edges.len() > 1 {
-        out.extend_from_slice(&edges.low(1)[..prefix]);
+    let suffixes = || (1..edges.bounds()).map(|bound| &edges.bound(bound)[plan.prefix..]);
+    suffixes().for_each(|suffix| out.extend_from_slice(&short(suffix.len())[..plan.length_width]));
+    out.extend_from_slice(if edges.bounds() > 1 { &edges.bound(1)[..plan.prefix] } else { &[] });
+    for suffix in suffixes() {
+        let end = out.len() + plan.head_bytes;
+        out.extend_from_slice(&suffix[..suffix.len().min(plan.head_bytes)]);
+        out.resize(end, 0);
     }
-    for index in 1..edges.len() {
-        out.extend_from_slice(&edges.low(index)[prefix..]);
-    }
-    assert_eq!(out.len(), used, "a node takes the bytes that were computed for it");
+    suffixes().for_each(|suffix| out.extend_from_slice(&suffix[suffix.len().min(plan.head_bytes)..]));
+    assert_eq!(out.len(), plan.bytes, "a node takes the bytes that were computed for it");
     out.resize(PAGE, 0);
     let crc = checksum::crc32c(&out[8..]);
     out[4..8].copy_from_slice(&crc.to_le_bytes());
@@ -124,38 +216,191 @@ pub(crate) fn decode(identity: &NodeIdentity, page: &[u8]) -> Result<Node, Damag
     if found != *identity {
         return Err(Damage::new(9, WHAT, format!("{identity:?}"), format!("{found:?}")));
     }
-    body(identity, page).ok_or_else(|| Damage::new(HEADER, WHAT, "children and separators", "some that cannot be"))
+    body(page).ok_or_else(|| Damage::new(HEADER, WHAT, "children and separators", "some that cannot be"))
 }
 
-fn body(identity: &NodeIdentity, page: &[u8]) -> Option<Node> {
-    let count = usize::from(u16_at(page, 10)?);
-    let used = usize::from(u16_at(page, 12)?);
-    let prefix = usize::from(u16_at(page, 14)?);
-    let size = pointer_bytes(identity.level);
-    let lengths_at = HEADER + count * size;
-    let prefix_at = lengths_at + count.checked_sub(1)? * 2;
-    let keys_at = prefix_at + prefix;
-    if used > PAGE || keys_at > used || (identity.level == 0) {
-        return None;
-    }
-    let pointers = page[HEADER..lengths_at]
-        .chunks_exact(size)
-        .map(|bytes| if identity.level == 1 { Pointer::decode_leaf(bytes) } else { Pointer::decode_node(bytes) })
-        .collect::<Option<Box<[_]>>>()?;
-    let mut end = 0_u16;
-    let mut ends = Vec::with_capacity(count - 1);
-    for bytes in page[lengths_at..prefix_at].chunks_exact(2) {
-        let length = u16_at(bytes, 0)?;
-        if usize::from(length) + prefix > KEY_BYTES_MAX {
+fn body(page: &[u8]) -> Option<Node> {
+    let layout = Layout::read(page)?;
+    let mut bytes = Vec::with_capacity(layout.used() + SLACK);
+    bytes.extend_from_slice(&page[..layout.used()]);
+    bytes.resize(layout.used() + SLACK, 0);
+    layout.is_sound(&bytes).then(|| Node::new(bytes.into(), layout))
+}
+
+/// Where what is in a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    level: u8,
+    head_bytes: u8,
+    length_width: u8,
+    children: u16,
+    bounds: u16,
+    columns: [u16; LEAF_FIELDS],
+    firsts: u16,
+    lengths: u16,
+    prefix: u16,
+    heads: u16,
+    rests: u16,
+    used: u16,
+}
+
+impl Layout {
+    fn read(page: &[u8]) -> Option<Self> {
+        let (level, children, bounds) = (page[9], u16_at(page, 10)?, u16_at(page, 36)?);
+        let (used, prefix_bytes) = (u16_at(page, 12)?, u16_at(page, 14)?);
+        let (head_bytes, length_width) = (page[38], page[39]);
+        let plausible = level >= 1
+            && (1..=bounds).contains(&children)
+            && (level == 1 || bounds == children)
+            && (1..=HEAD_MAX).contains(&usize::from(head_bytes))
+            && length_width <= 2
+            && usize::from(used) <= PAGE;
+        if !plausible {
             return None;
         }
-        end = end.checked_add(length)?;
-        ends.push(end);
+        let fields = fields(level);
+        let (mut at, mut columns) = (HEADER + fields * DESCRIPTOR, [0; LEAF_FIELDS]);
+        // Everything is counted in usize first, so that sums of what is on the page do not wrap.
+        let (children_count, separators) = (usize::from(children), usize::from(bounds) - 1);
+        for (field, column) in columns[..fields].iter_mut().enumerate() {
+            *column = u16::try_from(at).ok()?;
+            at += children_count * columns::width(page, HEADER + field * DESCRIPTOR)?;
+        }
+        let mut next = |bytes: usize| {
+            let start = u16::try_from(at).ok().filter(|start| *start <= used);
+            at += bytes;
+            start
+        };
+        let firsts = next(if bounds > children { 2 * children_count } else { 0 })?;
+        let lengths = next(separators * usize::from(length_width))?;
+        let prefix = next(prefix_bytes.into())?;
+        let heads = next(separators * usize::from(head_bytes))?;
+        let rests = next(0)?;
+        Some(Self {
+            level,
+            head_bytes,
+            length_width,
+            children,
+            bounds,
+            columns,
+            firsts,
+            lengths,
+            prefix,
+            heads,
+            rests,
+            used,
+        })
     }
-    if keys_at + usize::from(end) != used {
-        return None;
+
+    /// Whether everything in the node is what we would write, as far as one node can tell.
+    fn is_sound(&self, bytes: &[u8]) -> bool {
+        let prefix = self.prefix(bytes).len();
+        let (mut rests, mut short) = (0, true);
+        for separator in 0..self.separators() {
+            let length = self.length(bytes, separator);
+            short &= prefix + length <= KEY_BYTES_MAX;
+            rests += length.saturating_sub(self.head_bytes.into());
+        }
+        let mut next = 0;
+        let children = (0..self.children()).all(|child| {
+            let Some(pointer) = self.pointer(bytes, child) else { return false };
+            let first = self.first(bytes, child) == next;
+            next += pointer.parts();
+            first
+        });
+        short && children && next == self.bounds() && usize::from(self.rests) + rests == self.used()
     }
-    Some(Node::new(identity.level, &page[prefix_at..keys_at], &page[keys_at..used], ends, pointers))
+
+    pub(crate) const fn level(&self) -> u8 {
+        self.level
+    }
+
+    pub(crate) const fn children(&self) -> usize {
+        self.children as usize
+    }
+
+    pub(crate) const fn bounds(&self) -> usize {
+        self.bounds as usize
+    }
+
+    pub(crate) const fn separators(&self) -> usize {
+        self.bounds as usize - 1
+    }
+
+    const fn used(&self) -> usize {
+        self.used as usize
+    }
+
+    /// The pointer to a child; none where it cannot be.
+    pub(crate) fn pointer(&self, bytes: &[u8], child: usize) -> Option<Pointer> {
+        let field =
+            |field: usize| columns::number(bytes, HEADER + field * DESCRIPTOR, usize::from(self.columns[field]), child);
+        if self.level > 1 {
+            return Some(Pointer::to_node(field(0)?, field(1)?));
+        }
+        Pointer::of_leaf([field(0)?, field(1)?, field(2)?, field(3)?, field(4)?, field(5)?, field(6)?])
+    }
+
+    /// The bound that is the child's own: the first of its parts.
+    #[inline]
+    pub(crate) fn first(&self, bytes: &[u8], child: usize) -> usize {
+        if self.bounds == self.children {
+            return child;
+        }
+        u16_at(bytes, usize::from(self.firsts) + 2 * child).map_or(0, usize::from)
+    }
+
+    pub(crate) fn prefix<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[usize::from(self.prefix)..usize::from(self.heads)]
+    }
+
+    /// Bytes of a separator behind the prefix.
+    fn length(&self, bytes: &[u8], separator: usize) -> usize {
+        match self.length_width {
+            0 => self.head_bytes.into(),
+            1 => bytes[usize::from(self.lengths) + separator].into(),
+            _ => u16_at(bytes, usize::from(self.lengths) + 2 * separator).map_or(0, usize::from),
+        }
+    }
+
+    /// As many first bytes of what a key has behind the prefix as heads have, as a number.
+    #[inline]
+    pub(crate) const fn head_of(&self, eight: u64) -> u64 {
+        eight >> (64 - 8 * self.head_bytes as u32)
+    }
+
+    /// The head of a separator, as a number that sorts as it does.
+    #[inline]
+    pub(crate) fn head(&self, bytes: &[u8], separator: usize) -> u64 {
+        let at = usize::from(self.heads) + separator * usize::from(self.head_bytes);
+        let eight = bytes[at..].first_chunk().copied().map_or(0, u64::from_be_bytes);
+        self.head_of(eight)
+    }
+
+    /// A separator behind the prefix, as far as its head goes.
+    #[inline]
+    pub(crate) fn suffix_head<'a>(&self, bytes: &'a [u8], separator: usize) -> &'a [u8] {
+        let head = usize::from(self.head_bytes);
+        let at = usize::from(self.heads) + separator * head;
+        &bytes[at..at + self.length(bytes, separator).min(head)]
+    }
+
+    /// What a separator has behind its head.
+    pub(crate) fn suffix_rest<'a>(&self, bytes: &'a [u8], separator: usize) -> &'a [u8] {
+        let head = usize::from(self.head_bytes);
+        let rest = self.length(bytes, separator).saturating_sub(head);
+        if rest == 0 {
+            return &[];
+        }
+        let lengths = &bytes[self.lengths.into()..];
+        let before: usize = match self.length_width {
+            0 => 0,
+            1 => lengths[..separator].iter().map(|length| usize::from(length.saturating_sub(self.head_bytes))).sum(),
+            _ => (0..separator).map(|other| self.length(bytes, other).saturating_sub(head)).sum(),
+        };
+        let at = usize::from(self.rests) + before;
+        &bytes[at..at + rest]
+    }
 }
 
 #[cfg(test)]
@@ -164,11 +409,12 @@ mod tests {
 
     use super::super::tests::hex;
     use super::*;
+    use crate::node::Keys;
 
     const IDENTITY: NodeIdentity = NodeIdentity { table: TableId(2), page: 77, incarnation: 5, level: 1 };
 
     fn leaf(page: u64) -> Pointer {
-        Pointer { page, pages: 1, incarnation: page, length: 50, chain: 1, entries: 2, keys_min: 0, documents: false }
+        Pointer { incarnation: page, length: 50, chain: 1, entries: 2, ..Pointer::to_node(page, page) }
     }
 
     fn page_of(identity: &NodeIdentity, edges: &Edges) -> Vec<u8> {
@@ -177,26 +423,55 @@ mod tests {
         page
     }
 
+    fn keys(list: &[&[u8]]) -> Keys {
+        let mut keys = Keys::default();
+        list.iter().for_each(|key| keys.push(key));
+        keys
+    }
+
     #[test]
     fn a_node_is_golden() {
         let mut edges = Edges::default();
+        let fenced = Pointer { pages: 4, sorted: 2, length: 8000, chain: 0x0102_0304, keys_min: 2, ..leaf(300) };
         edges.push(b"ignored: the parent's bound", leaf(1));
-        edges.push(b"user/m", leaf(2));
-        edges.push(b"user/mo", leaf(3));
+        edges.push_fenced(b"user/m", &keys(&[b"user/mo"]), fenced);
+        edges.push(b"user/n-long-one", leaf(3));
         let page = page_of(&IDENTITY, &edges);
-        assert_eq!(
-            hex(&page[8..36]),
-            "0101030089000600".to_owned() + "4d00000000000000" + "0500000000000000" + "02000000"
-        );
-        assert_eq!(hex(&page[126..138]), "00000100757365722f6d6f00");
-        assert!(page[137..].iter().all(|byte| *byte == 0));
+        let expected = [
+            "02010300ad000500",         // version, level, children, used, prefix
+            "4d00000000000000",         // page
+            "0500000000000000",         // incarnation
+            "02000000",                 // table
+            "04000201",                 // bounds, head bytes, length width
+            "010000000000000002",       // page: least, width
+            "010000000000000002",       // incarnation
+            "020020000000000003",       // shape
+            "320000000000000002",       // length
+            "010000000000000004",       // chain
+            "020000000000000000",       // entries
+            "000000000000000001",       // dead
+            "00002b010200",             // pages
+            "00002b010200",             // incarnations
+            "000000020060000000",       // shapes
+            "00000e1f0000",             // lengths
+            "000000000303020100000000", // chains
+            "020002",                   // dead
+            "000001000300",             // firsts
+            "01020a",                   // lengths of separators
+            "757365722f",               // prefix
+            "6d006d6f6e2d",             // heads
+            "6c6f6e672d6f6e65",         // rests
+        ];
+        let expected = expected.concat();
+        assert_eq!(hex(&page[8..8 + expected.len() / 2]), expected);
+        assert!(page[8 + expected.len() / 2..].iter().all(|byte| *byte == 0));
         let node = decode(&IDENTITY, &page).expect("whole");
         assert_eq!(node.edges(b"ignored: the parent's bound"), edges);
         let above = NodeIdentity { level: 2, ..IDENTITY };
         let mut edges = Edges::default();
         edges.push(b"", Pointer::to_node(8, 9));
         let page = page_of(&above, &edges);
-        assert_eq!(hex(&page[36..50]), "0800000000000900000000000000");
+        assert_eq!(hex(&page[36..58]), "01000801080000000000000000090000000000000000");
         assert_eq!(decode(&above, &page).expect("whole").edges(b""), edges);
     }
 
@@ -218,20 +493,33 @@ mod tests {
     #[test]
     fn three_children_with_the_longest_separators_fit() {
         let mut edges = Edges::default();
-        edges.push(b"", leaf(1));
-        edges.push(&[1; KEY_BYTES_MAX], leaf(2));
-        edges.push(&[2; KEY_BYTES_MAX], leaf(3));
+        let fence = |first: u8| [vec![first; 100], vec![first + 1]].concat();
+        let parts = Pointer { pages: 5, sorted: 5, length: 5 * 4096, ..leaf(u64::MAX >> 16) };
+        edges.push_fenced(b"", &keys(&[&fence(0), &fence(1), &fence(2), &fence(3)]), parts);
+        edges.push(&[5; KEY_BYTES_MAX], leaf(2));
+        edges.push(&[6; KEY_BYTES_MAX], leaf(3));
         assert!(node_bytes(1, &edges) <= PAGE);
     }
 
     #[test]
-    fn a_hundred_leaves_fit_under_random_keys_of_16_bytes() {
+    fn a_hundred_and_ninety_leaves_fit_under_random_keys_of_16_bytes() {
         let mut edges = Edges::default();
-        edges.push(b"", leaf(1));
-        for index in 0..110_u32 {
-            edges.push(&(index * 40_503 + 7).to_be_bytes(), leaf(2));
+        for index in 0..190_u32 {
+            // Leaves that were appended to at random: hardly anything is alike.
+            let mixed = index.wrapping_mul(2_654_435_769);
+            let (length, entries) = (1 + mixed % 16_384, 1 + mixed % 700);
+            let pointer = Pointer {
+                pages: 4,
+                length,
+                chain: mixed,
+                entries,
+                keys_min: entries / 2,
+                appended: true,
+                ..Pointer::to_node(u64::from(mixed >> 8), u64::from(mixed))
+            };
+            edges.push(&(index * 40_503 + 7).to_be_bytes(), pointer);
         }
-        assert!(node_bytes(1, &edges) <= PAGE);
+        assert!(node_bytes(1, &edges) <= PAGE, "{}", node_bytes(1, &edges));
     }
 
     #[test]
@@ -250,8 +538,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_page_is_decoded_without_a_panic(
-            body in prop::collection::vec(any::<u8>(), 0..400),
-            count in 0..8_u16, used in 36..500_u16, prefix in 0..20_u16, level in 0..3_u8,
+            body in prop::collection::vec(any::<u8>(), 0..400), widths in prop::collection::vec(0..9_u8, 7),
+            bounds in 0..12_u16, head in 0..9_u8, length_width in 0..3_u8,
+            count in 0..8_u16, used in 40..500_u16, prefix in 0..20_u16, level in 0..3_u8,
         ) {
             let identity = NodeIdentity { level, ..IDENTITY };
             let mut edges = Edges::default();
@@ -261,11 +550,17 @@ mod tests {
             page[10..12].copy_from_slice(&count.to_le_bytes());
             page[12..14].copy_from_slice(&used.to_le_bytes());
             page[14..16].copy_from_slice(&prefix.to_le_bytes());
-            page[36..36 + body.len()].copy_from_slice(&body);
+            page[36..38].copy_from_slice(&bounds.to_le_bytes());
+            page[38..40].copy_from_slice(&[head, length_width]);
+            page[40..40 + body.len()].copy_from_slice(&body);
+            for (column, width) in widths.iter().enumerate() {
+                page[40 + 9 * column + 8] = *width;
+            }
             let crc = checksum::crc32c(&page[8..]);
             page[4..8].copy_from_slice(&crc.to_le_bytes());
             if let Ok(node) = decode(&identity, &page) {
-                let _ = node.search(&body);
+                let _ = node.find(&body);
+                let _ = node.search_below(&body);
                 let _ = node.edges(b"");
             }
         }

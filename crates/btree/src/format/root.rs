@@ -4,13 +4,13 @@
 //! root record (56 bytes)                         redo
 //!   0  magic       u32  "BtRt"                     0  magic      u32  "BtRe"
 //!   4  crc         u32  of all that follows        4  crc        u32  of all that follows
-//!   8  version     u8   1                          8  version    u8   1
+//!   8  version     u8   2                          8  version    u8   2
 //!   9  height      u8   levels, 0 when empty       9  zero       3 bytes
 //!  10  zero        u16                            12  table      u32
 //!  12  table       u32                            16  allocated  u32  extents
 //!  16  leaf pages  u32  of a new leaf             20  retired    u32  extents
-//!  20  zero        6 bytes                        24  root record
-//!  26  root        pointer, zero when empty       80  extents, allocated before retired,
+//!  20  zero        3 bytes                        24  root record
+//!  23  root        pointer, zero when empty       80  extents, allocated before retired,
 //!                                                     each {page u48, pages u16}
 //! ```
 //!
@@ -29,8 +29,8 @@ pub(crate) const HEIGHT_MAX: u8 = 48;
 
 const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"BtRt");
 const REDO_MAGIC: u32 = u32::from_le_bytes(*b"BtRe");
-const VERSION: u8 = 1;
-const POINTER_AT: usize = 26;
+const VERSION: u8 = 2;
+const POINTER_AT: usize = 23;
 const REDO_HEADER: usize = 24;
 const EXTENT_BYTES: usize = 8;
 
@@ -55,7 +55,7 @@ impl Root {
         out.extend_from_slice(&[VERSION, self.height, 0, 0]);
         out.extend_from_slice(&table.0.to_le_bytes());
         out.extend_from_slice(&self.leaf_pages.to_le_bytes());
-        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&[0; 3]);
         if let Some(pointer) = &self.pointer {
             pointer.encode_leaf(&mut out);
         }
@@ -83,7 +83,7 @@ impl Root {
             0 => None,
             1 => Pointer::decode_leaf(pointer),
             _ => u48(pointer, 0)
-                .zip(super::u64_at(pointer, 8))
+                .zip(super::u64_at(pointer, 11))
                 .map(|(page, incarnation)| Pointer::to_node(page, incarnation)),
         };
         if pointer.is_none() && height > 0 {
@@ -203,6 +203,9 @@ mod tests {
             page: 5,
             pages: 2,
             incarnation: 9,
+            sorted: 1,
+            part_log: 0,
+            appended: false,
             length: 100,
             chain: 3,
             entries: 2,
@@ -223,11 +226,12 @@ mod tests {
         assert_eq!(
             hex(&bytes[8..]),
             concat!(
-                "01000000060000000200000001000000",
+                "02000000060000000200000001000000",
                 "42745274",
                 "ROOTCRC!",
-                "010100000600000002000000000000000000",
-                "050000000000028009000000000000006400000003000000020000010000",
+                "020100000600000002000000000000",
+                "0500000000000200500000",
+                "09000000000000006400000003000000020000010000",
                 "0500000000000200",
                 "701101000000ffff",
                 "0100000000000100",

@@ -73,7 +73,7 @@ fn sorted_lines_are_loaded_all_or_none_and_the_table_is_compacted() {
     let report = &braid(&["compact", &db, "--json"]).expect(0).json()[0];
     let (before, after) = (&report["tables"][0]["before"], &report["tables"][0]["after"]);
     assert!(after["bytes"].as_u64() > Some(0) && after["bytes"].as_u64() <= before["bytes"].as_u64(), "{report}");
-    assert!(report["bytes_rewritten"].as_u64() > Some(100_000), "{report}");
+    assert!(report["bytes_rewritten"].as_u64() > Some(75_000), "{report}");
     braid(&["compact", &db, "--table", "default"]).expect(0);
     braid(&["compact", &db, "--table", "nobody"]).expect(3);
     assert_eq!(braid(&["scan", &db, "--keys-only"]).expect(0).text().lines().count(), 5003);

@@ -49,7 +49,7 @@ type Shown = (Vec<u8>, u64, Vec<u8>);
 fn shown(live: &mut Live, runs: &[Vec<Version>], bounds: &Bounds, at: Seq) -> Vec<Shown> {
     let (bytes, pointer) = leaf_of(runs);
     let mut spans = Vec::new();
-    let leaf = Visible::check(&bytes, &pointer, TABLE, &mut spans).expect("whole");
+    let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
     live.fill(&leaf, bounds, at).expect("whole");
     let pair = |slot: &Slot| match slot.pair(&bytes) {
         PairRef { key, seq, value: Payload::Inline(value) } => (key.to_vec(), seq.0, value.to_vec()),
@@ -147,7 +147,7 @@ fn the_longest_sequence_need_not_come_first() {
     ];
     let (bytes, pointer) = leaf_of(&runs);
     let mut spans = Vec::new();
-    let leaf = Visible::check(&bytes, &pointer, TABLE, &mut spans).expect("whole");
+    let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
     let survey = Survey::of(&leaf).expect("whole");
     assert_eq!((survey.prefix, survey.sequence), (0, 1..3));
     let pairs = shown(&mut Live::default(), &runs, &Bounds::all(), Seq::MAX);

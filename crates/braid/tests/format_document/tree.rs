@@ -1,0 +1,223 @@
+//! Trees: internal nodes, leaves and what is between them.
+
+use std::collections::BTreeMap;
+
+use checksum::{crc32c, crc32c_append};
+
+use crate::check::{Found, PAGE, Reader, part};
+use crate::document::{Outcome, Values, ensure, number};
+use crate::made::LEAF_PAGES;
+
+/// What the document says of the bits of a leaf's shape.
+struct Shape {
+    appended: bool,
+    sorted: usize,
+    part: usize,
+    pages: usize,
+}
+
+impl Shape {
+    fn of(pointer: &Values) -> Outcome<Self> {
+        let shape = pointer.size("shape")?;
+        let bits = |from: u32, count: u32| (shape >> from) & ((1 << count) - 1);
+        Ok(Self { appended: bits(0, 1) == 1, sorted: bits(1, 15), part: 1 << bits(16, 4), pages: bits(21, 15) })
+    }
+
+    fn parts(&self) -> usize {
+        self.sorted.div_ceil(self.part)
+    }
+}
+
+/// A pointer to a leaf or node, as far as both have it.
+struct Child {
+    page: usize,
+    incarnation: Vec<u8>,
+    leaf: Option<Values>,
+}
+
+/// The columns of a node: the numbers of each child.
+fn columns(reader: &Reader<'_>, page: &[u8], node: &Values, fields: usize) -> Outcome<(Vec<Vec<u64>>, usize)> {
+    let (mut at, mut descriptors) = (node.length, Vec::new());
+    for _ in 0..fields {
+        let column = reader.decode("column", part(page, at..PAGE, "a column")?)?;
+        at += column.length;
+        descriptors.push(column);
+    }
+    let mut children = vec![Vec::new(); node.size("children")?];
+    for column in descriptors {
+        let bytes = column.size("number bytes")?;
+        for child in &mut children {
+            child.push(column.number("least")? + number(part(page, at..at + bytes, "a number")?));
+            at += bytes;
+        }
+    }
+    Ok((children, at))
+}
+
+/// The first bound of each child, and all separators.
+fn bounds(page: &[u8], mut at: usize, node: &Values) -> Outcome<(Vec<usize>, Vec<Vec<u8>>)> {
+    let size = |bytes: &[u8]| usize::try_from(number(bytes)).map_err(|error| error.to_string());
+    let mut take = |bytes: usize, what: &str| {
+        at += bytes;
+        part(page, at - bytes..at, what)
+    };
+    let (children, bounds) = (node.size("children")?, node.size("bounds")?);
+    let firsts = match bounds > children {
+        true => take(2 * children, "first bounds")?.chunks(2).map(size).collect::<Outcome<_>>()?,
+        false => (0..children).collect(),
+    };
+    let count = bounds.checked_sub(1).ok_or("a node without bounds")?;
+    let (head, width) = (node.size("head bytes")?, node.size("length width")?);
+    let lengths: Vec<usize> = match width {
+        0 => vec![head; count],
+        _ => take(count * width, "lengths")?.chunks(width).map(size).collect::<Outcome<_>>()?,
+    };
+    let prefix = take(node.size("prefix bytes")?, "a prefix")?;
+    let mut separators = Vec::new();
+    for length in &lengths {
+        let bytes = take(head, "a head")?;
+        ensure!(bytes[head.min(*length)..].iter().all(|byte| *byte == 0), "bytes behind a short separator");
+        separators.push([prefix, &bytes[..head.min(*length)]].concat());
+    }
+    for (separator, length) in separators.iter_mut().zip(&lengths) {
+        separator.extend_from_slice(take(length.saturating_sub(head), "the rest of a separator")?);
+    }
+    let used = node.size("used")?;
+    ensure!(at == used, "a node ends at {at}, not at {used}");
+    ensure!(page[used..].iter().all(|byte| *byte == 0), "bytes behind a node");
+    ensure!(separators.is_sorted_by(|one, other| one < other), "separators out of order");
+    Ok((firsts, separators))
+}
+
+impl Reader<'_> {
+    pub(crate) fn tree(&self, root: &Values, table: u64) -> Outcome<Found> {
+        let mut found = Found::default();
+        let height = root.number("height")?;
+        if height == 0 {
+            ensure!(root.bytes("root")?.iter().all(|byte| *byte == 0), "an empty tree has a root");
+            return Ok(found);
+        }
+        let pointer = self.decode("leaf pointer", root.bytes("root")?)?;
+        ensure!(pointer.length == root.bytes("root")?.len(), "a leaf pointer has {} bytes", pointer.length);
+        let child = Child {
+            page: pointer.size("page")?,
+            incarnation: pointer.bytes("incarnation")?.to_vec(),
+            leaf: (height == 1).then_some(pointer),
+        };
+        self.subtree(&child, &[], height - 1, table, &mut found)?;
+        Ok(found)
+    }
+
+    fn subtree(&self, child: &Child, fences: &[Vec<u8>], level: u64, table: u64, found: &mut Found) -> Outcome<()> {
+        let epoch = number(child.incarnation.get(5..).unwrap_or_default());
+        ensure!(epoch == 1 && child.incarnation.len() == 8, "incarnation {:?}", child.incarnation);
+        if let Some(pointer) = &child.leaf {
+            return self.leaf(pointer, fences, table, found);
+        }
+        found.levels.insert(level);
+        found.extents.push(child.page..child.page + 1);
+        let start = child.page.saturating_mul(PAGE);
+        let page = part(self.file("data")?, start..start.saturating_add(PAGE), "a node")?;
+        let node = self.decode("internal node", page)?;
+        node.expect_magic(b"BtNd")?;
+        let crc = crc32c(&page[node.place("crc")?.end..]).into();
+        node.expect(&[("crc", crc), ("version", 2), ("level", level), ("page", child.page as u64), ("table", table)])?;
+        ensure!(node.bytes("incarnation")? == child.incarnation, "a node of another incarnation");
+        let (children, at) = columns(self, page, &node, if level == 1 { 7 } else { 2 })?;
+        let (firsts, separators) = bounds(page, at, &node)?;
+        let mut next = 0;
+        for (index, numbers) in children.iter().enumerate() {
+            let child = self.child(numbers)?;
+            let parts = child.leaf.as_ref().map_or(Ok(1), |leaf| Shape::of(leaf).map(|shape| shape.parts()))?;
+            ensure!(firsts[index] == next, "child {index} begins at bound {}, not at {next}", firsts[index]);
+            next += parts;
+            let from = found.entries.len();
+            let fences = part_of(&separators, firsts[index]..next - 1)?;
+            self.subtree(&child, fences, level - 1, table, found)?;
+            for (key, ..) in &found.entries[from..] {
+                let low = firsts[index].checked_sub(1).map(|bound| &separators[bound]);
+                let within = low.is_none_or(|low| low <= key) && separators.get(next - 1).is_none_or(|end| key < end);
+                ensure!(within, "key {} is under the wrong child", key.escape_ascii());
+            }
+        }
+        ensure!(next == separators.len() + 1, "{next} bounds of {}", separators.len() + 1);
+        Ok(())
+    }
+
+    /// A child, as the numbers in a node's columns say.
+    fn child(&self, numbers: &[u64]) -> Outcome<Child> {
+        let incarnation = numbers[1].to_le_bytes().to_vec();
+        let page = usize::try_from(numbers[0]).map_err(|error| error.to_string())?;
+        let leaf = if let [page, incarnation, shape, length, chain, entries, dead] = *numbers {
+            let keys = entries.checked_sub(dead).ok_or("more dead entries than entries")?;
+            let fields = [(page, 6), (shape, 5), (incarnation, 8), (length, 4), (chain, 4), (entries, 3), (keys, 3)];
+            let bytes = fields.iter().flat_map(|(number, bytes)| number.to_le_bytes().into_iter().take(*bytes));
+            Some(self.decode("leaf pointer", &bytes.collect::<Vec<_>>())?)
+        } else {
+            None
+        };
+        Ok(Child { page, incarnation, leaf })
+    }
+
+    fn leaf(&self, pointer: &Values, fences: &[Vec<u8>], table: u64, found: &mut Found) -> Outcome<()> {
+        let shape = Shape::of(pointer)?;
+        let start = pointer.size("page")?.saturating_mul(PAGE);
+        let extent = start..start + shape.pages * PAGE;
+        ensure!(shape.pages == LEAF_PAGES as usize, "a leaf of {extent:?}");
+        found.extents.push(extent.start / PAGE..extent.end / PAGE);
+        found.parts.insert(shape.parts());
+        let bytes = part(self.file("data")?, extent, "a leaf")?;
+        let bytes = part(bytes, 0..pointer.size("length")?, "what is published of a leaf")?;
+        let (mut at, mut chain, mut entries, mut sorted, mut appended) = (0, 0_u64, 0, 0, false);
+        let first = found.entries.len();
+        while at < bytes.len() {
+            let end = bytes.len().min((at / PAGE + 1) * PAGE);
+            let rest = part(bytes, at..end, "a run")?;
+            if rest.len() < 18 || rest[..2] == [0, 0] {
+                at = end;
+                continue;
+            }
+            let run = self.decode("run", rest)?;
+            let whole = part(rest, 0..run.size("length")?, "a run")?;
+            let is_sorted = at % PAGE == 0 && at / PAGE < shape.sorted;
+            let previous = if is_sorted { 0 } else { u32::try_from(chain).unwrap_or(0) };
+            let seed = [
+                pointer.bytes("incarnation")?,
+                &u32::try_from(table).unwrap_or(0).to_le_bytes(),
+                &u32::try_from(at).unwrap_or(0).to_le_bytes(),
+                &previous.to_le_bytes(),
+                run.bytes("length")?,
+            ];
+            let covered = part(whole, run.place("type")?.start..whole.len(), "a run")?;
+            chain = crc32c_append(crc32c(&seed.concat()), covered).into();
+            run.expect(&[("crc", chain)])?;
+            found.types.insert(run.number("type")?);
+            let number_of_part = at / PAGE / shape.part;
+            sorted += usize::from(is_sorted);
+            appended |= !is_sorted;
+            for (entry, kind) in self.entries(whole, &run)? {
+                let (seq, key) = (number(entry.bytes("seq")?) + run.number("base")?, entry.bytes("key")?);
+                let low = number_of_part.checked_sub(1).and_then(|fence| fences.get(fence));
+                let between = low.is_none_or(|low| low.as_slice() <= key)
+                    && fences.get(number_of_part).is_none_or(|high| key < high.as_slice());
+                ensure!(!is_sorted || between, "key {} is in the wrong part", key.escape_ascii());
+                found.entries.push((key.to_vec(), seq, kind, entry.bytes("value")?.to_vec()));
+                entries += 1;
+            }
+            at += whole.len();
+        }
+        ensure!((sorted, appended) == (shape.sorted, shape.appended), "{sorted} sorted pages, appended: {appended}");
+        let mut newest = BTreeMap::new();
+        for (key, seq, kind, _) in &found.entries[first..] {
+            let known = newest.entry(key).or_insert((*seq, *kind));
+            *known = (*known).max((*seq, *kind));
+        }
+        let live = newest.values().filter(|(_, kind)| *kind != 2).count() as u64;
+        ensure!(pointer.number("keys")? <= live, "{live} live keys in a leaf that has more");
+        pointer.expect(&[("chain", chain), ("entries", entries)])
+    }
+}
+
+fn part_of(separators: &[Vec<u8>], range: std::ops::Range<usize>) -> Outcome<&[Vec<u8>]> {
+    separators.get(range).ok_or_else(|| "fewer separators than the parts of leaves need".to_owned())
+}

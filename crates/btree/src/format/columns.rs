@@ -1,0 +1,90 @@
+//! Columns: numbers of one kind, side by side, each as its distance from the least of them in as few bytes as the farthest needs.
+//!
+//! Neighbours in a tree are alike: their pages lie together, their incarnations were given in a row. A column costs
+//! [`DESCRIPTOR`] bytes (the least, and the bytes of a distance) and is read in place.
+
+use super::u64_at;
+
+/// Bytes that say how a column is to be read.
+pub(crate) const DESCRIPTOR: usize = 9;
+
+/// Bytes behind the last column that reading one may touch.
+pub(crate) const SLACK: usize = 8;
+
+/// The least and the most of some numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    least: u64,
+    most: u64,
+}
+
+impl Span {
+    /// Of none.
+    pub(crate) const NONE: Self = Self { least: u64::MAX, most: 0 };
+
+    pub(crate) fn add(&mut self, number: u64) {
+        self.least = self.least.min(number);
+        self.most = self.most.max(number);
+    }
+
+    /// Bytes of each number in the column.
+    pub(crate) const fn width(&self) -> usize {
+        (64 - self.most.saturating_sub(self.least).leading_zeros() as usize).div_ceil(8)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.least.to_le_bytes());
+        out.push(self.width().to_le_bytes()[0]);
+    }
+
+    pub(crate) fn encode_number(&self, number: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(number - self.least).to_le_bytes()[..self.width()]);
+    }
+}
+
+/// The bytes of each number of the column that the descriptor at `at` is of; none where it cannot be.
+pub(crate) fn width(bytes: &[u8], at: usize) -> Option<usize> {
+    bytes.get(at + 8).map(|width| usize::from(*width)).filter(|width| *width <= 8)
+}
+
+/// Number `index` of the column with a descriptor at `descriptor`, whose numbers begin at `at`. `bytes` go on for [`SLACK`] behind them.
+#[inline]
+pub(crate) fn number(bytes: &[u8], descriptor: usize, at: usize, index: usize) -> Option<u64> {
+    let (least, width) = (u64_at(bytes, descriptor)?, u32::from(*bytes.get(descriptor + 8)?));
+    let eight = u64_at(bytes, at + index * width as usize)?;
+    // A shift by 64 would be no shift.
+    let distance = if width < 8 { eight & ((1 << (8 * width)) - 1) } else { eight };
+    least.checked_add(distance)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(numbers in prop::collection::vec(any::<u64>(), 1..20), shift in 0..64_u32) {
+            let numbers: Vec<_> = numbers.iter().map(|number| number >> shift).collect();
+            let mut span = Span::NONE;
+            numbers.iter().for_each(|number| span.add(*number));
+            let mut bytes = Vec::new();
+            span.encode(&mut bytes);
+            numbers.iter().for_each(|number| span.encode_number(*number, &mut bytes));
+            prop_assert_eq!(bytes.len(), DESCRIPTOR + numbers.len() * span.width());
+            prop_assert_eq!(width(&bytes, 0), Some(span.width()));
+            bytes.resize(bytes.len() + SLACK, 0xa5);
+            for (index, expected) in numbers.iter().enumerate() {
+                prop_assert_eq!(number(&bytes, 0, DESCRIPTOR, index), Some(*expected));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..40), at in 0..60_usize, index in 0..60_usize,
+        ) {
+            let _ = (width(&bytes, at), number(&bytes, 0, at, index));
+        }
+    }
+}

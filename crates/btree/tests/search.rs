@@ -1,0 +1,116 @@
+//! How much a search reads: of a large leaf the part that a key may be in, and what was appended.
+
+mod common;
+
+use common::{Change, Home, Model, Updates, found};
+use index::{Direction, Index, Payload, Seq};
+
+const PAGE: u64 = 4096;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key/{number:08}").into_bytes()
+}
+
+/// A tree of leaves of 16 pages, loaded with keys of even numbers, and no cache.
+fn loaded(count: u64) -> (Home, Model) {
+    let home = Home::new(1, 16, 0);
+    let mut model = Model::default();
+    let ready = || Ok::<_, index::Error>(());
+    let mut load = home.tree.begin_load(Seq(1)).expect("an empty tree");
+    for number in 0..count {
+        load.push(&key(2 * number), Payload::Inline(&[3; 100]), &ready).expect("space");
+    }
+    let applied = home.tree.take_loaded(load.finish(&ready).expect("space"), Seq(1));
+    home.flush();
+    home.tree.publish(&applied);
+    model.apply(&Updates::puts((0..count).map(|number| key(2 * number)), 1, &[3; 100]));
+    (home, model)
+}
+
+/// Reads of leaves and their bytes, of looking keys up.
+fn reads(home: &Home, model: &Model, keys: &[Vec<u8>]) -> (u64, u64) {
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let before = (home.shared.counters().leaf_reads, home.shared.counters().leaf_read_bytes);
+    let values = found(&*home.tree.view(), &keys, u64::MAX).expect("a disk that works");
+    for (key, value) in keys.iter().zip(values) {
+        assert_eq!(value, model.get(key, u64::MAX), "{}", key.escape_ascii());
+    }
+    let after = home.shared.counters();
+    (after.leaf_reads - before.0, after.leaf_read_bytes - before.1)
+}
+
+#[test]
+fn a_search_reads_one_page_of_a_leaf_that_was_loaded() {
+    let (home, model) = loaded(20_000);
+    let stats = home.tree.view().stats().expect("reads");
+    assert!(stats.leaf_pages == 16 * stats.leaves && stats.leaves > 20, "{stats:?}");
+    for number in (0..40_000).step_by(77) {
+        assert_eq!(reads(&home, &model, &[key(number)]), (1, PAGE), "key {number}");
+    }
+    // One page each, whether the keys share it or not.
+    let all: Vec<_> = (0..40_000).map(key).collect();
+    let (_, bytes) = reads(&home, &model, &all);
+    assert!((stats.run_bytes..=stats.leaf_pages * PAGE).contains(&bytes), "{bytes} bytes, {stats:?}");
+}
+
+#[test]
+fn what_was_appended_is_read_with_it() {
+    let (mut home, mut model) = loaded(20_000);
+    for round in 0..3 {
+        let updates: Vec<_> = (0..40)
+            .map(|number| {
+                let key = key(number * 1_000 + round);
+                let change = if number % 3 == 0 { Change::Delete } else { Change::Put(vec![7; 50]) };
+                (key, 2 + round, change)
+            })
+            .collect();
+        let updates = Updates::new(updates);
+        home.apply(&updates, &[]).expect("space");
+        model.apply(&updates);
+        for number in (0..40_000).step_by(501) {
+            let (parts, bytes) = reads(&home, &model, &[key(number)]);
+            assert!(parts <= 2 && bytes <= 4 * PAGE, "{parts} parts, {bytes} bytes");
+        }
+        let all: Vec<_> = (0..40_000).map(key).collect();
+        reads(&home, &model, &all);
+        home.check(&model, u64::MAX);
+    }
+}
+
+#[test]
+fn a_leaf_that_is_the_root_is_searched_in_all_its_parts() {
+    let mut home = Home::new(1, 16, 0);
+    let mut model = Model::default();
+    for round in 0..3 {
+        let updates = Updates::puts((0..300).map(|number| key(3 * number + round)), 1 + round, &[9; 20]);
+        home.apply(&updates, &[]).expect("space");
+        model.apply(&updates);
+        assert_eq!(home.tree.view().stats().expect("reads").height, 1);
+        let all: Vec<_> = (0..1_000).map(key).collect();
+        reads(&home, &model, &all);
+        all.iter().step_by(7).for_each(|key| {
+            reads(&home, &model, std::slice::from_ref(key));
+        });
+    }
+}
+
+#[test]
+fn parts_in_the_cache_serve_lookups_scans_and_batches() {
+    let (mut home, mut model) = loaded(20_000);
+    home.cache_bytes = 64 << 20;
+    home.checkpoint();
+    home.reopen();
+    let all: Vec<_> = (0..40_000).map(key).collect();
+    reads(&home, &model, &all);
+    assert_eq!(reads(&home, &model, &all).0, 0, "everything is cached");
+    let before = home.shared.counters().leaf_reads;
+    for direction in [Direction::Forward, Direction::Backward] {
+        let pairs = common::scan(&home.tree.view(), &common::all(), u64::MAX, direction).expect("reads");
+        assert_eq!(pairs.len(), 20_000);
+    }
+    let updates = Updates::puts((0..200).map(|number| key(number * 200 + 1)), 2, &[1; 80]);
+    home.apply(&updates, &[]).expect("space");
+    model.apply(&updates);
+    assert_eq!(home.shared.counters().leaf_reads, before, "scans and batches find it there");
+    assert_eq!(reads(&home, &model, &all).0, 0, "and what was appended is cached too");
+}
