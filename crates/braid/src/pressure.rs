@@ -32,6 +32,8 @@ struct State {
     turn: Instant,
     open: bool,
     full_disk: Option<String>,
+    /// Deletes were refused because what was put before them has no space.
+    deletes_refused: bool,
 }
 
 /// The write buffer's budget.
@@ -54,8 +56,15 @@ pub(crate) enum Refusal {
 impl Pressure {
     /// Bounds waiting operations to `budget` bytes. Writers are `paced` where somebody applies operations meanwhile.
     pub(crate) fn new(budget: u64, paced: bool) -> Self {
-        let state =
-            State { used: 0, done: 0, rate_bytes_per_second: None, turn: Instant::now(), open: true, full_disk: None };
+        let state = State {
+            used: 0,
+            done: 0,
+            rate_bytes_per_second: None,
+            turn: Instant::now(),
+            open: true,
+            full_disk: None,
+            deletes_refused: false,
+        };
         Self { budget, paced, state: Mutex::new(state), relieved: Condvar::new() }
     }
 
@@ -116,7 +125,7 @@ impl Pressure {
             state.rate_bytes_per_second = Some(known + RATE_MEMORY * (rate - known));
         }
         if bytes > 0 {
-            state.full_disk = None;
+            (state.full_disk, state.deletes_refused) = (None, false);
             self.relieved.notify_all();
         }
     }
@@ -146,6 +155,11 @@ impl Pressure {
         self.state.lock().full_disk.clone()
     }
 
+    /// Whether deletes wait for what was put before them, which has no space.
+    pub(crate) fn deletes_wait(&self) -> bool {
+        self.state.lock().deletes_refused
+    }
+
     /// Nobody waits here any more.
     pub(crate) fn close(&self) {
         self.state.lock().open = false;
@@ -158,8 +172,9 @@ impl Pressure {
         let sleep = {
             let mut state = self.state.lock();
             while state.open && state.used >= self.limit(&state, reclaims) {
-                if let Some(problem) = &state.full_disk {
-                    return Err(Refusal::FullDisk(problem.clone()));
+                if let Some(problem) = state.full_disk.clone() {
+                    state.deletes_refused |= reclaims;
+                    return Err(Refusal::FullDisk(problem));
                 }
                 self.relieved.wait(&mut state);
             }

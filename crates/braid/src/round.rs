@@ -11,7 +11,8 @@
 //!
 //! On a full disk what was frozen is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
 //! gives up serve the next. If no slice at all goes in, all queues of the table are joined, so that deletes which came later get their
-//! turn.
+//! turn. If deletes were refused because there is no room for them behind it, a slice may use the space that is kept for deletes: there is
+//! no other way to them.
 //!
 //! Invariant: a page that a round retires is not used again before the flush-end is durable, because every round and
 //! every checkpoint begins with a flush of the log.
@@ -121,9 +122,10 @@ fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Opti
 fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, done_bytes: u64) -> Result<Part<'a>> {
     let count = frozen.len().max(1) as u64;
     let horizon = Horizon::default();
-    let mut refused = 0;
+    let (mut refused, mut urgent) = (0, false);
     loop {
         let slice = frozen.next_slice();
+        let slice = if urgent { slice.urgent() } else { slice };
         let range = slice.range();
         let start = range.start;
         let progress = |done: usize| {
@@ -140,10 +142,14 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
                 let last = frozen.slices_left() == 0;
                 return Ok(Part { table, frozen: Arc::clone(frozen), range, applied, through, last });
             }
+            Err(error @ Error::DiskFull { .. }) if urgent => return Err(error),
             Err(error @ Error::DiskFull { .. }) => {
                 refused = if frozen.slice_refused() { 0 } else { refused + 1 };
                 if refused >= frozen.slices_left() {
-                    return Err(error);
+                    urgent = engine.pressure.deletes_wait();
+                    if !urgent {
+                        return Err(error);
+                    }
                 }
             }
             Err(error) => return Err(error),

@@ -85,7 +85,8 @@ struct Item {
     updates: Range<usize>,
 }
 
-/// Checks the limits, which are the caller's to keep, and decides whether the batch gives back more than it takes.
+/// Checks the limits, which are the caller's to keep, and decides whether the batch may use the space that is kept for deletes: it gives
+/// back more than it takes, or deletes wait behind it.
 fn class_of(batch: &dyn Batch) -> Class {
     let mut deletes = 0;
     for index in 0..batch.len() {
@@ -99,7 +100,7 @@ fn class_of(batch: &dyn Batch) -> Class {
             Operation::Put(Payload::Document(_)) => {}
         }
     }
-    if deletes * 2 > batch.len() { Class::Reclaim } else { Class::Normal }
+    if deletes * 2 > batch.len() || batch.is_urgent() { Class::Reclaim } else { Class::Normal }
 }
 
 impl<'a> Apply<'a> {

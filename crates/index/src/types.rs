@@ -67,6 +67,10 @@ pub trait Batch: Sync {
     /// All versions up to this one, of the keys that the batch is about, are in this batch or in an earlier one, and none comes again once
     /// the redo of this one is in the log.
     fn through(&self) -> Seq;
+    /// Whether it may use space that is kept for deletes, because deletes wait behind it.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 /// What a version holds, owned.

@@ -140,7 +140,7 @@ impl Frozen {
     /// What is to be applied next; only once they are sorted, and while anything is left.
     pub(crate) fn next_slice(&self) -> Slice<'_> {
         let range = self.left.lock().front().cloned().expect("asked only while something is left");
-        Slice { frozen: self, range }
+        Slice { frozen: self, range, is_urgent: false }
     }
 
     /// The first slice is applied.
@@ -205,9 +205,15 @@ fn sorted(queue: &Opq, horizon: &Horizon) -> Vec<u32> {
 pub(crate) struct Slice<'a> {
     frozen: &'a Frozen,
     range: Range<usize>,
+    is_urgent: bool,
 }
 
 impl Slice<'_> {
+    /// The same, to be applied with space that is kept for deletes, because deletes wait behind it.
+    pub(crate) fn urgent(self) -> Self {
+        Self { is_urgent: true, ..self }
+    }
+
     /// Which of the sorted operations.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
@@ -243,6 +249,10 @@ impl Batch for Slice<'_> {
 
     fn through(&self) -> Seq {
         self.frozen.through
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.is_urgent
     }
 }
 

@@ -149,7 +149,6 @@ fn values_in_documents() {
 }
 
 #[test]
-#[ignore = "the smallest slice of a batch with large values finds no room in scattered pages, and deletes wait behind it"]
 fn large_values_in_scattered_pages() {
     run_all(&[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
 }
