@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ahead::{Ahead, Image};
 use index::{Bounds, Cursor, Direction, PairRef, Result, Seq, Show};
-use live::{Live, Slot};
+use live::Live;
 use path::Path;
 
 use crate::format::Pointer;
@@ -59,16 +59,14 @@ impl TreeCursor {
     /// Shows what is left of the leaf; how many of its pairs have been shown then.
     fn run_in_leaf(&self, until: Option<&[u8]>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
         let Some(bytes) = self.bytes() else { return (self.shown, ControlFlow::Continue(())) };
-        let (slots, from) = (self.live.slots(), self.shown);
+        let (len, from) = (self.live.len(), self.shown);
         let direction = self.ahead.path().direction();
-        let count = until.map_or(slots.len() - from, |until| self.live.before(until, from, direction, bytes));
-        let (shown, flow) = match direction {
-            Direction::Forward => show_all(slots[from..from + count].iter(), bytes, show),
-            Direction::Backward => {
-                let end = slots.len() - from;
-                show_all(slots[end - count..end].iter().rev(), bytes, show)
-            }
+        let count = until.map_or(len - from, |until| self.live.before(until, from, direction, bytes));
+        let pairs = match direction {
+            Direction::Forward => from..from + count,
+            Direction::Backward => len - from - count..len - from,
         };
+        let (shown, flow) = self.live.show(pairs, direction, bytes, show);
         (from + shown, flow)
     }
 
@@ -87,18 +85,6 @@ impl TreeCursor {
         filled.map_err(|damage| version.shared.corrupt(&pointer, damage))?;
         Ok(true)
     }
-}
-
-/// Shows pairs of a leaf; how many.
-fn show_all<'a>(slots: impl Iterator<Item = &'a Slot>, bytes: &[u8], show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
-    let mut shown = 0;
-    for slot in slots {
-        shown += 1;
-        if show(slot.pair(bytes)).is_break() {
-            return (shown, ControlFlow::Break(()));
-        }
-    }
-    (shown, ControlFlow::Continue(()))
 }
 
 impl Cursor for TreeCursor {
@@ -129,6 +115,6 @@ impl Cursor for TreeCursor {
 
     fn current(&self) -> Option<PairRef<'_>> {
         let before = self.shown.checked_sub(1)?;
-        Some(self.live.slots()[self.index(before)].pair(self.bytes()?))
+        Some(self.live.pair(self.index(before), self.bytes()?))
     }
 }

@@ -42,9 +42,6 @@ const WINDOW_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of a fetch of several leaves.
 const FETCH_BYTES_MAX: u64 = 128 << 10;
 
-/// Most bytes between two leaves of a fetch.
-const GAP_BYTES_MAX: u64 = 2 * PAGE as u64;
-
 /// Most bytes of buffers kept to be used again: what becomes free between two times that leaves are asked for.
 const SPARE_BYTES_MAX: usize = WINDOW_BYTES_MAX / 2;
 
@@ -78,12 +75,12 @@ impl Fetch {
     }
 
     /// Takes the next leaf of the scan in, if it lies beside the leaves that it has.
-    fn join(&mut self, pointer: &Pointer) -> bool {
+    fn join(&mut self, pointer: &Pointer, gap_max: usize) -> bool {
         let (offset, end) = (pointer.offset(), pointer.offset() + pointer.published_bytes() as u64);
         let (first, last) = (self.offset.min(offset), end.max(self.offset + self.bytes as u64));
         let gap = (last - first).checked_sub(self.bytes as u64 + (end - offset));
         let joins = matches!(self.state, State::New)
-            && gap.is_some_and(|gap| gap <= GAP_BYTES_MAX)
+            && gap.is_some_and(|gap| gap <= gap_max as u64)
             && last - first <= FETCH_BYTES_MAX;
         if joins {
             self.offset = first;
@@ -245,7 +242,7 @@ impl Ahead {
         self.leaves.push_back(*pointer);
         if let Some(leaf) = self.version.shared.cached_leaf(pointer) {
             self.fetches.push_back(Fetch::new(pointer, State::Cached(leaf)));
-        } else if !self.fetches.back_mut().is_some_and(|fetch| fetch.join(pointer)) {
+        } else if !self.fetches.back_mut().is_some_and(|fetch| fetch.join(pointer, gap)) {
             self.fetches.push_back(Fetch::new(pointer, State::New));
         }
     }

@@ -1,5 +1,7 @@
 //! The live pairs of a leaf, in key order.
 //!
+//! 0. A leaf in which everything counts, as after a load, is not listed at all: its runs follow one another in key order, and each is [`Rows`] of
+//!    one shape and one seq.
 //! 1. Runs that follow one another in key order, as those of a leaf that was written in one piece, are one sorted sequence. The
 //!    longest such sequence is taken as it is.
 //! 2. The entries of all other runs, which appends made and which are few, are sorted.
@@ -10,18 +12,18 @@
 //! Steps 3 and 4 look only at leaves that have what they are about. All lists are used again for the next leaf.
 
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
-use index::{Bounds, Direction, Operation, PairRef, Seq};
+use index::{Bounds, Direction, PairRef, Seq, Show};
 
 use crate::format::Damage;
-use crate::format::run::{EntryPlace, EntryWord, Run};
+use crate::format::run::{EntryPlace, EntryWord, Row, Run};
 use crate::leaf::{Visible, first_that, malformed};
 use crate::node::head;
 
 /// Where a version is in the bytes of its leaf.
 #[derive(Clone, Copy)]
-pub(super) struct Slot {
+struct Slot {
     /// The eight bytes of the key after what all keys begin with.
     head: u64,
     seq: u64,
@@ -39,11 +41,10 @@ impl Slot {
 
     /// The pair, in the bytes of its leaf. It is not a tombstone.
     #[inline]
-    pub(super) fn pair<'a>(&self, bytes: &'a [u8]) -> PairRef<'a> {
+    fn pair<'a>(&self, bytes: &'a [u8]) -> PairRef<'a> {
         let value_at = self.key_at as usize + usize::from(self.key_length);
         let value = &bytes[value_at..value_at + self.word.value_length()];
-        let Operation::Put(value) = self.word.operation(value) else { unreachable!("tombstones are left out") };
-        PairRef { key: self.key(bytes), seq: Seq(self.seq), value }
+        PairRef { key: self.key(bytes), seq: Seq(self.seq), value: self.word.payload(value) }
     }
 
     #[inline]
@@ -155,10 +156,40 @@ fn merge(one: &[Slot], other: &[Slot], bytes: &[u8], merged: &mut Vec<Slot>) {
     merged.extend_from_slice(&one[next..]);
 }
 
+/// Pairs of one run that all count.
+struct Rows {
+    /// How many pairs of the leaf are before them.
+    first: usize,
+    count: usize,
+    /// Where in the leaf the first row begins.
+    start: usize,
+    row: Row,
+}
+
+impl Rows {
+    /// Those of a run within `bounds`, if all its entries count.
+    fn of(start: usize, run: &Run<'_>, bounds: &Bounds, at: Seq, first: usize) -> Option<Self> {
+        let row = run.row().filter(|row| row.seq <= at)?;
+        let (low, high) = ends(run)?;
+        let from = if bounds.above_lower(low) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
+        let to = if bounds.below_upper(high) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
+        let start = start + row.first + from * row.bytes();
+        Some(Self { first, count: to.saturating_sub(from), start, row })
+    }
+
+    fn pair<'a>(&self, index: usize, bytes: &'a [u8]) -> PairRef<'a> {
+        let at = self.start + (index - self.first) * self.row.bytes();
+        self.row.pair(&bytes[at..at + self.row.bytes()])
+    }
+}
+
 /// The live pairs of a leaf.
 #[derive(Default)]
 pub(super) struct Live {
+    /// All of them, where the leaf has nothing else.
+    rows: Vec<Rows>,
     slots: Vec<Slot>,
+    len: usize,
     /// Entries of the longest sequence of runs, and those of all others.
     long: Sequence,
     rest: Sequence,
@@ -166,30 +197,85 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) const fn len(&self) -> usize {
-        self.slots.len()
+        self.len
     }
 
     pub(super) fn clear(&mut self) {
+        self.rows.clear();
         self.slots.clear();
+        self.len = 0;
     }
 
-    /// The pairs, in key order.
+    /// The pair at `index`, in key order, in the bytes of the leaf that it was filled from.
     #[inline]
-    pub(super) fn slots(&self) -> &[Slot] {
-        &self.slots
+    pub(super) fn pair<'a>(&self, index: usize, bytes: &'a [u8]) -> PairRef<'a> {
+        if self.rows.is_empty() {
+            return self.slots[index].pair(bytes);
+        }
+        self.rows[self.rows.partition_point(|rows| rows.first <= index) - 1].pair(index, bytes)
+    }
+
+    /// Shows some pairs; how many, until `show` has enough.
+    pub(super) fn show(
+        &self, pairs: Range<usize>, direction: Direction, bytes: &[u8], show: &mut Show<'_>,
+    ) -> (usize, ControlFlow<()>) {
+        if self.rows.is_empty() {
+            let slots = self.slots[pairs].iter();
+            return match direction {
+                Direction::Forward => show_all(slots.map(|slot| slot.pair(bytes)), show),
+                Direction::Backward => show_all(slots.rev().map(|slot| slot.pair(bytes)), show),
+            };
+        }
+        if direction == Direction::Backward {
+            return show_all(pairs.rev().map(|index| self.pair(index, bytes)), show);
+        }
+        let mut shown = 0;
+        for rows in &self.rows {
+            let end = rows.first + rows.count;
+            let (from, to) = (pairs.start.clamp(rows.first, end), pairs.end.clamp(rows.first, end));
+            let stride = rows.row.bytes();
+            let start = rows.start + (from - rows.first) * stride;
+            let pairs = bytes[start..start + (to - from) * stride].chunks_exact(stride).map(|row| rows.row.pair(row));
+            let (more, flow) = show_all(pairs, show);
+            shown += more;
+            if flow.is_break() {
+                return (shown, flow);
+            }
+        }
+        (shown, ControlFlow::Continue(()))
     }
 
     /// Lists the pairs of a leaf, in place of what was there.
     pub(super) fn fill(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Seq) -> Result<(), Damage> {
-        self.slots.clear();
+        self.clear();
+        let survey = Survey::of(leaf)?;
+        if survey.sequence.len() == survey.runs && self.fill_rows(leaf, bounds, at).is_some() {
+            return Ok(());
+        }
+        self.clear();
+        self.fill_slots(leaf, &survey, bounds, at)?;
+        self.len = self.slots.len();
+        Ok(())
+    }
+
+    /// None where not everything counts.
+    fn fill_rows(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Seq) -> Option<()> {
+        for (start, _, run) in leaf.runs() {
+            let rows = Rows::of(start, &run, bounds, at, self.len)?;
+            self.len += rows.count;
+            self.rows.push(rows);
+        }
+        Some(())
+    }
+
+    fn fill_slots(&mut self, leaf: &Visible<'_>, survey: &Survey, bounds: &Bounds, at: Seq) -> Result<(), Damage> {
         self.long.clear();
         self.rest.clear();
-        let Survey { prefix, sequence } = Survey::of(leaf)?;
         for (number, (start, base, run)) in leaf.runs().enumerate() {
             // A run that begins above the scan's seq has nothing for it.
             if base <= at {
-                let to = if sequence.contains(&number) { &mut self.long } else { &mut self.rest };
-                to.add(start, &run, prefix, bounds, at).ok_or_else(|| malformed(start))?;
+                let to = if survey.sequence.contains(&number) { &mut self.long } else { &mut self.rest };
+                to.add(start, &run, survey.prefix, bounds, at).ok_or_else(|| malformed(start))?;
             }
         }
         let bytes = leaf.bytes();
@@ -210,13 +296,40 @@ impl Live {
     /// How many of the pairs after `shown` others come before `until` in this direction.
     pub(super) fn before(&self, until: &[u8], shown: usize, direction: Direction, bytes: &[u8]) -> usize {
         match direction {
-            Direction::Forward => self.slots[shown..].partition_point(|slot| slot.key(bytes) < until),
+            Direction::Forward => self.below(shown..self.len, bytes, |key| key < until) - shown,
             Direction::Backward => {
-                let left = &self.slots[..self.slots.len() - shown];
-                left.len() - left.partition_point(|slot| slot.key(bytes) <= until)
+                let left = self.len - shown;
+                left - self.below(0..left, bytes, |key| key <= until)
             }
         }
     }
+
+    /// The first of some pairs whose key is not `below`, as all after it are not.
+    fn below(&self, pairs: Range<usize>, bytes: &[u8], below: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (pairs.start, pairs.end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if below(self.pair(middle, bytes).key) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// Shows pairs; how many.
+#[inline]
+fn show_all<'a>(pairs: impl Iterator<Item = PairRef<'a>>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
+    let mut shown = 0;
+    for pair in pairs {
+        shown += 1;
+        if show(pair).is_break() {
+            return (shown, ControlFlow::Break(()));
+        }
+    }
+    (shown, ControlFlow::Continue(()))
 }
 
 fn ends<'a>(run: &Run<'a>) -> Option<(&'a [u8], &'a [u8])> {
@@ -225,6 +338,8 @@ fn ends<'a>(run: &Run<'a>) -> Option<(&'a [u8], &'a [u8])> {
 
 /// What the first and last keys of its runs say of a leaf.
 struct Survey {
+    /// How many runs it has.
+    runs: usize,
     /// How many bytes all keys begin with.
     prefix: usize,
     /// The runs that are the longest sorted sequence: each begins above the end of the one before it.
@@ -236,13 +351,14 @@ impl Survey {
         let mut shared = None::<&[u8]>;
         let mut before = None::<&[u8]>;
         let (mut longest, mut entries_max) = (0..0, 0);
-        let (mut begin, mut entries) = (0, 0);
+        let (mut runs, mut begin, mut entries) = (0, 0, 0);
         for (number, (start, _, run)) in leaf.runs().enumerate() {
             let (first, last) = ends(&run).ok_or_else(|| malformed(start))?;
             if before.is_some_and(|before| before >= first) {
                 (begin, entries) = (number, 0);
             }
             before = Some(last);
+            runs = number + 1;
             entries += run.count();
             if entries > entries_max {
                 (longest, entries_max) = (begin..number + 1, entries);
@@ -251,7 +367,7 @@ impl Survey {
             let common = |key: &[u8]| prefix.iter().zip(key).take_while(|(one, other)| one == other).count();
             shared = Some(&prefix[..common(first).min(common(last))]);
         }
-        Ok(Self { prefix: shared.map_or(0, <[u8]>::len), sequence: longest })
+        Ok(Self { runs, prefix: shared.map_or(0, <[u8]>::len), sequence: longest })
     }
 }
 

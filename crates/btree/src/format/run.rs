@@ -41,7 +41,7 @@ use space::PAGE;
 
 pub(crate) use one_seq::OneSeqRun;
 pub(crate) use plan::{Plan, RunSize};
-pub(crate) use read::{EntryPlace, Run, RunHeader};
+pub(crate) use read::{EntryPlace, Row, Run, RunHeader};
 
 use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, u16_at};
 
@@ -141,14 +141,17 @@ impl EntryWord {
     /// What the entry does; `value` is as long as this says.
     #[inline]
     pub(crate) fn operation(self, value: &[u8]) -> Operation<'_> {
-        match self.0 >> 14 {
-            KIND_INLINE => Operation::Put(Payload::Inline(value)),
-            KIND_DOCUMENT => {
-                let pointer = value.try_into().expect("a plausible word of a document has its length");
-                Operation::Put(Payload::Document(DocPointer::decode(pointer)))
-            }
-            _ => Operation::Delete,
+        if self.is_tombstone() { Operation::Delete } else { Operation::Put(self.payload(value)) }
+    }
+
+    /// What a put has; `value` is as long as this says.
+    #[inline]
+    pub(crate) fn payload(self, value: &[u8]) -> Payload<'_> {
+        if self.0 >> 14 != KIND_DOCUMENT {
+            return Payload::Inline(value);
         }
+        let pointer = value.try_into().expect("a plausible word of a document has its length");
+        Payload::Document(DocPointer::decode(pointer))
     }
 }
 

@@ -51,11 +51,29 @@ fn shown(live: &mut Live, runs: &[Vec<Version>], bounds: &Bounds, at: Seq) -> Ve
     let mut spans = Vec::new();
     let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
     live.fill(&leaf, bounds, at).expect("whole");
-    let pair = |slot: &Slot| match slot.pair(&bytes) {
+    let owned = |pair: PairRef<'_>| match pair {
         PairRef { key, seq, value: Payload::Inline(value) } => (key.to_vec(), seq.0, value.to_vec()),
         PairRef { .. } => panic!("no documents here"),
     };
-    live.slots().iter().map(pair).collect()
+    let pairs: Vec<Shown> = (0..live.len()).map(|index| owned(live.pair(index, &bytes))).collect();
+    // All of them in each direction, and from the middle on until there are two.
+    for direction in [Direction::Forward, Direction::Backward] {
+        for (range, enough) in [(0..live.len(), usize::MAX), (live.len() / 3..live.len(), 2)] {
+            let mut seen = Vec::new();
+            let (count, flow) = live.show(range.clone(), direction, &bytes, &mut |pair| {
+                seen.push(owned(pair));
+                if seen.len() == enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let mut all = pairs[range].to_vec();
+            if direction == Direction::Backward {
+                all.reverse();
+            }
+            assert_eq!((count, flow.is_break()), (seen.len(), all.len() >= enough));
+            all.truncate(enough);
+            assert_eq!(seen, all);
+        }
+    }
+    pairs
 }
 
 /// The same by the rule: the newest version at or below the seq, of equal ones the later run's, and no tombstones.
@@ -107,11 +125,36 @@ fn leaves() -> impl Strategy<Value = Vec<Vec<Version>>> {
             all.chunks(size).map(<[Version]>::to_vec).collect::<Vec<_>>()
         },
     );
-    (prop::option::of(pieces), prop::collection::vec(run(), 1..10)).prop_map(|(pieces, runs)| {
+    let mixed = (prop::option::of(pieces), prop::collection::vec(run(), 1..10)).prop_map(|(pieces, runs)| {
         let mut all = pieces.unwrap_or_default();
         all.extend(runs);
         all
+    });
+    prop_oneof![3 => mixed, 1 => loaded()]
+}
+
+/// Runs as a load makes them: puts of one shape and one seq, in key order.
+fn loaded() -> impl Strategy<Value = Vec<Vec<Version>>> {
+    let numbers = prop::collection::btree_set(0..400_u16, 1..200);
+    (numbers, 1..14_u64, 1..60_usize).prop_map(|(numbers, seq, size)| {
+        let version = |number: u16| (number.to_be_bytes().to_vec(), seq, Some(vec![3; 5]));
+        let all: Vec<_> = numbers.into_iter().map(version).collect();
+        all.chunks(size).map(<[Version]>::to_vec).collect()
     })
+}
+
+#[test]
+fn a_leaf_that_was_loaded_is_not_listed() {
+    let version = |number: u8, seq| (vec![number; 12], seq, Some(vec![number]));
+    let runs = [(0..5).map(|number| version(number, 7)).collect(), vec![version(6, 7), version(9, 7)]];
+    let (bytes, pointer) = leaf_of(&runs);
+    let mut spans = Vec::new();
+    let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
+    let mut live = Live::default();
+    live.fill(&leaf, &Bounds::all(), Seq(7)).expect("whole");
+    assert_eq!((live.rows.len(), live.slots.len(), live.len()), (2, 0, 7));
+    live.fill(&leaf, &Bounds::all(), Seq(6)).expect("whole");
+    assert_eq!((live.rows.len(), live.slots.len(), live.len()), (0, 0, 0));
 }
 
 proptest! {
