@@ -11,8 +11,8 @@
 //!
 //! On a full disk what was frozen is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
 //! gives up serve the next. If no slice at all goes in, all queues of the table are joined, so that deletes which came later get their
-//! turn. If deletes were refused because there is no room for them behind it, a slice may use the space that is kept for deletes: there is
-//! no other way to them.
+//! turn. If deletes were refused because there is no room for them behind it, slices may use half of the space that is kept for deletes:
+//! there is no other way to them.
 //!
 //! Invariant: a page that a round retires is not used again before the flush-end is durable, because every round and
 //! every checkpoint begins with a flush of the log.
@@ -142,14 +142,13 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
                 let last = frozen.slices_left() == 0;
                 return Ok(Part { table, frozen: Arc::clone(frozen), range, applied, through, last });
             }
-            Err(error @ Error::DiskFull { .. }) if urgent => return Err(error),
             Err(error @ Error::DiskFull { .. }) => {
                 refused = if frozen.slice_refused() { 0 } else { refused + 1 };
                 if refused >= frozen.slices_left() {
-                    urgent = engine.pressure.deletes_wait();
-                    if !urgent {
+                    if urgent || !engine.pressure.deletes_wait() {
                         return Err(error);
                     }
+                    (urgent, refused) = (true, 0);
                 }
             }
             Err(error) => return Err(error),

@@ -100,7 +100,11 @@ fn class_of(batch: &dyn Batch) -> Class {
             Operation::Put(Payload::Document(_)) => {}
         }
     }
-    if deletes * 2 > batch.len() || batch.is_urgent() { Class::Reclaim } else { Class::Normal }
+    match deletes * 2 > batch.len() {
+        true => Class::Reclaim,
+        false if batch.is_urgent() => Class::Urgent,
+        false => Class::Normal,
+    }
 }
 
 impl<'a> Apply<'a> {

@@ -1,8 +1,8 @@
 //! Scans: parallel range search (Roh et al., PVLDB 5(4), 2011, section 3.1.2).
 //!
 //! 1. A [`path`] names the leaves of the range, from the internal nodes above them.
-//! 2. [`ahead`] reads them before the scan gets there, ever more of them as the scan goes on.
-//! 3. [`live`] lists the pairs of the leaf that the scan is in. They are shown where they lie; nothing is copied.
+//! 2. [`ahead`] reads them, or the parts of them that are in the range, before the scan gets there, ever more of them as the scan goes on.
+//! 3. [`live`] lists the pairs of what the scan is in. They are shown where they lie; nothing is copied.
 
 mod ahead;
 mod live;
@@ -11,12 +11,11 @@ mod path;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ahead::{Ahead, Image};
+use ahead::{Ahead, Image, Piece};
 use index::{Bounds, Cursor, Direction, PairRef, Result, Seq, Show};
 use live::Live;
 use path::Path;
 
-use crate::format::Pointer;
 use crate::leaf::{Span, Visible};
 use crate::version::Version;
 
@@ -24,10 +23,10 @@ use crate::version::Version;
 pub(crate) struct TreeCursor {
     ahead: Ahead,
     at: Seq,
-    /// The leaf that it is in.
-    leaf: Option<Pointer>,
+    /// The piece that it is in.
+    piece: Option<Piece>,
     spans: Vec<Span>,
-    /// The leaf's pairs, in key order whatever the direction, and how many of them were shown.
+    /// The piece's pairs, in key order whatever the direction, and how many of them were shown.
     live: Live,
     shown: usize,
     ended: bool,
@@ -37,7 +36,7 @@ impl TreeCursor {
     pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Seq, direction: Direction) -> Self {
         let path = Path::new(&version.root, bounds.clone(), direction);
         let ahead = Ahead::new(version, path);
-        Self { ahead, at, leaf: None, spans: Vec::new(), live: Live::default(), shown: 0, ended: false }
+        Self { ahead, at, piece: None, spans: Vec::new(), live: Live::default(), shown: 0, ended: false }
     }
 
     /// Where the pair is that is shown after `shown` others.
@@ -48,16 +47,16 @@ impl TreeCursor {
         }
     }
 
-    /// The bytes of the leaf that it is in.
+    /// The bytes of the piece that it is in.
     fn bytes(&self) -> Option<&[u8]> {
-        Some(match self.ahead.image(self.leaf.as_ref()?) {
+        Some(match self.ahead.image(self.piece.as_ref()?) {
             Image::Cached(leaf) => leaf.bytes(),
             Image::Read(pages) => pages,
         })
     }
 
-    /// Shows what is left of the leaf; how many of its pairs have been shown then.
-    fn run_in_leaf(&self, until: Option<&[u8]>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
+    /// Shows what is left of the piece; how many of its pairs have been shown then.
+    fn run_in_piece(&self, until: Option<&[u8]>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
         let Some(bytes) = self.bytes() else { return (self.shown, ControlFlow::Continue(())) };
         let (len, from) = (self.live.len(), self.shown);
         let direction = self.ahead.path().direction();
@@ -70,19 +69,19 @@ impl TreeCursor {
         (from + shown, flow)
     }
 
-    /// Goes to the next leaf; false at the end.
-    fn next_leaf(&mut self) -> Result<bool> {
+    /// Goes to the next piece; false at the end.
+    fn next_piece(&mut self) -> Result<bool> {
         self.live.clear();
         self.shown = 0;
-        self.leaf = self.ahead.next()?;
-        let Some(pointer) = self.leaf else { return Ok(false) };
-        let version = self.ahead.version();
-        let filled = match self.ahead.image(&pointer) {
-            Image::Cached(leaf) => Ok(leaf.visible(&pointer).expect("a leaf is chosen by this pointer")),
-            Image::Read(pages) => Visible::check(pages, &pointer, pointer.all(), version.table, &mut self.spans),
+        self.piece = self.ahead.next()?;
+        let Some(piece) = self.piece else { return Ok(false) };
+        let (version, pointer) = (self.ahead.version(), &piece.pointer);
+        let filled = match self.ahead.image(&piece) {
+            Image::Cached(leaf) => Ok(piece.seen(leaf).expect("an image is chosen by this pointer")),
+            Image::Read(pages) => Visible::check(pages, pointer, piece.of(), version.table, &mut self.spans),
         }
         .and_then(|leaf| self.live.fill(&leaf, self.ahead.path().bounds(), self.at));
-        filled.map_err(|damage| version.shared.corrupt(&pointer, damage))?;
+        filled.map_err(|damage| version.shared.corrupt(pointer, damage))?;
         Ok(true)
     }
 }
@@ -95,20 +94,20 @@ impl Cursor for TreeCursor {
                 return Ok(true);
             }
             self.ended = true;
-            self.ended = !self.next_leaf()?;
+            self.ended = !self.next_piece()?;
         }
         Ok(false)
     }
 
     fn run(&mut self, until: Option<&[u8]>, show: &mut Show<'_>) -> Result<ControlFlow<()>> {
         while !self.ended {
-            let (shown, flow) = self.run_in_leaf(until, show);
+            let (shown, flow) = self.run_in_piece(until, show);
             self.shown = shown;
             if flow.is_break() || shown < self.live.len() {
                 return Ok(flow);
             }
             self.ended = true;
-            self.ended = !self.next_leaf()?;
+            self.ended = !self.next_piece()?;
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -74,7 +74,7 @@ const DOCUMENTS_BIT: u32 = 20;
 const PAGES_BIT: u32 = 21;
 
 /// Pages that 48 bits can name.
-const PAGE_LIMIT: u64 = 1 << 48;
+pub(crate) const PAGE_LIMIT: u64 = 1 << 48;
 
 const _: () = assert!(LEAF_PAGES_MAX as usize * run::PAGE_ENTRIES_MAX < 1 << 24);
 const _: () = assert!(LEAF_PAGES_MAX < 1 << (PART_BIT - SORTED_BIT));
@@ -214,7 +214,8 @@ impl Pointer {
             && length >= 1
             && length <= self.capacity()
             && self.page < PAGE_LIMIT - u64::from(self.pages)
-            && (1..1 << 24).contains(&self.entries)
+            && self.entries >= 1
+            && self.entries as usize <= length.div_ceil(PAGE) * run::PAGE_ENTRIES_MAX
             && self.keys_min <= self.entries
             && sorted >= 1
             && length > (sorted - 1) * PAGE
@@ -319,19 +320,19 @@ pub(crate) mod tests {
             appended: true,
             length: 0x7001,
             chain: 0x3132_3334,
-            entries: 0x0041_4243,
+            entries: 0x1342,
             keys_min: 0x0051,
             documents: false,
         };
         let mut leaf = Vec::new();
         pointer.encode_leaf(&mut leaf);
         assert_eq!(leaf.len(), LEAF_POINTER);
-        assert_eq!(hex(&leaf), "0605040302010d0001010018171615141312110170000034333231434241510000");
+        assert_eq!(hex(&leaf), "0605040302010d0001010018171615141312110170000034333231421300510000");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(pointer));
         let with_documents = Pointer { documents: true, ..pointer };
         let mut leaf = Vec::new();
         with_documents.encode_leaf(&mut leaf);
-        assert_eq!(hex(&leaf), "0605040302010d0011010018171615141312110170000034333231434241510000");
+        assert_eq!(hex(&leaf), "0605040302010d0011010018171615141312110170000034333231421300510000");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(with_documents));
     }
 

@@ -82,7 +82,7 @@ pub(crate) struct Sorted<'a> {
     pub(crate) update: Update<'a>,
 }
 
-pub(crate) fn malformed(start: usize) -> Damage {
+fn malformed(start: usize) -> Damage {
     Damage::new(start, "entries of a run", "whole entries", "an entry that leaves the run")
 }
 
@@ -156,9 +156,12 @@ impl Leaf {
         (same || stale).then_some(Visible { first: self.first, bytes: &self.bytes, spans })
     }
 
-    /// The image of a part that never changes.
-    pub(crate) fn fixed(&self) -> Visible<'_> {
-        Visible { first: self.first, bytes: &self.bytes, spans: &self.spans }
+    /// What `pointer` sees of an image of a part: of the last one what it publishes, of another one, which never changes, everything.
+    pub(crate) fn seen(&self, pointer: &Pointer, part: usize) -> Option<Visible<'_>> {
+        if part + 1 == pointer.parts() {
+            return self.visible(pointer);
+        }
+        Some(Visible { first: self.first, bytes: &self.bytes, spans: &self.spans })
     }
 
     /// Where in the leaf it begins.
@@ -241,15 +244,19 @@ impl<'a> Visible<'a> {
         Ok(Self { first: of.start, bytes, spans })
     }
 
-    /// The bytes that its runs are in, from the leaf's first.
+    /// The bytes that its runs are in.
     pub(crate) const fn bytes(&self) -> &'a [u8] {
-        debug_assert!(self.first == 0, "a scan has all of a leaf");
         self.bytes
     }
 
-    /// Its runs, in the order in which they came, each with where it begins in the leaf and its least seq.
+    /// Its runs, in the order in which they came, each with where it begins in [`Visible::bytes`] and its least seq.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, Seq, Run<'a>)> {
-        self.spans.iter().map(|span| (span.start, Seq(span.header.base), self.run(span)))
+        self.spans.iter().map(|span| (span.start - self.first, Seq(span.header.base), self.run(span)))
+    }
+
+    /// The damage of the run that begins at `start` of [`Visible::bytes`].
+    pub(crate) fn malformed(&self, start: usize) -> Damage {
+        malformed(self.first + start)
     }
 
     fn run(&self, span: &Span) -> Run<'a> {
@@ -364,8 +371,14 @@ impl<'a> Visible<'a> {
         Ok(())
     }
 
-    /// Checks that the keys of all parts of sorted pages lie between the leaf's fences, where they are known.
+    /// Checks that runs stand where the pointer says that searches find them, and that the keys of all parts of sorted pages lie between the
+    /// leaf's fences, where they are known.
     pub(crate) fn check_fences(&self, pointer: &Pointer, fences: &[&[u8]]) -> Result<(), Damage> {
+        let last = (pointer.sorted as usize - 1) * PAGE;
+        let lost = |span: &&Span| !pointer.begins_page(span.start) && (!pointer.appended || span.start < last);
+        if let Some(span) = self.spans.iter().find(lost) {
+            return Err(Damage::new(span.start, "runs of a leaf", "none where searches do not look", "one"));
+        }
         if fences.is_empty() {
             return Ok(());
         }

@@ -200,23 +200,19 @@ impl Shared {
 
     /// The cached image of a part of a leaf, if it holds what `pointer` publishes.
     pub(crate) fn cached_part(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
-        self.usable(pointer, part, self.cache.get(&part_key(pointer, part))?)
+        let leaf = usable(pointer, part, self.cache.get(&part_key(pointer, part))?)?;
+        self.counters.leaf_hits.count();
+        Some(leaf)
+    }
+
+    /// The same; leaves no trace.
+    pub(crate) fn peek_part(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
+        usable(pointer, part, self.cache.peek(&part_key(pointer, part))?)
     }
 
     /// The cached image of the last part of a leaf, if it holds what `pointer` publishes; leaves no trace.
     pub(crate) fn cached_end(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
-        let last = pointer.parts() - 1;
-        self.usable(pointer, last, self.cache.peek(&part_key(pointer, last))?)
-    }
-
-    fn usable(&self, pointer: &Pointer, part: usize, image: Image) -> Option<Arc<Leaf>> {
-        match image {
-            Image::Leaf(leaf) if visible(pointer, part, &leaf).is_some() => {
-                self.counters.leaf_hits.count();
-                Some(leaf)
-            }
-            _ => None,
-        }
+        self.peek_part(pointer, pointer.parts() - 1)
     }
 
     /// The image of all of a leaf, if all its parts are cached; leaves no trace.
@@ -264,7 +260,7 @@ impl Shared {
         &self, pointer: &Pointer, part: usize, leaf: &Leaf,
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        let visible = visible(pointer, part, leaf).expect("a part is chosen or read by this pointer");
+        let visible = leaf.seen(pointer, part).expect("a part is chosen or read by this pointer");
         look(&visible).map_err(|damage| self.corrupt(pointer, damage))
     }
 
@@ -306,9 +302,12 @@ impl Shared {
     }
 }
 
-/// What a pointer sees of the image of a part: of the last one what it publishes, of others everything.
-fn visible<'a>(pointer: &Pointer, part: usize, leaf: &'a Leaf) -> Option<Visible<'a>> {
-    if part + 1 == pointer.parts() { leaf.visible(pointer) } else { Some(leaf.fixed()) }
+/// An image of a part, if it holds what `pointer` publishes.
+fn usable(pointer: &Pointer, part: usize, image: Image) -> Option<Arc<Leaf>> {
+    match image {
+        Image::Leaf(leaf) if leaf.seen(pointer, part).is_some() => Some(leaf),
+        _ => None,
+    }
 }
 
 /// The key of a node, or of a leaf's first part: no leaf is where a node is, with the same incarnation.

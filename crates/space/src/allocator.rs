@@ -28,6 +28,8 @@ pub enum Class {
     Normal,
     /// What gives space back in the end, as deletes and checkpoints do: may use the reserve.
     Reclaim,
+    /// Something that deletes wait behind: half of the reserve may serve it.
+    Urgent,
 }
 
 /// Pages by state.
@@ -138,7 +140,7 @@ impl Allocator {
     /// Takes `count` extents of `pages` each out of the free pages that are not set aside: out of one run where there is one, else
     /// out of as few as possible. They are in page order. None when they do not fit.
     pub(crate) fn take(&mut self, count: u64, pages: u32, class: Class) -> Option<Vec<Extent>> {
-        if class == Class::Normal {
+        if class != Class::Reclaim {
             self.fill_reserve();
         }
         let sources = self.gather(count, pages.into())?;
@@ -156,6 +158,12 @@ impl Allocator {
     pub(crate) fn take_with_reserve(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
         self.free.absorb(&mut self.reserve);
         self.take(count, pages, Class::Reclaim)
+    }
+
+    /// The same, for a request of [`Class::Urgent`], as long as half of the reserve is left.
+    pub(crate) fn take_urgently(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
+        let left = self.free_pages().checked_sub(count.checked_mul(pages.into())?)?;
+        if left < reserve_for(self.total) / 2 { None } else { self.take_with_reserve(count, pages) }
     }
 
     /// Free runs for `count` extents of `each` pages: the one that fits best, or else parts of the longest.
@@ -214,6 +222,7 @@ impl Allocator {
             free_pages: self.free_pages(),
             reserve_pages: match class {
                 Class::Normal => reserve_for(self.total),
+                Class::Urgent => reserve_for(self.total) / 2,
                 Class::Reclaim => 0,
             },
         }

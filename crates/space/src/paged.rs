@@ -182,6 +182,7 @@ impl PagedFile {
                 let mut allocator = self.allocator.lock();
                 let last = match class {
                     Class::Normal => None,
+                    Class::Urgent => allocator.take_urgently(extents, pages),
                     Class::Reclaim => allocator.take_with_reserve(extents, pages),
                 };
                 let full = allocator.full(wanted, class);

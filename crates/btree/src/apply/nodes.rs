@@ -221,15 +221,18 @@ pub(super) fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) ->
     std::iter::once(0..edges.len()).collect()
 }
 
-/// What a part may need beyond what its children take in a node of all: its separators may share all of a prefix, and have lengths then.
-const PART_SLACK: usize = 4;
+/// How some of a list of children are laid out as a node.
+fn plan_of(level: u8, edges: &Edges, range: Range<usize>) -> Plan {
+    let mut part = Edges::default();
+    part.extend_from(edges, range);
+    Plan::new(level, &part)
+}
 
 /// Cuts a list of children into lists that fit: filled to 15 / 16 of a page and the last one less, or each to at most 7 / 10.
 fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
-    // Children are at least as much alike in a part as in the whole, so these are upper bounds.
     let plan = Plan::new(level, edges);
     let cost = |index: usize| plan.child_bytes(edges, index);
-    let empty = plan.fixed() + PART_SLACK;
+    let empty = plan.fixed();
     let mut left: usize = (0..edges.len()).map(cost).sum();
     let mut parts = (empty + left).div_ceil(PAGE * 7 / 10);
     let (mut out, mut start) = (Vec::new(), 0);
@@ -240,6 +243,10 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
         while end < edges.len() && bytes + cost(end) <= PAGE && (bytes + cost(end) / 2 <= target || end - start < 2) {
             bytes += cost(end);
             end += 1;
+        }
+        // What a part takes is known when it is laid out itself: with other heads it may be more than its share of the whole.
+        while end - start > 2 && plan_of(level, edges, start..end).bytes > PAGE {
+            end -= 1;
         }
         // The last one is not left alone; three always fit.
         if end + 1 == edges.len() {
@@ -377,6 +384,39 @@ mod tests {
                 prop_assert!(node_bytes(level, &part) <= PAGE);
             }
             prop_assert_eq!(next, edges.len());
+        }
+
+        #[test]
+        fn parts_whose_separators_are_of_two_lengths_fit(
+            seed in any::<u64>(), count in 200..1200_usize, longer in 1..10_u64, packed in any::<bool>(),
+        ) {
+            // As of hashed keys where there are about as many leaves as short separators tell apart.
+            let mut edges = Edges::default();
+            let keys: std::collections::BTreeSet<_> = (0..count as u64).map(|number| {
+                let hash = (number ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let length = if (hash >> 7) % 10 < longer { 3 } else { 2 };
+                (hash ^ hash >> 32).to_be_bytes()[..length].to_vec()
+            }).collect();
+            let mut keys = keys.iter().peekable();
+            while let Some(low) = keys.next() {
+                let mut fences = Keys::default();
+                (0..14).map_while(|_| keys.next()).for_each(|fence| fences.push(fence));
+                let sorted = u32::try_from(fences.len() + 1).expect("few");
+                let page = low.iter().fold(0, |page, byte| page * 256 + u64::from(*byte));
+                let leaf = Pointer {
+                    pages: sorted,
+                    sorted,
+                    length: sorted * 4096 - 1,
+                    chain: low.iter().fold(9, |chain, byte| chain * 31 + u32::from(*byte)),
+                    entries: 1,
+                    ..Pointer::to_node(page, page)
+                };
+                edges.push_fenced(low, &fences, leaf);
+            }
+            prop_assume!(node_bytes(1, &edges) > PAGE);
+            for range in cut(1, &edges, packed) {
+                prop_assert!(range.len() >= 2 && plan_of(1, &edges, range).bytes <= PAGE);
+            }
         }
     }
 }

@@ -54,8 +54,10 @@ impl Device {
     pub(super) fn gap_pages(&self) -> f64 {
         let (one, four) = (self.batched_read.us(1.0), self.batched_read.us(4.0));
         let page = (four - one) / 3.0;
-        let pages = ((one - page) / page).floor();
-        if pages.is_finite() { pages.clamp(*GAP_PAGES.start(), *GAP_PAGES.end()) } else { *GAP_PAGES.start() }
+        if page <= 0.0 {
+            return *GAP_PAGES.end();
+        }
+        ((one - page) / page).floor().clamp(*GAP_PAGES.start(), *GAP_PAGES.end())
     }
 
     pub(super) fn new(profile: &DeviceProfile) -> Self {

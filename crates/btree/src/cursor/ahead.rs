@@ -1,45 +1,47 @@
 //! The leaves of a scan, read ahead of it.
 //!
-//! 1. A *fetch* is one request: a leaf, or leaves that follow one another in the scan and on the device, up to
-//!    [`FETCH_BYTES_MAX`]. A leaf that is cached is a fetch that is complete.
-//! 2. Fetches of leaves that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
-//!    As many leaves as the scan has gone through are asked for ahead of it, three times as many while that is up to [`WINDOW_FAST`], at
-//!    least [`WINDOW_FIRST`], at most PioMax and about [`WINDOW_BYTES_MAX`]: a short scan reads little, a long one keeps the device busy after
-//!    three waits, and neither holds much memory.
-//! 3. A long scan asks for the next node of the level above leaves early as well.
-//! 4. Leaves are handed out in the order of the scan. A failure is kept until the scan arrives at it.
+//! 1. A scan goes from [`Piece`] to piece: a part of a leaf to which nothing was appended, or all of a leaf.
+//! 2. A *fetch* is one request: a piece, or pieces that follow one another in the scan and on the device, up to
+//!    [`FETCH_BYTES_MAX`]. A piece that is cached is a fetch that is complete.
+//! 3. Fetches of pieces that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
+//!    As many pieces as the scan has gone through are asked for ahead of it, four times as many while they have at most [`FAST_BYTES`], at
+//!    least [`WINDOW_FIRST`], at most as many bytes as PioMax leaves and about [`WINDOW_BYTES_MAX`]: a short scan reads little, a long one keeps the
+//!    device busy after three waits, and neither holds much memory.
+//! 4. A long scan asks for the next node of the level above leaves early as well.
+//! 5. Pieces are handed out in the order of the scan. A failure is kept until the scan arrives at it.
 //!
 //! Invariant: memory that the device writes to belongs to the stream until the request is complete; to drop a scan waits for that.
 //!
 //! A scan looks into the cache, but does not fill it with leaves and does not make those it finds there any hotter.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Error, Result};
+use index::{Direction, Error, Result};
 use psync::{Buffer, Completion, Request, Spares, Stream};
 use space::PAGE;
 
 use super::path::{Next, Path};
 use crate::counters::count;
 use crate::format::Pointer;
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, Visible};
 use crate::node::Node;
 use crate::version::Version;
 
-/// Leaves that every scan asks for at first.
+/// Pieces that every scan asks for at first.
 const WINDOW_FIRST: usize = 2;
 
-/// Up to this window it grows fast: a device serves so many requests about as soon as one.
-const WINDOW_FAST: usize = 16;
+/// Up to so many bytes the window grows fast: a device reads them about as soon as a page.
+const FAST_BYTES: usize = 256 << 10;
 
 /// From this window on, nodes of the level above leaves are read ahead.
 const WINDOW_LONG: usize = 16;
 
-/// Bytes of leaves asked for beyond which no more are, but for the first two.
+/// Bytes asked for beyond which no more are, but for the first pieces.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
 
-/// Most bytes of a fetch of several leaves.
+/// Most bytes of a fetch of several pieces.
 const FETCH_BYTES_MAX: u64 = 128 << 10;
 
 /// Most bytes of buffers kept to be used again: what becomes free between two times that leaves are asked for.
@@ -55,13 +57,43 @@ enum State {
     Here(Buffer),
     Cached(Arc<Leaf>),
     Failed(psync::Error),
-    /// It failed as one. Its leaves are read alone, one at a time: this one is here.
+    /// It failed as one. Its pieces are read alone, one at a time: this one is here.
     Alone(Buffer),
 }
 
+/// What a scan goes through at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) pointer: Pointer,
+    /// Which of the leaf's parts it is, or none if it is all of it.
+    part: Option<usize>,
+}
+
+impl Piece {
+    /// Its bytes in the leaf.
+    pub(super) fn of(&self) -> Range<usize> {
+        self.part.map_or_else(|| self.pointer.all(), |part| self.pointer.part(part))
+    }
+
+    /// Its bytes in the file.
+    fn place(&self) -> Range<u64> {
+        let Range { start, end } = self.of();
+        self.pointer.offset() + start as u64..self.pointer.offset() + end as u64
+    }
+
+    fn bytes(&self) -> usize {
+        self.of().len()
+    }
+
+    /// What its pointer publishes of an image of it.
+    pub(super) fn seen<'a>(&self, leaf: &'a Leaf) -> Option<Visible<'a>> {
+        self.part.map_or_else(|| leaf.visible(&self.pointer), |part| leaf.seen(&self.pointer, part))
+    }
+}
+
 struct Fetch {
-    leaves: usize,
-    /// Leaves of it that were not handed out.
+    pieces: usize,
+    /// Pieces of it that were not handed out.
     left: usize,
     /// Where it begins in the file.
     offset: u64,
@@ -70,13 +102,13 @@ struct Fetch {
 }
 
 impl Fetch {
-    fn new(pointer: &Pointer, state: State) -> Self {
-        Self { leaves: 1, left: 1, offset: pointer.offset(), bytes: pointer.published_bytes(), state }
+    fn new(piece: &Piece, state: State) -> Self {
+        Self { pieces: 1, left: 1, offset: piece.place().start, bytes: piece.bytes(), state }
     }
 
-    /// Takes the next leaf of the scan in, if it lies beside the leaves that it has.
-    fn join(&mut self, pointer: &Pointer, gap_max: usize) -> bool {
-        let (offset, end) = (pointer.offset(), pointer.offset() + pointer.published_bytes() as u64);
+    /// Takes the next piece of the scan in, if it lies beside those that it has.
+    fn join(&mut self, piece: &Piece, gap_max: usize) -> bool {
+        let Range { start: offset, end } = piece.place();
         let (first, last) = (self.offset.min(offset), end.max(self.offset + self.bytes as u64));
         let gap = (last - first).checked_sub(self.bytes as u64 + (end - offset));
         let joins = matches!(self.state, State::New)
@@ -85,14 +117,14 @@ impl Fetch {
         if joins {
             self.offset = first;
             self.bytes += usize::try_from(last - first).expect("at most FETCH_BYTES_MAX") - self.bytes;
-            self.leaves += 1;
+            self.pieces += 1;
             self.left += 1;
         }
         joins
     }
 }
 
-/// The image of a leaf.
+/// The image of a piece.
 pub(super) enum Image<'a> {
     Cached(&'a Leaf),
     /// The pages that were read, not checked yet.
@@ -115,11 +147,14 @@ pub(super) struct Ahead {
     /// The fetch that the scan is in, and those behind it. The number of the first, of all that were ever made.
     fetches: VecDeque<Fetch>,
     first: u64,
-    /// Leaves that are asked for and not handed out, and their bytes.
-    leaves: VecDeque<Pointer>,
+    /// The leaf that the path came to last, and its parts that are pieces still to come.
+    rest: Option<(Pointer, Range<usize>)>,
+    /// Pieces that are asked for and not handed out, and their bytes.
+    pieces: VecDeque<Piece>,
     bytes: usize,
-    /// Leaves handed out.
+    /// Pieces handed out, and the bytes of the last of them.
     taken: usize,
+    taken_bytes: usize,
     spares: Spares,
 }
 
@@ -133,9 +168,11 @@ impl Ahead {
             node: None,
             fetches: VecDeque::new(),
             first: 0,
-            leaves: VecDeque::new(),
+            rest: None,
+            pieces: VecDeque::new(),
             bytes: 0,
             taken: 0,
+            taken_bytes: 0,
             spares: Spares::new(SPARE_BYTES_MAX),
         }
     }
@@ -148,8 +185,8 @@ impl Ahead {
         &self.path
     }
 
-    /// Goes to the next leaf; none at the end. Not to be called again after an error.
-    pub(super) fn next(&mut self) -> Result<Option<Pointer>> {
+    /// Goes to the next piece; none at the end. Not to be called again after an error.
+    pub(super) fn next(&mut self) -> Result<Option<Piece>> {
         if self.fetches.front().is_some_and(|fetch| fetch.left == 0) {
             self.leave();
         }
@@ -160,34 +197,35 @@ impl Ahead {
         let Some(fetch) = self.fetches.front_mut() else {
             return self.broken.take().map_or(Ok(None), Err);
         };
-        let pointer = self.leaves.pop_front().expect("a fetch has leaves left");
+        let piece = self.pieces.pop_front().expect("a fetch has pieces left");
         fetch.left -= 1;
         self.taken += 1;
-        self.bytes -= pointer.published_bytes();
+        self.taken_bytes = piece.bytes();
+        self.bytes -= piece.bytes();
         match &fetch.state {
-            State::Failed(error) if fetch.leaves == 1 => return Err(error.clone().into()),
+            State::Failed(error) if fetch.pieces == 1 => return Err(error.clone().into()),
             State::Failed(_) | State::Alone(_) => {
                 let shared = &self.version.shared;
-                let read = shared.read(&pointer, 0, pointer.published_bytes(), 0);
+                let read = shared.read(&piece.pointer, piece.of().start / PAGE, piece.bytes(), 0);
                 let buffer = shared.psync().run_all(vec![read])?.pop().flatten();
                 fetch.state = State::Alone(buffer.expect("a read hands its buffer back"));
             }
             _ => {}
         }
-        Ok(Some(pointer))
+        Ok(Some(piece))
     }
 
-    /// The leaf that `next` went to.
-    pub(super) fn image(&self, pointer: &Pointer) -> Image<'_> {
-        let fetch = self.fetches.front().expect("the scan is in a leaf");
+    /// The piece that `next` went to.
+    pub(super) fn image(&self, piece: &Piece) -> Image<'_> {
+        let fetch = self.fetches.front().expect("the scan is in a piece");
         match &fetch.state {
             State::Cached(leaf) => Image::Cached(leaf),
             State::Here(buffer) => {
-                let from = usize::try_from(pointer.offset() - fetch.offset).expect("within the fetch");
-                Image::Read(&buffer[from..from + pointer.published_bytes()])
+                let from = usize::try_from(piece.place().start - fetch.offset).expect("within the fetch");
+                Image::Read(&buffer[from..from + piece.bytes()])
             }
             State::Alone(buffer) => Image::Read(buffer),
-            State::New | State::Asked | State::Failed(_) => unreachable!("the scan is in a leaf that is here"),
+            State::New | State::Asked | State::Failed(_) => unreachable!("the scan is in a piece that is here"),
         }
     }
 
@@ -200,21 +238,31 @@ impl Ahead {
         }
     }
 
-    /// Leaves to be asked for ahead of the scan.
+    /// Pieces to be asked for ahead of the scan.
     fn window(&self) -> usize {
-        let window = self.taken.max((3 * self.taken).min(WINDOW_FAST));
-        window.clamp(WINDOW_FIRST, self.version.shared.psync().pio_max().max(WINDOW_FIRST))
+        let fast = (4 * self.taken).min(FAST_BYTES / self.taken_bytes.max(PAGE));
+        self.taken.max(fast).max(WINDOW_FIRST)
     }
 
-    /// Asks for more leaves when a good part of the window is free.
+    /// Bytes of them beyond which no more are asked for.
+    fn bytes_max(&self) -> usize {
+        let leaf = self.version.root.leaf_pages as usize * PAGE;
+        (self.version.shared.psync().pio_max() * leaf).min(WINDOW_BYTES_MAX)
+    }
+
+    /// Asks for more pieces when a good part of the window is free.
     fn refill(&mut self) {
-        let window = self.window();
-        if self.leaves.len() + (window / 4).max(1) > window {
+        let (window, bytes_max) = (self.window(), self.bytes_max());
+        let is_full = self.pieces.len() + (window / 4).max(1) > window || self.bytes + bytes_max / 4 > bytes_max;
+        if is_full && self.pieces.len() >= WINDOW_FIRST.min(window) {
             return;
         }
-        while self.leaves.len() < window && (self.bytes < WINDOW_BYTES_MAX || self.leaves.len() < WINDOW_FIRST) {
+        while self.pieces.len() < window && (self.bytes < bytes_max || self.pieces.len() < WINDOW_FIRST) {
+            if self.add_piece() {
+                continue;
+            }
             match self.path.next() {
-                Some(Next::Leaf(pointer)) => self.add(&pointer),
+                Some(Next::Leaf(pointer, parts)) => self.rest = Some((pointer, parts)),
                 Some(Next::Node(pointer, level)) => match self.node(&pointer, level) {
                     Ok(node) => self.path.enter(node),
                     Err(error) => {
@@ -237,22 +285,41 @@ impl Ahead {
         }
     }
 
-    fn add(&mut self, pointer: &Pointer) {
-        self.bytes += pointer.published_bytes();
-        self.leaves.push_back(*pointer);
-        if let Some(leaf) = self.version.shared.cached_leaf(pointer) {
-            self.fetches.push_back(Fetch::new(pointer, State::Cached(leaf)));
-        } else if !self.fetches.back_mut().is_some_and(|fetch| fetch.join(pointer, gap)) {
-            self.fetches.push_back(Fetch::new(pointer, State::New));
+    /// Adds the next piece of the leaf that the path came to last, if there is one left.
+    fn add_piece(&mut self) -> bool {
+        let Some((pointer, parts)) = &mut self.rest else { return false };
+        let part = match self.path.direction() {
+            Direction::Forward => parts.next(),
+            Direction::Backward => parts.next_back(),
+        };
+        let (Some(part), pointer) = (part, *pointer) else {
+            self.rest = None;
+            return false;
+        };
+        let shared = &self.version.shared;
+        let (piece, cached) = if pointer.appended {
+            self.rest = None;
+            (Piece { pointer, part: None }, shared.cached_leaf(&pointer))
+        } else {
+            (Piece { pointer, part: Some(part) }, shared.peek_part(&pointer, part))
+        };
+        let gap = shared.gap_bytes();
+        self.bytes += piece.bytes();
+        self.pieces.push_back(piece);
+        if let Some(leaf) = cached {
+            self.fetches.push_back(Fetch::new(&piece, State::Cached(leaf)));
+        } else if !self.fetches.back_mut().is_some_and(|fetch| fetch.join(&piece, gap)) {
+            self.fetches.push_back(Fetch::new(&piece, State::New));
         }
+        true
     }
 
     /// Hands new fetches to the system.
     fn ask(&mut self) {
         let counters = &self.version.shared.counters;
         for index in 0..self.fetches.len() {
-            let Fetch { leaves, offset, bytes, state: State::New, .. } = self.fetches[index] else { continue };
-            count(&counters.leaf_reads, leaves);
+            let Fetch { pieces, offset, bytes, state: State::New, .. } = self.fetches[index] else { continue };
+            count(&counters.leaf_reads, pieces);
             count(&counters.leaf_read_bytes, bytes);
             let buffer = self.spares.take(bytes);
             let file = self.version.shared.pages().file();

@@ -1,4 +1,4 @@
-//! The live pairs of a leaf, in key order.
+//! The live pairs of a leaf, or of a part of one, in key order.
 //!
 //! 0. A leaf in which everything counts, as after a load, is not listed at all: its runs follow one another in key order, and each is [`Rows`] of
 //!    one shape and one seq.
@@ -18,7 +18,7 @@ use index::{Bounds, Direction, PairRef, Seq, Show};
 
 use crate::format::Damage;
 use crate::format::run::{EntryPlace, EntryWord, Row, Run};
-use crate::leaf::{Visible, first_that, malformed};
+use crate::leaf::{Visible, first_that};
 use crate::node::head;
 
 /// Where a version is in the bytes of its leaf.
@@ -275,7 +275,7 @@ impl Live {
             // A run that begins above the scan's seq has nothing for it.
             if base <= at {
                 let to = if survey.sequence.contains(&number) { &mut self.long } else { &mut self.rest };
-                to.add(start, &run, survey.prefix, bounds, at).ok_or_else(|| malformed(start))?;
+                to.add(start, &run, survey.prefix, bounds, at).ok_or_else(|| leaf.malformed(start))?;
             }
         }
         let bytes = leaf.bytes();
@@ -353,7 +353,7 @@ impl Survey {
         let (mut longest, mut entries_max) = (0..0, 0);
         let (mut runs, mut begin, mut entries) = (0, 0, 0);
         for (number, (start, _, run)) in leaf.runs().enumerate() {
-            let (first, last) = ends(&run).ok_or_else(|| malformed(start))?;
+            let (first, last) = ends(&run).ok_or_else(|| leaf.malformed(start))?;
             if before.is_some_and(|before| before >= first) {
                 (begin, entries) = (number, 0);
             }

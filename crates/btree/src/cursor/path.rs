@@ -1,57 +1,69 @@
 //! Which leaves a scan goes through: a walk over the internal nodes of a range. It reads nothing itself.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use index::{Bounds, Direction};
 
 use crate::format::Pointer;
 use crate::format::root::Root;
-use crate::node::Node;
+use crate::node::{Node, Place};
 
 /// A node on the path, with the children that are still to be walked.
 struct Step {
     node: Arc<Node>,
     first: usize,
     end: usize,
+    /// Of the children in which the range begins and ends, above leaves: the part in which it does.
+    begins: Option<(usize, usize)>,
+    ends: Option<(usize, usize)>,
 }
 
 impl Step {
     fn new(node: Arc<Node>, bounds: &Bounds) -> Self {
-        let first = match &bounds.lower {
-            Bound::Included(key) | Bound::Excluded(key) => node.search(key),
-            Bound::Unbounded => 0,
+        let begins = match &bounds.lower {
+            Bound::Included(key) | Bound::Excluded(key) => Some(node.find(key)),
+            Bound::Unbounded => None,
         };
-        let end = match &bounds.upper {
-            Bound::Included(key) => node.search(key) + 1,
-            Bound::Excluded(key) => node.search_below(key) + 1,
-            Bound::Unbounded => node.len(),
+        let ends = match &bounds.upper {
+            Bound::Included(key) | Bound::Excluded(key) => Some(node.find(key)),
+            Bound::Unbounded => None,
         };
-        Self { node, first, end }
+        let end = match (&bounds.upper, ends) {
+            (Bound::Excluded(key), _) => node.search_below(key) + 1,
+            (_, Some(place)) => place.child + 1,
+            (_, None) => node.len(),
+        };
+        let part = |place: Place| (place.child, place.part);
+        let (first, begins, ends) = (begins.map_or(0, |place| place.child), begins.map(part), ends.map(part));
+        Self { node, first, end, begins, ends }
     }
 
-    fn peek(&self, direction: Direction) -> Option<Pointer> {
+    fn peek(&self, direction: Direction) -> Option<(usize, Pointer)> {
         let child = match direction {
             Direction::Forward => self.first,
             Direction::Backward => self.end.wrapping_sub(1),
         };
-        (self.first < self.end).then(|| self.node.pointer(child))
+        (self.first < self.end).then(|| (child, self.node.pointer(child)))
     }
 
-    fn take(&mut self, direction: Direction) -> Option<Pointer> {
-        let pointer = self.peek(direction)?;
+    /// The next child and, if it is a leaf, its parts that are in the range.
+    fn take(&mut self, direction: Direction) -> Option<(Pointer, Range<usize>)> {
+        let (child, pointer) = self.peek(direction)?;
         match direction {
             Direction::Forward => self.first += 1,
             Direction::Backward => self.end -= 1,
         }
-        Some(pointer)
+        let of_child = |place: Option<(usize, usize)>| place.filter(|place| place.0 == child).map(|place| place.1);
+        let end = of_child(self.ends).map_or(pointer.parts(), |part| part + 1);
+        Some((pointer, of_child(self.begins).unwrap_or(0)..end))
     }
 }
 
 /// What comes next on a path.
 pub(super) enum Next {
-    /// A leaf of the range.
-    Leaf(Pointer),
+    /// A leaf of the range, and which of its parts are in the range.
+    Leaf(Pointer, Range<usize>),
     /// An internal node and its level: the path goes on with [`Path::enter`].
     Node(Pointer, u8),
 }
@@ -80,13 +92,16 @@ impl Path {
 
     /// What comes next; none at the end of the range.
     pub(super) fn next(&mut self) -> Option<Next> {
-        let of_level = |pointer, level| if level == 0 { Next::Leaf(pointer) } else { Next::Node(pointer, level) };
+        let of_level = |pointer, parts, level| match level {
+            0 => Next::Leaf(pointer, parts),
+            level => Next::Node(pointer, level),
+        };
         if let Some((root, level)) = self.root.take() {
-            return Some(of_level(root, level));
+            return Some(of_level(root, 0..root.parts(), level));
         }
         while let Some(step) = self.steps.last_mut() {
-            if let Some(child) = step.take(self.direction) {
-                return Some(of_level(child, step.node.level() - 1));
+            if let Some((child, parts)) = step.take(self.direction) {
+                return Some(of_level(child, parts, step.node.level() - 1));
             }
             self.steps.pop();
         }
@@ -106,6 +121,6 @@ impl Path {
     /// The node above leaves that comes after the one that the path is in.
     pub(super) fn node_after(&self) -> Option<Pointer> {
         let [.., above, last] = self.steps.as_slice() else { return None };
-        above.peek(self.direction).filter(|_| last.node.level() == 1)
+        above.peek(self.direction).map(|(_, child)| child).filter(|_| last.node.level() == 1)
     }
 }

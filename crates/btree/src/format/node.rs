@@ -30,13 +30,15 @@
 //! A node is read where it lies ([`Layout`]): cached, it takes what it takes on its page. Heads are as long as makes the node small and few
 //! separators longer than theirs.
 
+use std::cmp::Ordering;
+
 use index::TableId;
 use space::PAGE;
 
 use super::columns::{self, DESCRIPTOR, SLACK, Span};
 use super::{
-    BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, NODE_FIELDS, Pointer, u16_at,
-    u32_at, u64_at,
+    BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, NODE_FIELDS, PAGE_LIMIT, Pointer,
+    u16_at, u32_at, u64_at,
 };
 use crate::node::{Edges, Node};
 
@@ -308,7 +310,23 @@ impl Layout {
             next += pointer.parts();
             first
         });
-        short && children && next == self.bounds() && usize::from(self.rests) + rests == self.used()
+        let whole = short && children && next == self.bounds() && usize::from(self.rests) + rests == self.used();
+        // Heads that rise prove it; where two are equal, searches compare whole separators.
+        whole && (1..self.separators()).all(|separator| self.rises(bytes, separator))
+    }
+
+    /// Whether a separator is above the one before it.
+    fn rises(&self, bytes: &[u8], separator: usize) -> bool {
+        let before = separator - 1;
+        match self.head(bytes, before).cmp(&self.head(bytes, separator)) {
+            Ordering::Less => true,
+            Ordering::Equal => {
+                let whole =
+                    |separator| [self.suffix_head(bytes, separator), self.suffix_rest(bytes, separator)].concat();
+                whole(before) < whole(separator)
+            }
+            Ordering::Greater => false,
+        }
     }
 
     pub(crate) const fn level(&self) -> u8 {
@@ -336,7 +354,7 @@ impl Layout {
         let field =
             |field: usize| columns::number(bytes, HEADER + field * DESCRIPTOR, usize::from(self.columns[field]), child);
         if self.level > 1 {
-            return Some(Pointer::to_node(field(0)?, field(1)?));
+            return Some(Pointer::to_node(field(0).filter(|page| *page < PAGE_LIMIT)?, field(1)?));
         }
         Pointer::of_leaf([field(0)?, field(1)?, field(2)?, field(3)?, field(4)?, field(5)?, field(6)?])
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use index::{Payload, TableId, Update};
+use index::{Operation, Payload, TableId, Update};
 use proptest::prelude::*;
 use psync::Buffer;
 use space::PAGE;
