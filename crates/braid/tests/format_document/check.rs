@@ -291,7 +291,7 @@ impl Reader<'_> {
         ensure!(root.length == bytes.len(), "a root record of {} bytes", bytes.len());
         root.expect_magic(b"BtRt")?;
         let crc = crc32c(part(bytes, root.place("crc")?.end..bytes.len(), "a root record")?).into();
-        root.expect(&[("version", 2), ("crc", crc), ("table", table), ("leaf pages", LEAF_PAGES.into())])?;
+        root.expect(&[("version", 1), ("crc", crc), ("table", table), ("leaf pages", LEAF_PAGES.into())])?;
         Ok(root)
     }
 }

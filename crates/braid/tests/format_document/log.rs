@@ -202,7 +202,7 @@ impl Reader<'_> {
         let redo = self.decode("redo", redo_bytes)?;
         redo.expect_magic(b"BtRe")?;
         let crc = crc32c(part(redo_bytes, redo.place("crc")?.end..redo_bytes.len(), "a redo")?).into();
-        redo.expect(&[("version", 2), ("crc", crc), ("table", table)])?;
+        redo.expect(&[("version", 1), ("crc", crc), ("table", table)])?;
         let tree = self.tree(&self.root(redo.bytes("root")?, table)?, table)?;
         let (allocated, retired) = extents(redo_bytes, &redo)?;
         let uses = |page: usize| tree.extents.iter().any(|extent| extent.contains(&page));

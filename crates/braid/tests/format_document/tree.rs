@@ -121,7 +121,7 @@ impl Reader<'_> {
         let node = self.decode("internal node", page)?;
         node.expect_magic(b"BtNd")?;
         let crc = crc32c(&page[node.place("crc")?.end..]).into();
-        node.expect(&[("crc", crc), ("version", 2), ("level", level), ("page", child.page as u64), ("table", table)])?;
+        node.expect(&[("crc", crc), ("version", 1), ("level", level), ("page", child.page as u64), ("table", table)])?;
         ensure!(node.bytes("incarnation")? == child.incarnation, "a node of another incarnation");
         let (children, at) = columns(self, page, &node, if level == 1 { 7 } else { 2 })?;
         let (firsts, separators) = bounds(page, at, &node)?;

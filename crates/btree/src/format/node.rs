@@ -3,7 +3,7 @@
 //! ```text
 //!   0  magic         u32  "BtNd"
 //!   4  crc           u32  of the rest of the page
-//!   8  version       u8   2
+//!   8  version       u8   1
 //!   9  level         u8   1 above leaves, 2 above that, …
 //!  10  children      u16  at least 1
 //!  12  used          u16  bytes used, header and all
@@ -43,7 +43,7 @@ use super::{
 use crate::node::{Edges, Node};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BtNd");
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
 const HEADER: usize = 40;
 
 /// Most bytes of a head.
@@ -456,7 +456,7 @@ mod tests {
         edges.push(b"user/n-long-one", leaf(3));
         let page = page_of(&IDENTITY, &edges);
         let expected = [
-            "02010300ad000500",         // version, level, children, used, prefix
+            "01010300ad000500",         // version, level, children, used, prefix
             "4d00000000000000",         // page
             "0500000000000000",         // incarnation
             "02000000",                 // table

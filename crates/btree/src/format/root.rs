@@ -4,7 +4,7 @@
 //! root record (56 bytes)                         redo
 //!   0  magic       u32  "BtRt"                     0  magic      u32  "BtRe"
 //!   4  crc         u32  of all that follows        4  crc        u32  of all that follows
-//!   8  version     u8   2                          8  version    u8   2
+//!   8  version     u8   1                          8  version    u8   1
 //!   9  height      u8   levels, 0 when empty       9  zero       3 bytes
 //!  10  zero        u16                            12  table      u32
 //!  12  table       u32                            16  allocated  u32  extents
@@ -29,7 +29,7 @@ pub(crate) const HEIGHT_MAX: u8 = 48;
 
 const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"BtRt");
 const REDO_MAGIC: u32 = u32::from_le_bytes(*b"BtRe");
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
 const POINTER_AT: usize = 23;
 const REDO_HEADER: usize = 24;
 const EXTENT_BYTES: usize = 8;
@@ -226,10 +226,10 @@ mod tests {
         assert_eq!(
             hex(&bytes[8..]),
             concat!(
-                "02000000060000000200000001000000",
+                "01000000060000000200000001000000",
                 "42745274",
                 "ROOTCRC!",
-                "020100000600000002000000000000",
+                "010100000600000002000000000000",
                 "0500000000000200500000",
                 "09000000000000006400000003000000020000010000",
                 "0500000000000200",
