@@ -388,14 +388,14 @@ mod tests {
 
         #[test]
         fn parts_whose_separators_are_of_two_lengths_fit(
-            seed in any::<u64>(), count in 200..1200_usize, longer in 1..10_u64, packed in any::<bool>(),
+            seed in any::<u64>(), count in 1500..3000_u64, longer in 4..7_u64, packed in any::<bool>(),
         ) {
             // As of hashed keys where there are about as many leaves as short separators tell apart.
             let mut edges = Edges::default();
-            let keys: std::collections::BTreeSet<_> = (0..count as u64).map(|number| {
+            let keys: std::collections::BTreeSet<_> = (0..count).map(|number| {
                 let hash = (number ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let length = if (hash >> 7) % 10 < longer { 3 } else { 2 };
-                (hash ^ hash >> 32).to_be_bytes()[..length].to_vec()
+                (hash ^ hash << 23).to_be_bytes()[..length].to_vec()
             }).collect();
             let mut keys = keys.iter().peekable();
             while let Some(low) = keys.next() {
