@@ -295,11 +295,9 @@ impl Load {
         if node_bytes(node_level(level + 1), edges) <= nodes::PACKED {
             return Ok(());
         }
-        let (mut full, mut stay) = (Edges::default(), Edges::default());
         let cut = edges.len() - STAY;
-        full.extend_from(edges, 0..cut);
-        stay.extend_from(edges, cut..edges.len());
-        *edges = stay;
+        let full = edges.some(0..cut);
+        *edges = edges.some(cut..edges.len());
         self.write_node(level + 1, &full, ready)
     }
 

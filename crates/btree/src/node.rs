@@ -31,6 +31,20 @@ pub(crate) fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// How many of `count` things are `before` something, which are the first.
+#[inline]
+pub(crate) fn partition_point(count: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut size) = (0, count);
+    while size > 0 {
+        let half = size / 2;
+        // Without a branch that a processor would have to guess.
+        let is_before = before(low + half);
+        low = if is_before { low + half + 1 } else { low };
+        size = if is_before { size - half - 1 } else { half };
+    }
+    low
+}
+
 /// Where a key is in a node: the child, and the part of it. `bound` is the part's number among those of all children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -84,14 +98,7 @@ impl Node {
         }
         let rest = &key[shared..];
         let number = layout.head_of(head(rest));
-        let (mut low, mut size) = (0, separators);
-        while size > 0 {
-            let half = size / 2;
-            let middle = low + half;
-            let below = layout.head(&self.bytes, middle) < number;
-            low = if below { middle + 1 } else { low };
-            size = if below { size - half - 1 } else { half };
-        }
+        let mut low = partition_point(separators, |separator| layout.head(&self.bytes, separator) < number);
         while low < separators && layout.head(&self.bytes, low) == number && self.order(low, rest) != Ordering::Greater
         {
             low += 1;
@@ -119,14 +126,7 @@ impl Node {
         if self.layout.bounds() == self.len() {
             return Place { child: bound, part: 0, bound };
         }
-        let (mut low, mut size) = (0, self.len());
-        while size > 0 {
-            let half = size / 2;
-            let before = self.layout.first(&self.bytes, low + half) <= bound;
-            low = if before { low + half + 1 } else { low };
-            size = if before { size - half - 1 } else { half };
-        }
-        let child = low - 1;
+        let child = partition_point(self.len(), |child| self.layout.first(&self.bytes, child) <= bound) - 1;
         Place { child, part: bound - self.layout.first(&self.bytes, child), bound }
     }
 
@@ -256,6 +256,13 @@ impl Edges {
             others.bounds_of(child).for_each(|bound| self.bounds.push(others.bound(bound)));
             self.pointers.push(others.pointers[child]);
         }
+    }
+
+    /// Some of the children.
+    pub(crate) fn some(&self, range: Range<usize>) -> Self {
+        let mut some = Self::default();
+        some.extend_from(self, range);
+        some
     }
 
     /// Sets the pointer to a child that has the same fences.

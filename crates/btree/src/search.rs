@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use index::{Found, Operation, Payload, Result, Seq, Stored, Update};
-use psync::{Completion, Request, Spares};
+use psync::{Buffer, Completion, Request, Spares};
 
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Visible};
@@ -174,14 +174,14 @@ impl Search<'_, '_> {
 
     /// Looks into all parts: those that are not cached are read.
     fn leaves(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>]) -> Result<()> {
-        let fetches = if cached.iter().all(Option::is_some) { Vec::new() } else { self.plan(tasks, cached) };
+        let fetches = self.plan(tasks, cached);
         if fetches.len() <= FEW {
             self.look_into_cached(tasks, cached)?;
             if fetches.is_empty() {
                 return Ok(());
             }
-            let mut spares = Spares::new(0);
-            let requests = fetches.iter().map(|fetch| self.request(tasks, fetch, 0, &mut spares)).collect();
+            let request = |fetch: &Fetch| self.request(tasks, fetch, 0, Buffer::zeroed(fetch.bytes.len()));
+            let requests = fetches.iter().map(request).collect();
             let buffers = self.version.shared.psync().run_all(requests)?;
             return fetches
                 .iter()
@@ -190,17 +190,16 @@ impl Search<'_, '_> {
         }
         let depth = self.version.shared.psync().pio_max();
         let mut stream = self.version.shared.psync().stream(depth.min(fetches.len()));
-        let (mut asked, mut spares) = (0, Spares::new(SPARE_BYTES));
-        for (number, fetch) in fetches.iter().enumerate().take(depth) {
-            stream.push(self.request(tasks, fetch, number, &mut spares));
-            asked += 1;
+        let mut spares = Spares::new(SPARE_BYTES);
+        let mut waiting = fetches.iter().enumerate();
+        for (number, fetch) in waiting.by_ref().take(depth) {
+            stream.push(self.request(tasks, fetch, number, spares.take(fetch.bytes.len())));
         }
         stream.submit();
         self.look_into_cached(tasks, cached)?;
         while let Some(Completion { tag, buffer, result }) = stream.next() {
-            if let Some(fetch) = fetches.get(asked) {
-                stream.push(self.request(tasks, fetch, asked, &mut spares));
-                asked += 1;
+            if let Some((number, fetch)) = waiting.next() {
+                stream.push(self.request(tasks, fetch, number, spares.take(fetch.bytes.len())));
             }
             result?;
             let fetch = &fetches[usize::try_from(tag).expect("a tag is the number of a request")];
@@ -211,10 +210,9 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    fn request(&self, tasks: &[Task], fetch: &Fetch, number: usize, spares: &mut Spares) -> Request {
+    fn request(&self, tasks: &[Task], fetch: &Fetch, number: usize, buffer: Buffer) -> Request {
         let offset = tasks[fetch.tasks.start].pointer.offset() + fetch.bytes.start as u64;
-        let file = self.version.shared.pages().file();
-        Request::read(file, offset, spares.take(fetch.bytes.len()), number as u64)
+        Request::read(self.version.shared.pages().file(), offset, buffer, number as u64)
     }
 
     fn look_into_cached(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>]) -> Result<()> {

@@ -222,11 +222,8 @@ impl Shared {
         if before == 0 {
             return Some(end);
         }
-        let image = |part| match self.cache.peek(&part_key(pointer, part))? {
-            Image::Leaf(leaf) => Some(leaf),
-            Image::Node(_) | Image::Tail(_) => None,
-        };
-        let parts = (0..before).map(image).chain(std::iter::once(Some(end))).collect::<Option<Vec<_>>>()?;
+        let mut parts = (0..before).map(|part| self.peek_part(pointer, part)).collect::<Option<Vec<_>>>()?;
+        parts.push(end);
         Some(Arc::new(Leaf::joined(&parts)))
     }
 
@@ -271,13 +268,12 @@ impl Shared {
 
     /// Caches the parts of a leaf, or the last one where the image begins with it.
     pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: Leaf) {
-        let parts = pointer.parts();
-        let first = (0..parts).find(|part| pointer.part(*part).start == leaf.first()).unwrap_or(0);
-        if first + 1 == parts {
-            self.cache.insert(part_key(pointer, first), Image::Leaf(Arc::new(leaf)));
+        let last = pointer.parts() - 1;
+        if leaf.first() == pointer.part(last).start {
+            self.cache.insert(part_key(pointer, last), Image::Leaf(Arc::new(leaf)));
             return;
         }
-        for part in first..parts {
+        for part in 0..=last {
             let image = leaf.part(pointer.part(part));
             self.cache.insert(part_key(pointer, part), Image::Leaf(Arc::new(image)));
         }

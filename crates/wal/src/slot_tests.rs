@@ -325,7 +325,7 @@ fn slots_survive_every_crash_whole_or_not_at_all() {
         })
     };
     let seeds = seeds(300);
-    let enough = if seeds.end - seeds.start < 300 { 0 } else { 10_000 };
+    let few = seeds.end - seeds.start < 300;
     let consolidated: u64 = seeds.map(lives).sum();
-    assert!(consolidated >= enough, "{consolidated} records of slots are too few to tell");
+    assert!(few || consolidated > 10_000, "{consolidated} records of slots are too few to tell");
 }

@@ -145,9 +145,7 @@ impl Apply<'_> {
             None => {
                 let kept = (1..edges.len()).take_while(|&child| edges.low(child) <= from).count();
                 gathered.before.extend_from(&edges, 0..kept);
-                let mut rest = Edges::default();
-                rest.extend_from(&edges, kept..edges.len());
-                edges = rest;
+                edges = edges.some(kept..edges.len());
             }
         }
         self.take_along(&mut gathered);
@@ -183,8 +181,7 @@ impl Apply<'_> {
         let before = &gathered.before;
         if before.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full) {
             let last = before.len() - 1;
-            let mut rest = Edges::default();
-            rest.extend_from(before, 0..last);
+            let rest = before.some(0..last);
             gathered.leaves.extend_from(before, last..last + 1);
             gathered.before = rest;
         }

@@ -164,8 +164,7 @@ impl Apply<'_> {
         &mut self, level: u8, edges: &Edges, parts: Vec<Range<usize>>, out: &mut Edges,
     ) -> Result<()> {
         for range in parts {
-            let mut part = Edges::default();
-            part.extend_from(edges, range);
+            let part = edges.some(range);
             let pointer = self.write_node(level, &part)?;
             out.push(part.low(0), pointer);
         }
@@ -221,13 +220,6 @@ pub(super) fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) ->
     std::iter::once(0..edges.len()).collect()
 }
 
-/// How some of a list of children are laid out as a node.
-fn plan_of(level: u8, edges: &Edges, range: Range<usize>) -> Plan {
-    let mut part = Edges::default();
-    part.extend_from(edges, range);
-    Plan::new(level, &part)
-}
-
 /// Cuts a list of children into lists that fit: filled to 15 / 16 of a page and the last one less, or each to at most 7 / 10.
 fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
     let plan = Plan::new(level, edges);
@@ -245,7 +237,7 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
             end += 1;
         }
         // What a part takes is known when it is laid out itself: with other heads it may be more than its share of the whole.
-        while end - start > 2 && plan_of(level, edges, start..end).bytes > PAGE {
+        while end - start > 2 && node_bytes(level, &edges.some(start..end)) > PAGE {
             end -= 1;
         }
         // The last one is not left alone; three always fit.
@@ -379,9 +371,7 @@ mod tests {
                 prop_assert_eq!(range.start, next);
                 prop_assert!(range.len() >= 2 || edges.len() == 1);
                 next = range.end;
-                let mut part = Edges::default();
-                part.extend_from(&edges, range);
-                prop_assert!(node_bytes(level, &part) <= PAGE);
+                prop_assert!(node_bytes(level, &edges.some(range)) <= PAGE);
             }
             prop_assert_eq!(next, edges.len());
         }
@@ -415,7 +405,7 @@ mod tests {
             }
             prop_assume!(node_bytes(1, &edges) > PAGE);
             for range in cut(1, &edges, packed) {
-                prop_assert!(range.len() >= 2 && plan_of(1, &edges, range).bytes <= PAGE);
+                prop_assert!(range.len() >= 2 && node_bytes(1, &edges.some(range)) <= PAGE);
             }
         }
     }

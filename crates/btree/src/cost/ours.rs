@@ -34,6 +34,11 @@ const LEAF_BYTES: f64 = 21.0;
 /// Bytes of each further sorted page of a leaf: its fence.
 const FENCE_BYTES: f64 = 4.0;
 
+/// Bytes of a leaf of so many pages, with its fences, in an internal node.
+fn leaf_child_bytes(leaf_pages: f64, insert_share: f64) -> f64 {
+    LEAF_BYTES + (sorted_pages(leaf_pages, insert_share) - 1.0) * FENCE_BYTES
+}
+
 /// Bytes of a node in the one above.
 const NODE_BYTES: f64 = 14.0;
 
@@ -137,7 +142,7 @@ impl Shape {
         let leaves = (workload.records as f64 * workload.entry_bytes() / leaf_bytes).max(1.0);
         let mut levels = Vec::new();
         let mut nodes = leaves;
-        let mut child_bytes = LEAF_BYTES + (sorted_pages(leaf_pages, workload.insert_share) - 1.0) * FENCE_BYTES;
+        let mut child_bytes = leaf_child_bytes(leaf_pages, workload.insert_share);
         while nodes > 1.0 {
             nodes /= fanout(fill, child_bytes);
             child_bytes = NODE_BYTES;
@@ -165,11 +170,11 @@ impl Shape {
         }
         let parts = sorted_pages(self.leaf_pages, workload.insert_share);
         let last = (self.leaf_pages * (self.fill - MADE_FILL) + 1.0).min(self.leaf_pages);
-        let (mut alone, mut batched) = (0.0, 0.0);
+        let (mut alone, mut batched, gap) = (0.0, 0.0, device.gap_pages());
         // `between` pages lie between the part that has the key and the last one.
         let mut between = -1.0;
         while between < parts - 1.0 {
-            if between <= device.gap_pages() {
+            if between <= gap {
                 let pages = 1.0 + between + last;
                 alone += device.read.us(pages) + check(pages);
                 batched += device.batched_read.us(pages) + check(pages);
@@ -274,8 +279,8 @@ pub fn estimate(
 fn papers(device: &Device, workload: &Workload, leaf_pages: f64, queued: f64, cache_bytes: u64) -> paper::Cost {
     let fill = fill(workload.insert_share);
     let leaf_entries = PAGE as f64 * fill / workload.entry_bytes();
-    let child_bytes = LEAF_BYTES + (sorted_pages(leaf_pages, workload.insert_share) - 1.0) * FENCE_BYTES;
-    let tree = Tree { entries: workload.records as f64, leaf_entries, fanout: fanout(fill, child_bytes), leaf_pages };
+    let fanout = fanout(fill, leaf_child_bytes(leaf_pages, workload.insert_share));
+    let tree = Tree { entries: workload.records as f64, leaf_entries, fanout, leaf_pages };
     let times = Times {
         read: device.read.us(1.0),
         write: device.write.us(1.0),

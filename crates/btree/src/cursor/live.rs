@@ -19,7 +19,7 @@ use index::{Bounds, Direction, PairRef, Seq, Show};
 use crate::format::Damage;
 use crate::format::run::{EntryPlace, EntryWord, Row, Run};
 use crate::leaf::{Visible, first_that};
-use crate::node::head;
+use crate::node::{head, partition_point};
 
 /// Where a version is in the bytes of its leaf.
 #[derive(Clone, Copy)]
@@ -81,13 +81,11 @@ impl Sequence {
 
     /// Adds the entries of a run within `bounds`; none where it is malformed.
     fn add(&mut self, start: usize, run: &Run<'_>, prefix: usize, bounds: &Bounds, at: Seq) -> Option<()> {
-        let (first, last) = ends(run)?;
-        let from = if bounds.above_lower(first) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
-        let to = if bounds.below_upper(last) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
-        self.slots.reserve(to.saturating_sub(from));
+        let entries = within(run, bounds)?;
+        self.slots.reserve(entries.len());
         let (mut rises, mut newest, mut tombstones) = (true, 0, false);
         let (mut is_first, mut before) = self.slots.last().map_or((true, 0), |slot| (false, slot.head));
-        for index in from..to {
+        for index in entries {
             let EntryPlace { seq, key_at, key_length, word } = run.place(index)?;
             let (from, to) = (usize::from(key_at) + prefix, usize::from(key_at) + usize::from(key_length));
             let head = head(run.bytes().get(from..to)?);
@@ -170,11 +168,9 @@ impl Rows {
     /// Those of a run within `bounds`, if all its entries count.
     fn of(start: usize, run: &Run<'_>, bounds: &Bounds, at: Seq, first: usize) -> Option<Self> {
         let row = run.row().filter(|row| row.seq <= at)?;
-        let (low, high) = ends(run)?;
-        let from = if bounds.above_lower(low) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
-        let to = if bounds.below_upper(high) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
-        let start = start + row.first + from * row.bytes();
-        Some(Self { first, count: to.saturating_sub(from), start, row })
+        let entries = within(run, bounds)?;
+        let start = start + row.first + entries.start * row.bytes();
+        Some(Self { first, count: entries.len(), start, row })
     }
 
     fn pair<'a>(&self, index: usize, bytes: &'a [u8]) -> PairRef<'a> {
@@ -306,16 +302,7 @@ impl Live {
 
     /// The first of some pairs whose key is not `below`, as all after it are not.
     fn below(&self, pairs: Range<usize>, bytes: &[u8], below: impl Fn(&[u8]) -> bool) -> usize {
-        let (mut low, mut high) = (pairs.start, pairs.end);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if below(self.pair(middle, bytes).key) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        pairs.start + partition_point(pairs.len(), |index| below(self.pair(pairs.start + index, bytes).key))
     }
 }
 
@@ -334,6 +321,14 @@ fn show_all<'a>(pairs: impl Iterator<Item = PairRef<'a>>, show: &mut Show<'_>) -
 
 fn ends<'a>(run: &Run<'a>) -> Option<(&'a [u8], &'a [u8])> {
     Some((run.key(0)?.0, run.key(run.count() - 1)?.0))
+}
+
+/// The entries of a run whose keys are within bounds; none where it is malformed.
+fn within(run: &Run<'_>, bounds: &Bounds) -> Option<Range<usize>> {
+    let (first, last) = ends(run)?;
+    let from = if bounds.above_lower(first) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
+    let to = if bounds.below_upper(last) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
+    Some(from..to)
 }
 
 /// What the first and last keys of its runs say of a leaf.

@@ -170,8 +170,9 @@ pub(crate) fn encode(identity: &NodeIdentity, edges: &Edges, page: &mut [u8]) {
     out.extend_from_slice(&[short(plan.head_bytes)[0], short(plan.length_width)[0]]);
     let spans = &plan.spans[..plan.fields];
     spans.iter().for_each(|span| span.encode(&mut out));
+    let children: Vec<_> = edges.pointers().iter().map(Pointer::leaf_fields).collect();
     for (field, span) in spans.iter().enumerate() {
-        edges.pointers().iter().for_each(|pointer| span.encode_number(pointer.leaf_fields()[field], &mut out));
+        children.iter().for_each(|fields| span.encode_number(fields[field], &mut out));
     }
     if plan.has_parts {
         (0..edges.len()).for_each(|child| out.extend_from_slice(&short(edges.bounds_of(child).start)));
