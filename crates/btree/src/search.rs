@@ -3,8 +3,9 @@
 //! 1. Keys are sorted. At each level, the nodes that hold any of them are read with one psync, each once.
 //! 2. A leaf of several parts is searched in one of them, which its fences name, and in the last, if anything was appended: so a search reads
 //!    a page or two of a large leaf. Only of a leaf that is the root nobody knows the fences: it is searched in all.
-//! 3. Parts that the cache has are looked into while the others are on their way; parts of a leaf that lie close together come in one request.
-//!    As each request completes its keys are looked up, while the others are in flight, at most PioMax at a time.
+//! 3. Parts are asked for as soon as the last level names them, while the other keys are still on their way down; parts of a leaf that lie
+//!    close together come in one request. Parts that the cache has are looked into first. As each request completes its keys are looked
+//!    up, while the others are in flight, at most PioMax at a time.
 //!
 //! Memory: one request per part of a leaf and at most [`KEYS_MAX`] keys go down together, so the lists of a level are bounded. A single key
 //! goes the same way without the lists.
@@ -13,10 +14,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use index::{Found, Operation, Payload, Result, Seq, Stored, Update};
-use psync::{Buffer, Completion, Request, Spares};
+use psync::{Buffer, Completion, Request, Spares, Stream};
 
 use crate::format::{Damage, Pointer};
-use crate::leaf::{Leaf, Visible};
+use crate::leaf::{Leaf, Span, Visible};
 use crate::node::{Node, head};
 use crate::version::Version;
 
@@ -25,6 +26,9 @@ const KEYS_MAX: usize = 4096;
 
 /// Requests that are not worth a stream: what one key needs.
 const FEW: usize = 2;
+
+/// Requests that are handed to the device together while keys go down.
+const GATHERED: usize = 16;
 
 /// Most bytes of buffers that are kept for later requests of the same search.
 const SPARE_BYTES: usize = 1 << 20;
@@ -56,8 +60,11 @@ fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut [Option
     let tasks =
         [Task { part: place.part, pointer, keys: 0..1 }, Task { part: pointer.parts() - 1, pointer, keys: 0..1 }];
     let tasks = if pointer.appended && tasks[0].part != tasks[1].part { &tasks[..] } else { &tasks[..1] };
-    let cached = [0, 1].map(|task| tasks.get(task).and_then(|task| search.cached(task)));
-    search.leaves(tasks, &cached[..tasks.len()])
+    let cached = [0, 1].map(|task| tasks.get(task).and_then(|task| task.cached(version)));
+    let mut fetches = Vec::new();
+    plan(version, tasks, &cached, 0, &mut fetches);
+    search.look_into_cached(tasks, &cached)?;
+    search.look_into_few(tasks, &cached, &fetches)
 }
 
 /// What a version holds, or none where it is a tombstone.
@@ -76,11 +83,118 @@ struct Task {
     keys: Range<usize>,
 }
 
+impl Task {
+    fn cached(&self, version: &Version) -> Option<Arc<Leaf>> {
+        version.shared.cached_part(&self.pointer, self.part)
+    }
+}
+
 /// A request for bytes of a leaf.
 struct Fetch {
     /// Tasks that they are for; those of them that were cached have been looked into.
     tasks: Range<usize>,
     bytes: Range<usize>,
+}
+
+impl Fetch {
+    fn request(&self, version: &Version, tasks: &[Task], number: usize, buffer: Buffer) -> Request {
+        let offset = tasks[self.tasks.start].pointer.offset() + self.bytes.start as u64;
+        Request::read(version.shared.pages().file(), offset, buffer, number as u64)
+    }
+}
+
+/// Adds what is to be read for tasks from `first` on: parts that are not cached, in one request where they lie close together.
+fn plan(version: &Version, tasks: &[Task], cached: &[Option<Arc<Leaf>>], first: usize, fetches: &mut Vec<Fetch>) {
+    let gap = version.shared.gap_bytes();
+    for number in (first..tasks.len()).filter(|number| cached[*number].is_none()) {
+        let task = &tasks[number];
+        let bytes = task.pointer.part(task.part);
+        match fetches.last_mut() {
+            Some(last)
+                if last.tasks.start >= first
+                    && tasks[last.tasks.start].pointer.page == task.pointer.page
+                    && bytes.start <= last.bytes.end + gap =>
+            {
+                last.tasks.end = number + 1;
+                last.bytes.end = bytes.end;
+            }
+            _ => fetches.push(Fetch { tasks: number..number + 1, bytes }),
+        }
+    }
+}
+
+/// The parts of leaves that a group of keys needs. What is not cached is read as soon as it is known, while the rest of the keys go down.
+struct Leaves<'v> {
+    version: &'v Version,
+    tasks: Vec<Task>,
+    /// Of each task its part, if it was cached.
+    cached: Vec<Option<Arc<Leaf>>>,
+    fetches: Vec<Fetch>,
+    /// Fetches that were handed to the stream, and how many of them since it was last told to start.
+    asked: usize,
+    gathered: usize,
+    /// None as long as plain calls may do.
+    stream: Option<Stream>,
+    spares: Spares,
+}
+
+impl<'v> Leaves<'v> {
+    fn new(version: &'v Version, expected: usize) -> Self {
+        Self {
+            version,
+            tasks: Vec::with_capacity(expected),
+            cached: Vec::with_capacity(expected),
+            fetches: Vec::with_capacity(expected),
+            asked: 0,
+            gathered: 0,
+            stream: None,
+            spares: Spares::new(SPARE_BYTES),
+        }
+    }
+
+    /// Asks for what tasks need that were added.
+    fn ask(&mut self) {
+        let first = self.cached.len();
+        self.cached.extend(self.tasks[first..].iter().map(|task| task.cached(self.version)));
+        plan(self.version, &self.tasks, &self.cached, first, &mut self.fetches);
+        if self.fetches.len() > FEW {
+            self.push();
+        }
+        if self.gathered >= GATHERED {
+            self.submit();
+        }
+    }
+
+    /// Hands fetches to the stream, as many as it may have in flight.
+    fn push(&mut self) {
+        let psync = self.version.shared.psync();
+        let stream = self.stream.get_or_insert_with(|| psync.stream(psync.pio_max()));
+        while self.asked < self.fetches.len() && stream.in_flight() < stream.depth() {
+            let fetch = &self.fetches[self.asked];
+            let buffer = self.spares.take(fetch.bytes.len());
+            stream.push(fetch.request(self.version, &self.tasks, self.asked, buffer));
+            self.asked += 1;
+            self.gathered += 1;
+        }
+    }
+
+    fn submit(&mut self) {
+        self.gathered = 0;
+        if let Some(stream) = &mut self.stream {
+            stream.submit();
+        }
+    }
+
+    /// The number and the bytes of a fetch that is complete; none when all were taken.
+    fn next(&mut self) -> Result<Option<(usize, Buffer)>> {
+        let Some(Completion { tag, buffer, result }) = self.stream.as_mut().and_then(Iterator::next) else {
+            return Ok(None);
+        };
+        self.push();
+        result?;
+        let number = usize::try_from(tag).expect("a tag is the number of a request");
+        Ok(Some((number, buffer.expect("a read hands its buffer back"))))
+    }
 }
 
 /// A group of keys on its way down.
@@ -109,16 +223,12 @@ impl Search<'_, '_> {
             let nodes = self.version.shared.nodes(self.version.table, &pointers, below)?;
             level = nodes.into_iter().zip(ranges).collect();
         }
-        let mut tasks = Vec::with_capacity(self.order.len());
+        let mut leaves = Leaves::new(self.version, self.order.len());
         for (node, range) in level {
-            self.descend_to_leaves(&node, range, &mut tasks);
+            self.descend_to_leaves(&node, range, &mut leaves.tasks);
+            leaves.ask();
         }
-        self.search_all(&tasks)
-    }
-
-    fn search_all(&mut self, tasks: &[Task]) -> Result<()> {
-        let cached: Vec<_> = tasks.iter().map(|task| self.cached(task)).collect();
-        self.leaves(tasks, &cached)
+        self.look_into(leaves)
     }
 
     /// Gives the keys of a node to its children, which are nodes.
@@ -141,11 +251,10 @@ impl Search<'_, '_> {
         let mut start = range.start;
         while start < range.end {
             let first = start;
-            let child = node.search(self.key(start));
-            let pointer = node.pointer(child);
+            let mut place = node.find(self.key(start));
+            let (child, pointer) = (place.child, node.pointer(place.child));
             let last = pointer.parts() - 1;
-            while start < range.end && (start == first || node.below_end(child, self.key(start))) {
-                let place = node.find(self.key(start));
+            loop {
                 let mut end = start + 1;
                 while end < range.end && node.below_part_end(place, self.key(end)) {
                     end += 1;
@@ -154,6 +263,10 @@ impl Search<'_, '_> {
                     tasks.push(Task { pointer, part: place.part, keys: start..end });
                 }
                 start = end;
+                if start == range.end || !node.below_end(child, self.key(start)) {
+                    break;
+                }
+                place = node.find(self.key(start));
             }
             if pointer.appended {
                 tasks.push(Task { pointer, part: last, keys: first..start });
@@ -164,55 +277,25 @@ impl Search<'_, '_> {
     /// Looks all keys up in the only leaf of the tree.
     fn root_leaf(&mut self, root: &Pointer) -> Result<()> {
         let keys = 0..self.order.len();
-        let tasks: Vec<_> = (0..root.parts()).map(|part| Task { pointer: *root, part, keys: keys.clone() }).collect();
-        self.search_all(&tasks)
+        let mut leaves = Leaves::new(self.version, root.parts());
+        leaves.tasks.extend((0..root.parts()).map(|part| Task { pointer: *root, part, keys: keys.clone() }));
+        leaves.ask();
+        self.look_into(leaves)
     }
 
-    fn cached(&self, task: &Task) -> Option<Arc<Leaf>> {
-        self.version.shared.cached_part(&task.pointer, task.part)
-    }
-
-    /// Looks into all parts: those that are not cached are read.
-    fn leaves(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>]) -> Result<()> {
-        let fetches = self.plan(tasks, cached);
-        if fetches.len() <= FEW {
-            self.look_into_cached(tasks, cached)?;
-            if fetches.is_empty() {
-                return Ok(());
-            }
-            let request = |fetch: &Fetch| self.request(tasks, fetch, 0, Buffer::zeroed(fetch.bytes.len()));
-            let requests = fetches.iter().map(request).collect();
-            let buffers = self.version.shared.psync().run_all(requests)?;
-            return fetches
-                .iter()
-                .zip(buffers.into_iter().flatten())
-                .try_for_each(|(fetch, buffer)| self.arrived(tasks, cached, fetch, &buffer));
+    /// Looks into all parts, those that are cached first.
+    fn look_into(&mut self, mut leaves: Leaves<'_>) -> Result<()> {
+        leaves.submit();
+        self.look_into_cached(&leaves.tasks, &leaves.cached)?;
+        if leaves.stream.is_none() {
+            return self.look_into_few(&leaves.tasks, &leaves.cached, &leaves.fetches);
         }
-        let depth = self.version.shared.psync().pio_max();
-        let mut stream = self.version.shared.psync().stream(depth.min(fetches.len()));
-        let mut spares = Spares::new(SPARE_BYTES);
-        let mut waiting = fetches.iter().enumerate();
-        for (number, fetch) in waiting.by_ref().take(depth) {
-            stream.push(self.request(tasks, fetch, number, spares.take(fetch.bytes.len())));
-        }
-        stream.submit();
-        self.look_into_cached(tasks, cached)?;
-        while let Some(Completion { tag, buffer, result }) = stream.next() {
-            if let Some((number, fetch)) = waiting.next() {
-                stream.push(self.request(tasks, fetch, number, spares.take(fetch.bytes.len())));
-            }
-            result?;
-            let fetch = &fetches[usize::try_from(tag).expect("a tag is the number of a request")];
-            let buffer = buffer.expect("a read hands its buffer back");
-            self.arrived(tasks, cached, fetch, &buffer)?;
-            spares.keep(buffer);
+        let mut spans = Vec::new();
+        while let Some((number, buffer)) = leaves.next()? {
+            self.arrived(&leaves.tasks, &leaves.cached, &leaves.fetches[number], &buffer, &mut spans)?;
+            leaves.spares.keep(buffer);
         }
         Ok(())
-    }
-
-    fn request(&self, tasks: &[Task], fetch: &Fetch, number: usize, buffer: Buffer) -> Request {
-        let offset = tasks[fetch.tasks.start].pointer.offset() + fetch.bytes.start as u64;
-        Request::read(self.version.shared.pages().file(), offset, buffer, number as u64)
     }
 
     fn look_into_cached(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>]) -> Result<()> {
@@ -225,35 +308,28 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Which bytes are read: those of parts that are not cached, in one request where they lie close together.
-    fn plan(&self, tasks: &[Task], cached: &[Option<Arc<Leaf>>]) -> Vec<Fetch> {
-        let gap = self.version.shared.gap_bytes();
-        let mut fetches: Vec<Fetch> = Vec::new();
-        for (number, task) in tasks.iter().enumerate().filter(|(number, _)| cached[*number].is_none()) {
-            let bytes = task.pointer.part(task.part);
-            match fetches.last_mut() {
-                Some(last)
-                    if tasks[last.tasks.start].pointer.page == task.pointer.page
-                        && bytes.start <= last.bytes.end + gap =>
-                {
-                    last.tasks.end = number + 1;
-                    last.bytes.end = bytes.end;
-                }
-                _ => fetches.push(Fetch { tasks: number..number + 1, bytes }),
-            }
+    /// Reads what is not cached with one psync, and looks into it.
+    fn look_into_few(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>], fetches: &[Fetch]) -> Result<()> {
+        if fetches.is_empty() {
+            return Ok(());
         }
-        fetches
+        let request = |fetch: &Fetch| fetch.request(self.version, tasks, 0, Buffer::zeroed(fetch.bytes.len()));
+        let buffers = self.version.shared.psync().run_all(fetches.iter().map(request).collect())?;
+        let (mut read, mut spans) = (fetches.iter().zip(buffers.into_iter().flatten()), Vec::new());
+        read.try_for_each(|(fetch, buffer)| self.arrived(tasks, cached, fetch, &buffer, &mut spans))
     }
 
     /// Looks into the parts that a request brought.
-    fn arrived(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>], fetch: &Fetch, buffer: &[u8]) -> Result<()> {
+    fn arrived(
+        &mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>], fetch: &Fetch, buffer: &[u8], spans: &mut Vec<Span>,
+    ) -> Result<()> {
         let version = self.version;
         for number in fetch.tasks.clone().filter(|number| cached[*number].is_none()) {
             let task = &tasks[number];
             let bytes = task.pointer.part(task.part);
             let pages = &buffer[bytes.start - fetch.bytes.start..bytes.end - fetch.bytes.start];
             let look = |leaf: &Visible<'_>| self.look_up_all(leaf, task);
-            version.shared.with_part(version.table, &task.pointer, task.part, pages, look)?;
+            version.shared.with_part(version.table, &task.pointer, task.part, pages, spans, look)?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use space::{PAGE, PagedFile};
 use crate::counters::{Counters, CountersSnapshot, count};
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, INCARNATION_COUNTER_BITS, Pointer};
-use crate::leaf::{Leaf, Visible};
+use crate::leaf::{Leaf, Span, Visible};
 use crate::node::Node;
 
 /// What all trees of a database share.
@@ -234,9 +234,9 @@ impl Shared {
     }
 
     /// Checks a part of a leaf that was read and shows it to `look`; it is cached too, if the cache admits it. What is not needs no image
-    /// of its own.
+    /// of its own, but room for the list of its runs.
     pub(crate) fn with_part<T>(
-        &self, table: TableId, pointer: &Pointer, part: usize, pages: &[u8],
+        &self, table: TableId, pointer: &Pointer, part: usize, pages: &[u8], spans: &mut Vec<Span>,
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
         self.count_leaf_read(pages);
@@ -248,7 +248,7 @@ impl Shared {
             self.cache.insert(key, Image::Leaf(Arc::new(leaf)));
             return found;
         }
-        let found = Visible::check(pages, pointer, of, table, &mut Vec::new()).and_then(|leaf| look(&leaf));
+        let found = Visible::check(pages, pointer, of, table, spans).and_then(|leaf| look(&leaf));
         found.map_err(|damage| self.corrupt(pointer, damage))
     }
 
