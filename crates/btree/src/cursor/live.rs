@@ -39,12 +39,21 @@ impl Slot {
         &bytes[at..at + usize::from(self.key_length)]
     }
 
-    /// The pair, in the bytes of its leaf. It is not a tombstone.
+    /// In the bytes of its leaf. It is not a tombstone.
+    #[inline]
+    fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let value_at = self.key_at as usize + usize::from(self.key_length);
+        &bytes[value_at..value_at + self.word.value_length()]
+    }
+
     #[inline]
     fn pair<'a>(&self, bytes: &'a [u8]) -> PairRef<'a> {
-        let value_at = self.key_at as usize + usize::from(self.key_length);
-        let value = &bytes[value_at..value_at + self.word.value_length()];
-        PairRef { key: self.key(bytes), seq: Seq(self.seq), value: self.word.payload(value) }
+        PairRef { key: self.key(bytes), seq: Seq(self.seq), value: self.word.payload(self.value(bytes)) }
+    }
+
+    #[inline(always)]
+    fn show(&self, bytes: &[u8], show: &mut Show<'_>) -> ControlFlow<()> {
+        self.word.show(self.key(bytes), Seq(self.seq), self.value(bytes), show)
     }
 
     #[inline]
@@ -218,12 +227,12 @@ impl Live {
         if self.rows.is_empty() {
             let slots = self.slots[pairs].iter();
             return match direction {
-                Direction::Forward => show_all(slots.map(|slot| slot.pair(bytes)), show),
-                Direction::Backward => show_all(slots.rev().map(|slot| slot.pair(bytes)), show),
+                Direction::Forward => show_all(slots, |slot| slot.show(bytes, show)),
+                Direction::Backward => show_all(slots.rev(), |slot| slot.show(bytes, show)),
             };
         }
         if direction == Direction::Backward {
-            return show_all(pairs.rev().map(|index| self.pair(index, bytes)), show);
+            return show_all(pairs.rev(), |index| show(self.pair(index, bytes)));
         }
         let mut shown = 0;
         for rows in &self.rows {
@@ -231,8 +240,8 @@ impl Live {
             let (from, to) = (pairs.start.clamp(rows.first, end), pairs.end.clamp(rows.first, end));
             let stride = rows.row.bytes();
             let start = rows.start + (from - rows.first) * stride;
-            let pairs = bytes[start..start + (to - from) * stride].chunks_exact(stride).map(|row| rows.row.pair(row));
-            let (more, flow) = show_all(pairs, show);
+            let pairs = bytes[start..start + (to - from) * stride].chunks_exact(stride);
+            let (more, flow) = show_all(pairs, |row| rows.row.show(row, show));
             shown += more;
             if flow.is_break() {
                 return (shown, flow);
@@ -306,9 +315,9 @@ impl Live {
     }
 }
 
-/// Shows pairs; how many.
+/// Shows pairs, each with `show`, until it has enough; how many.
 #[inline]
-fn show_all<'a>(pairs: impl Iterator<Item = PairRef<'a>>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
+fn show_all<T>(pairs: impl Iterator<Item = T>, mut show: impl FnMut(T) -> ControlFlow<()>) -> (usize, ControlFlow<()>) {
     let mut shown = 0;
     for pair in pairs {
         shown += 1;

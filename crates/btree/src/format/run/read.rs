@@ -4,7 +4,9 @@
 //! their key length and word are such as are written. What stands in a general run is checked as its entries are read. So no bytes whatever
 //! make a panic, and what is given lies within the run.
 
-use index::{PairRef, Seq, Update};
+use std::ops::ControlFlow;
+
+use index::{PairRef, Seq, Show, Update};
 
 use super::{
     ENTRY_BYTES_MIN, ENTRY_FIXED, EntryWord, Identity, RUN_HEADER, SHAPE, SLOT, Shape, TYPE_GENERAL, TYPE_UNIFORM,
@@ -136,6 +138,13 @@ impl Row {
     pub(crate) fn pair<'a>(&self, row: &'a [u8]) -> PairRef<'a> {
         let (key, value) = row.split_at(self.key_length);
         PairRef { key, seq: self.seq, value: self.word.payload(value) }
+    }
+
+    /// Shows the pair in a row.
+    #[inline(always)]
+    pub(crate) fn show(&self, row: &[u8], show: &mut Show<'_>) -> ControlFlow<()> {
+        let (key, value) = row.split_at(self.key_length);
+        self.word.show(key, self.seq, value, show)
     }
 }
 
