@@ -100,11 +100,18 @@ impl Range {
     }
 
     /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. The fastest way to look at many
-    /// pairs: nothing is copied, and nothing stands between two of them.
+    /// pairs: nothing is copied, nothing stands between two of them, and a range with two ends that begins so is read with as many requests
+    /// in flight as it has use for from its first pair on, up to 256 KiB.
     ///
     /// # Errors
     /// As [`Range::next_pair`].
     pub fn visit<B>(&mut self, mut show: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>) -> Result<ControlFlow<B>> {
+        if self.walk.is_none() && !self.ended && !self.bounds.is_empty() {
+            match self.begin() {
+                Ok(walk) => walk.expect_all(),
+                Err(error) => return self.end(Err(error)).map(|_| ControlFlow::Continue(())),
+            }
+        }
         while let Some((key, value)) = self.next_pair()? {
             if let ControlFlow::Break(with) = show(key, value) {
                 return Ok(ControlFlow::Break(with));
@@ -181,7 +188,7 @@ impl Range {
             }
             let walk = match &mut self.walk {
                 Some(walk) => walk,
-                None => self.walk.insert(Walk::begin(&self.table, &self.bounds, self.direction)?),
+                None => self.begin()?,
             };
             if !walk.advance()? {
                 return Ok(false);
@@ -193,6 +200,10 @@ impl Range {
             }
             self.gather();
         }
+    }
+
+    fn begin(&mut self) -> Result<&mut Walk> {
+        Ok(self.walk.insert(Walk::begin(&self.table, &self.bounds, self.direction)?))
     }
 
     fn pair(&self) -> Option<(&[u8], &[u8])> {

@@ -92,6 +92,11 @@ impl Walk {
         })
     }
 
+    /// All pairs will most likely be asked for. To be said before the first one is.
+    pub(crate) fn expect_all(&mut self) {
+        self.cursor.expect_all();
+    }
+
     /// Moves to the next pair that is not deleted; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         loop {

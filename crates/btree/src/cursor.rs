@@ -99,6 +99,10 @@ impl Cursor for TreeCursor {
         Ok(false)
     }
 
+    fn expect_all(&mut self) {
+        self.ahead.expect_all();
+    }
+
     fn run(&mut self, until: Option<&[u8]>, show: &mut Show<'_>) -> Result<ControlFlow<()>> {
         while !self.ended {
             let (shown, flow) = self.run_in_piece(until, show);

@@ -30,9 +30,6 @@ const FEW: usize = 2;
 /// Requests that are handed to the device together while keys go down.
 const GATHERED: usize = 16;
 
-/// Most bytes of buffers that are kept for later requests of the same search.
-const SPARE_BYTES: usize = 1 << 20;
-
 pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
     let Some(root) = &version.root.pointer else { return Ok(()) };
     if let [key] = keys {
@@ -148,7 +145,7 @@ impl<'v> Leaves<'v> {
             asked: 0,
             gathered: 0,
             stream: None,
-            spares: Spares::new(SPARE_BYTES),
+            spares: version.shared.take_spares(),
         }
     }
 
@@ -295,6 +292,7 @@ impl Search<'_, '_> {
             self.arrived(&leaves.tasks, &leaves.cached, &leaves.fetches[number], &buffer, &mut spans)?;
             leaves.spares.keep(buffer);
         }
+        self.version.shared.leave_spares(leaves.spares);
         Ok(())
     }
 

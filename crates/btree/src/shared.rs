@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cache::Cache;
 use index::{Error, Result, TableId};
-use psync::{Buffer, Psync, Request};
+use parking_lot::Mutex;
+use psync::{Buffer, Psync, Request, Spares};
 use seeded::Bug;
 use space::{PAGE, PagedFile};
 
@@ -30,8 +31,12 @@ pub struct Shared {
     epoch: u32,
     incarnations: AtomicU64,
     gap_bytes: usize,
+    spares: Mutex<Spares>,
     pub(crate) counters: Counters,
 }
+
+/// Most bytes of buffers that a search or a scan keeps for its later reads, and leaves to the next one.
+const SPARE_BYTES: usize = 2 << 20;
 
 /// Pages between two that are wanted which are rather read with them than left out, unless the device says otherwise.
 const GAP_PAGES: usize = 2;
@@ -76,6 +81,7 @@ impl Shared {
             epoch,
             incarnations: AtomicU64::new(1),
             gap_bytes: GAP_PAGES * PAGE,
+            spares: Mutex::new(Spares::new(SPARE_BYTES)),
             counters: Counters::default(),
         }
     }
@@ -112,6 +118,17 @@ impl Shared {
     #[must_use]
     pub fn counters(&self) -> CountersSnapshot {
         self.counters.snapshot()
+    }
+
+    /// Buffers that an earlier search or scan has left, for the caller's reads alone.
+    pub(crate) fn take_spares(&self) -> Spares {
+        std::mem::replace(&mut *self.spares.lock(), Spares::new(SPARE_BYTES))
+    }
+
+    /// Leaves buffers to the next search or scan.
+    pub(crate) fn leave_spares(&self, spares: Spares) {
+        let left = std::mem::replace(&mut *self.spares.lock(), spares);
+        drop(left);
     }
 
     pub(crate) fn psync(&self) -> &Psync {

@@ -122,6 +122,9 @@ pub trait Cursor: Send {
     /// The pair that it stands on, until it moves; none before the first and at the end.
     fn current(&self) -> Option<PairRef<'_>>;
 
+    /// Says, before the first pair, that all pairs will most likely be asked for: what they are in may be read sooner.
+    fn expect_all(&mut self) {}
+
     /// Moves on, pair by pair, and shows each that it comes to, while they come before `until` in its direction and `show` goes on.
     /// It stands on the last one shown, and [`Cursor::advance`] moves to what follows; [`Cursor::current`] need not tell the pair
     /// that it stands on.

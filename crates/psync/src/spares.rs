@@ -9,7 +9,7 @@
 use crate::Buffer;
 
 /// Spare buffers of one series of reads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Spares {
     buffers: Vec<Buffer>,
     bytes: usize,

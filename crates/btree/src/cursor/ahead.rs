@@ -6,7 +6,8 @@
 //! 3. Fetches of pieces that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
 //!    As many pieces as the scan has gone through are asked for ahead of it, four times as many while they have at most [`FAST_BYTES`], at
 //!    least [`WINDOW_FIRST`], at most as many bytes as PioMax leaves and about [`WINDOW_BYTES_MAX`]: a short scan reads little, a long one keeps the
-//!    device busy after three waits, and neither holds much memory.
+//!    device busy after three waits, and neither holds much memory. Where both ends are known and all between them is expected to be read,
+//!    [`FAST_BYTES`] are asked for at once, as prange does.
 //! 4. A long scan asks for the next node of the level above leaves early as well.
 //! 5. Pieces are handed out in the order of the scan. A failure is kept until the scan arrives at it.
 //!
@@ -15,7 +16,7 @@
 //! A scan looks into the cache, but does not fill it with leaves and does not make those it finds there any hotter.
 
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use index::{Direction, Error, Result};
@@ -43,9 +44,6 @@ const WINDOW_BYTES_MAX: usize = 4 << 20;
 
 /// Most bytes of a fetch of several pieces.
 const FETCH_BYTES_MAX: u64 = 128 << 10;
-
-/// Most bytes of buffers kept to be used again: what becomes free between two times that leaves are asked for.
-const SPARE_BYTES_MAX: usize = WINDOW_BYTES_MAX / 2;
 
 /// The tag of a node's request. A fetch's is its number.
 const NODE_TAG: u64 = u64::MAX;
@@ -152,6 +150,8 @@ pub(super) struct Ahead {
     /// Pieces that are asked for and not handed out, and their bytes.
     pieces: VecDeque<Piece>,
     bytes: usize,
+    /// Whether all of it is expected to be read, between two known ends.
+    eager: bool,
     /// Pieces handed out, and the bytes of the last of them.
     taken: usize,
     taken_bytes: usize,
@@ -159,8 +159,9 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) const fn new(version: Arc<Version>, path: Path) -> Self {
+    pub(super) fn new(version: Arc<Version>, path: Path) -> Self {
         Self {
+            spares: version.shared.take_spares(),
             version,
             path,
             broken: None,
@@ -171,10 +172,16 @@ impl Ahead {
             rest: None,
             pieces: VecDeque::new(),
             bytes: 0,
+            eager: false,
             taken: 0,
             taken_bytes: 0,
-            spares: Spares::new(SPARE_BYTES_MAX),
         }
+    }
+
+    /// All that is between the ends of the range will be asked for. A range that is open goes on for longer than whoever looks at it may want.
+    pub(super) const fn expect_all(&mut self) {
+        let bounds = self.path.bounds();
+        self.eager = !matches!((&bounds.lower, &bounds.upper), (Bound::Unbounded, _) | (_, Bound::Unbounded));
     }
 
     pub(super) const fn version(&self) -> &Arc<Version> {
@@ -240,14 +247,16 @@ impl Ahead {
 
     /// Pieces to be asked for ahead of the scan.
     fn window(&self) -> usize {
-        let fast = (4 * self.taken).min(FAST_BYTES / self.taken_bytes.max(PAGE));
+        let fast = FAST_BYTES / self.taken_bytes.max(PAGE);
+        let fast = if self.eager { fast } else { fast.min(4 * self.taken) };
         self.taken.max(fast).max(WINDOW_FIRST)
     }
 
     /// Bytes of them beyond which no more are asked for.
     fn bytes_max(&self) -> usize {
         let leaf = self.version.root.leaf_pages as usize * PAGE;
-        (self.version.shared.psync().pio_max() * leaf).min(WINDOW_BYTES_MAX)
+        let most = if self.taken == 0 { FAST_BYTES } else { WINDOW_BYTES_MAX };
+        (self.version.shared.psync().pio_max() * leaf).min(most)
     }
 
     /// Asks for more pieces when a good part of the window is free.
@@ -277,7 +286,7 @@ impl Ahead {
             self.ask_for_node();
         }
         self.ask();
-        if self.taken == 0 {
+        if self.taken == 0 && !self.eager {
             // A short scan leaves nothing in flight.
             while self.stream.is_some() {
                 self.arrived();
@@ -379,6 +388,17 @@ impl Ahead {
         }
         let index = usize::try_from(tag - self.first).expect("fetches in flight fit memory");
         self.fetches[index].state = result.map_or_else(State::Failed, State::Here);
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        for fetch in self.fetches.drain(..) {
+            if let State::Here(buffer) | State::Alone(buffer) = fetch.state {
+                self.spares.keep(buffer);
+            }
+        }
+        self.version.shared.leave_spares(std::mem::take(&mut self.spares));
     }
 }
 
