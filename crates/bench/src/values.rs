@@ -12,6 +12,9 @@ const NONCE_BYTES: usize = 8;
 /// Shortest value with a nonce.
 const NONCED_MIN: usize = 16;
 
+/// Keeps the stream of a value apart from that of its key.
+const NOT_OF_KEYS: u64 = 0x6A09_E667_F3BC_C909;
+
 /// Writes the value of record `index` that `nonce` names into `value`.
 pub fn write(index: u64, nonce: u64, value: &mut [u8]) {
     if value.len() < NONCED_MIN {
@@ -22,8 +25,9 @@ pub fn write(index: u64, nonce: u64, value: &mut [u8]) {
     stream(seed(index, nonce), body);
 }
 
-/// Whether `value` is one that [`write()`] makes for record `index`.
+/// Whether `value` is one that [`write()`] makes for record `index`. Every byte behind the nonce is compared.
 #[must_use]
+#[inline]
 pub fn is_right(index: u64, value: &[u8]) -> bool {
     match value.split_first_chunk::<NONCE_BYTES>() {
         Some((head, body)) if value.len() >= NONCED_MIN => is_stream(seed(index, u64::from_le_bytes(*head)), body),
@@ -31,8 +35,10 @@ pub fn is_right(index: u64, value: &[u8]) -> bool {
     }
 }
 
+/// Two records with the same nonce have different seeds, and so have two nonces of a record.
+#[inline]
 const fn seed(index: u64, nonce: u64) -> u64 {
-    mix(mix(index) ^ nonce.rotate_left(32))
+    mix(index) ^ nonce.rotate_left(32) ^ NOT_OF_KEYS
 }
 
 #[cfg(test)]

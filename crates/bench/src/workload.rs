@@ -303,12 +303,24 @@ impl<'a> Job<'a> {
     }
 
     /// Checks a scanned record whose index should be `expected`, counts those that were jumped over, and returns its index.
+    #[inline]
     fn check_pair(&self, key: &[u8], value: &[u8], expected: u64, tally: &mut Tally) -> Result<u64> {
-        let foreign = || Error::ForeignTable { table: self.table.name().to_owned(), key_size: self.config.key_size };
-        let index = keys::index(key).filter(|index| *index >= expected).ok_or_else(foreign)?;
-        tally.not_found += index - expected;
-        self.check(index, Some(value), tally)?;
-        Ok(index)
+        match keys::index(key) {
+            Some(index) if index >= expected && values::is_right(index, value) => {
+                tally.not_found += index - expected;
+                Ok(index)
+            }
+            found => Err(self.not_the_pair(found, value, expected)),
+        }
+    }
+
+    /// What is wrong with a scanned record whose key has the index `found`, if it has one.
+    #[cold]
+    fn not_the_pair(&self, found: Option<u64>, value: &[u8], expected: u64) -> Error {
+        match found {
+            Some(index) if index >= expected => wrong(index, value),
+            _ => Error::ForeignTable { table: self.table.name().to_owned(), key_size: self.config.key_size },
+        }
     }
 }
 
