@@ -88,7 +88,7 @@ Examples:
   braid reproduce flush --full --out results --dir /ssd/scratch
   braid reproduce flush --figure 5a,table1 --out results
 
---quick takes under 5 minutes; --full about an hour and 2 GB of space.
+--quick takes under 5 minutes; --full about half an hour and 2 GB of space.
 
 {PLACE}"))]
 struct Flush {

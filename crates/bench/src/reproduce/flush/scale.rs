@@ -73,8 +73,8 @@ impl Scale {
             Effort::Full => Self {
                 effort,
                 transactions: 50_000,
-                run: milliseconds(6000),
-                run_beside: milliseconds(2500),
+                run: milliseconds(3000),
+                run_beside: milliseconds(1500),
                 repeats: 5,
                 entries: 100_000,
                 segment_bytes: 16 << 20,
