@@ -5,13 +5,12 @@
 //! 1. Runs that follow one another in key order, as those of a leaf that was written in one piece, are one sorted sequence. The
 //!    longest such sequence is taken as it is.
 //! 2. The entries of all other runs, which appends made and which are few, are sorted.
-//! 3. Of each key of either the newest version at or below the scan's seq is kept; of two equal versions the later run's.
-//! 4. The two are merged: stretches of the one between two entries of the other are copied. Tombstones go.
+//! 3. The two are merged.
+//! 4. Of each key the newest version at or below the scan's seq is kept; of two equal versions the later run's. Tombstones go.
 //!
-//! Entries are compared by the eight bytes after what all keys of the leaf begin with, and by more only where these are equal.
-//! Steps 3 and 4 look only at leaves that have what they are about. All lists are used again for the next leaf.
+//! Steps 2 and 3 compare entries by their *heads*, the eight bytes after what all keys of the leaf begin with; step 4 orders those of one head.
+//! It looks only at leaves that have what it is about. All lists are used again for the next leaf.
 
-use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
 use index::{Bounds, Direction, PairRef, Seq, Show};
@@ -57,13 +56,8 @@ impl Slot {
     }
 
     #[inline]
-    fn order_keys(&self, other: &Self, bytes: &[u8]) -> Ordering {
-        if self.head == other.head { self.order_equal_heads(other, bytes) } else { self.head.cmp(&other.head) }
-    }
-
-    #[cold]
-    fn order_equal_heads(&self, other: &Self, bytes: &[u8]) -> Ordering {
-        self.key(bytes).cmp(other.key(bytes))
+    fn has_key_of(&self, other: &Self, bytes: &[u8]) -> bool {
+        self.head == other.head && self.key(bytes) == other.key(bytes)
     }
 
     /// Of two versions of a key, the greater counts. A later run lies behind an earlier one.
@@ -72,95 +66,107 @@ impl Slot {
     }
 }
 
-/// Entries in key order.
+/// Entries by head.
 #[derive(Default)]
 struct Sequence {
     slots: Vec<Slot>,
-    /// Whether heads do not rise strictly, or a seq is above the scan's.
-    has_versions: bool,
+    /// Whether heads do not rise strictly.
+    has_ties: bool,
+    /// Whether a seq is above the scan's.
+    has_later: bool,
     has_tombstones: bool,
 }
 
 impl Sequence {
     fn clear(&mut self) {
         self.slots.clear();
-        self.has_versions = false;
+        self.has_ties = false;
+        self.has_later = false;
         self.has_tombstones = false;
     }
 
     /// Adds the entries of a run within `bounds`; none where it is malformed.
-    fn add(&mut self, start: usize, run: &Run<'_>, prefix: usize, bounds: &Bounds, at: Seq) -> Option<()> {
+    fn add(&mut self, start: usize, run: &Run<'_>, prefix: usize, bounds: Option<&Bounds>, at: Seq) -> Option<()> {
         let entries = within(run, bounds)?;
-        self.slots.reserve(entries.len());
-        let (mut rises, mut newest, mut tombstones) = (true, 0, false);
+        if entries.is_empty() {
+            return Some(());
+        }
+        let (mut rises, mut newest) = (true, 0);
         let (mut is_first, mut before) = self.slots.last().map_or((true, 0), |slot| (false, slot.head));
-        for index in entries {
-            let EntryPlace { seq, key_at, key_length, word } = run.place(index)?;
-            let (from, to) = (usize::from(key_at) + prefix, usize::from(key_at) + usize::from(key_length));
-            let head = head(run.bytes().get(from..to)?);
-            let key_at = u32::try_from(start + usize::from(key_at)).ok()?;
+        let mut note = |seq: u64, head: u64| {
             rises &= is_first | (before < head);
             (is_first, before) = (false, head);
             newest = newest.max(seq);
-            tombstones |= word.is_tombstone();
-            self.slots.push(Slot { head, seq, key_at, key_length, word });
+        };
+        if let Some(strip) = run.strip(entries.clone(), prefix) {
+            let (key_length, word) = (strip.key_length, strip.word);
+            let (mut next, stride) = (u32::try_from(start + strip.key_at).ok()?, u32::try_from(strip.stride).ok()?);
+            self.slots.extend(strip.entries().map(|(seq, head)| {
+                note(seq, head);
+                let key_at = next;
+                next = next.wrapping_add(stride);
+                Slot { head, seq, key_at, key_length, word }
+            }));
+            self.has_tombstones |= word.is_tombstone();
+        } else {
+            self.slots.reserve(entries.len());
+            for index in entries {
+                let EntryPlace { seq, key_at, key_length, word } = run.place(index)?;
+                let (from, to) = (usize::from(key_at) + prefix, usize::from(key_at) + usize::from(key_length));
+                let head = head(run.bytes().get(from..to)?);
+                let key_at = u32::try_from(start + usize::from(key_at)).ok()?;
+                note(seq, head);
+                self.slots.push(Slot { head, seq, key_at, key_length, word });
+                self.has_tombstones |= word.is_tombstone();
+            }
         }
-        self.has_versions |= !rises || newest > at.0;
-        self.has_tombstones |= tombstones;
+        self.has_ties |= !rises;
+        self.has_later |= newest > at.0;
         Some(())
     }
 
     /// Sorts entries that were added out of order.
-    fn sort(&mut self, bytes: &[u8]) {
-        let order =
-            |one: &Slot, other: &Slot| one.order_keys(other, bytes).then_with(|| one.version().cmp(&other.version()));
-        self.slots.sort_unstable_by(order);
-        self.has_versions = true;
-    }
-
-    /// Keeps the newest version at or below `at` of each key, be it a tombstone.
-    fn keep_newest(&mut self, bytes: &[u8], at: Seq) {
-        if !self.has_versions {
-            return;
-        }
-        let mut kept = 0;
-        for index in 0..self.slots.len() {
-            let slot = self.slots[index];
-            if slot.seq > at.0 {
-                continue;
-            }
-            let again = kept > 0 && self.slots[kept - 1].order_keys(&slot, bytes) == Ordering::Equal;
-            kept -= usize::from(again);
-            self.slots[kept] = slot;
-            kept += 1;
-        }
-        self.slots.truncate(kept);
+    fn sort(&mut self) {
+        self.slots.sort_unstable_by_key(|slot| slot.head);
+        self.has_ties = self.slots.windows(2).fold(false, |ties, pair| ties | (pair[0].head == pair[1].head));
     }
 }
 
-/// Merges two lists that have a key once each; of what both have the newer version counts. `other` is the shorter one: what lies between
-/// two of its entries is copied in one piece.
-fn merge(one: &[Slot], other: &[Slot], bytes: &[u8], merged: &mut Vec<Slot>) {
+/// Merges two lists by head. Whether they have one in common.
+fn merge(one: &[Slot], other: &[Slot], merged: &mut Vec<Slot>) -> bool {
     merged.reserve(one.len() + other.len());
-    let mut next = 0;
-    for right in other {
-        let begin = next;
-        while one.get(next).is_some_and(|left| left.head < right.head) {
-            next += 1;
-        }
-        while one.get(next).is_some_and(|left| left.order_keys(right, bytes) == Ordering::Less) {
-            next += 1;
-        }
-        merged.extend_from_slice(&one[begin..next]);
-        match one.get(next).filter(|left| left.order_keys(right, bytes) == Ordering::Equal) {
-            Some(left) => {
-                merged.push(if left.version() > right.version() { *left } else { *right });
-                next += 1;
-            }
-            None => merged.push(*right),
-        }
+    let (mut left, mut right, mut ties) = (0, 0, false);
+    while let (Some(first), Some(second)) = (one.get(left), other.get(right)) {
+        // Without a branch that a processor would have to guess.
+        let is_second = second.head < first.head;
+        ties |= second.head == first.head;
+        merged.push(*if is_second { second } else { first });
+        right += usize::from(is_second);
+        left += usize::from(!is_second);
     }
-    merged.extend_from_slice(&one[next..]);
+    merged.extend_from_slice(&one[left..]);
+    merged.extend_from_slice(&other[right..]);
+    ties
+}
+
+/// Puts slots that are in the order of their heads in key order, and keeps of each key the newest version at or below `at`, be it
+/// a tombstone.
+fn keep_newest(slots: &mut Vec<Slot>, bytes: &[u8], at: Seq) {
+    for ties in slots.chunk_by_mut(|one, other| one.head == other.head).filter(|ties| ties.len() > 1) {
+        ties.sort_by(|one, other| one.key(bytes).cmp(other.key(bytes)).then(one.version().cmp(&other.version())));
+    }
+    let mut kept = 0;
+    for index in 0..slots.len() {
+        let slot = slots[index];
+        if slot.seq > at.0 {
+            continue;
+        }
+        let again = kept > 0 && slots[kept - 1].has_key_of(&slot, bytes);
+        kept -= usize::from(again);
+        slots[kept] = slot;
+        kept += 1;
+    }
+    slots.truncate(kept);
 }
 
 /// Pairs of one run that all count.
@@ -175,7 +181,7 @@ struct Rows {
 
 impl Rows {
     /// Those of a run within `bounds`, if all its entries count.
-    fn of(start: usize, run: &Run<'_>, bounds: &Bounds, at: Seq, first: usize) -> Option<Self> {
+    fn of(start: usize, run: &Run<'_>, bounds: Option<&Bounds>, at: Seq, first: usize) -> Option<Self> {
         let row = run.row().filter(|row| row.seq <= at)?;
         let entries = within(run, bounds)?;
         let start = start + row.first + entries.start * row.bytes();
@@ -254,6 +260,7 @@ impl Live {
     pub(super) fn fill(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Seq) -> Result<(), Damage> {
         self.clear();
         let survey = Survey::of(leaf)?;
+        let bounds = (!survey.is_within(bounds)).then_some(bounds);
         if survey.sequence.len() == survey.runs && self.fill_rows(leaf, bounds, at).is_some() {
             return Ok(());
         }
@@ -264,7 +271,7 @@ impl Live {
     }
 
     /// None where not everything counts.
-    fn fill_rows(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Seq) -> Option<()> {
+    fn fill_rows(&mut self, leaf: &Visible<'_>, bounds: Option<&Bounds>, at: Seq) -> Option<()> {
         for (start, _, run) in leaf.runs() {
             let rows = Rows::of(start, &run, bounds, at, self.len)?;
             self.len += rows.count;
@@ -273,7 +280,9 @@ impl Live {
         Some(())
     }
 
-    fn fill_slots(&mut self, leaf: &Visible<'_>, survey: &Survey, bounds: &Bounds, at: Seq) -> Result<(), Damage> {
+    fn fill_slots(
+        &mut self, leaf: &Visible<'_>, survey: &Survey<'_>, bounds: Option<&Bounds>, at: Seq,
+    ) -> Result<(), Damage> {
         self.long.clear();
         self.rest.clear();
         for (number, (start, base, run)) in leaf.runs().enumerate() {
@@ -283,14 +292,15 @@ impl Live {
                 to.add(start, &run, survey.prefix, bounds, at).ok_or_else(|| leaf.malformed(start))?;
             }
         }
-        let bytes = leaf.bytes();
-        self.long.keep_newest(bytes, at);
+        let (mut has_ties, has_later) = (self.long.has_ties, self.long.has_later || self.rest.has_later);
         if self.rest.slots.is_empty() {
             std::mem::swap(&mut self.slots, &mut self.long.slots);
         } else {
-            self.rest.sort(bytes);
-            self.rest.keep_newest(bytes, at);
-            merge(&self.long.slots, &self.rest.slots, bytes, &mut self.slots);
+            self.rest.sort();
+            has_ties |= merge(&self.long.slots, &self.rest.slots, &mut self.slots) || self.rest.has_ties;
+        }
+        if has_ties || has_later {
+            keep_newest(&mut self.slots, leaf.bytes(), at);
         }
         if self.long.has_tombstones || self.rest.has_tombstones {
             self.slots.retain(|slot| !slot.word.is_tombstone());
@@ -328,36 +338,49 @@ fn show_all<T>(pairs: impl Iterator<Item = T>, mut show: impl FnMut(T) -> Contro
     (shown, ControlFlow::Continue(()))
 }
 
-fn ends<'a>(run: &Run<'a>) -> Option<(&'a [u8], &'a [u8])> {
-    Some((run.key(0)?.0, run.key(run.count() - 1)?.0))
-}
-
-/// The entries of a run whose keys are within bounds; none where it is malformed.
-fn within(run: &Run<'_>, bounds: &Bounds) -> Option<Range<usize>> {
-    let (first, last) = ends(run)?;
+/// The entries of a run whose keys are within bounds, all of them where there are none; none where it is malformed.
+fn within(run: &Run<'_>, bounds: Option<&Bounds>) -> Option<Range<usize>> {
+    let Some(bounds) = bounds else { return Some(0..run.count()) };
+    let (first, last) = run.ends()?;
     let from = if bounds.above_lower(first) { 0 } else { first_that(run, |key| bounds.above_lower(key))? };
     let to = if bounds.below_upper(last) { run.count() } else { first_that(run, |key| !bounds.below_upper(key))? };
     Some(from..to)
 }
 
+/// A key, compared by its head first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Headed<'a> {
+    head: u64,
+    key: &'a [u8],
+}
+
+impl<'a> Headed<'a> {
+    fn of(key: &'a [u8]) -> Self {
+        Self { head: head(key), key }
+    }
+}
+
 /// What the first and last keys of its runs say of a leaf.
-struct Survey {
+struct Survey<'a> {
     /// How many runs it has.
     runs: usize,
+    /// The least and the greatest key; none where there are no runs.
+    ends: Option<(&'a [u8], &'a [u8])>,
     /// How many bytes all keys begin with.
     prefix: usize,
     /// The runs that are the longest sorted sequence: each begins above the end of the one before it.
     sequence: Range<usize>,
 }
 
-impl Survey {
-    fn of(leaf: &Visible<'_>) -> Result<Self, Damage> {
-        let mut shared = None::<&[u8]>;
-        let mut before = None::<&[u8]>;
+impl<'a> Survey<'a> {
+    fn of(leaf: &Visible<'a>) -> Result<Self, Damage> {
+        let mut ends = None::<(Headed<'a>, Headed<'a>)>;
+        let mut before = None::<Headed<'a>>;
         let (mut longest, mut entries_max) = (0..0, 0);
         let (mut runs, mut begin, mut entries) = (0, 0, 0);
         for (number, (start, _, run)) in leaf.runs().enumerate() {
-            let (first, last) = ends(&run).ok_or_else(|| leaf.malformed(start))?;
+            let (first, last) = run.ends().ok_or_else(|| leaf.malformed(start))?;
+            let (first, last) = (Headed::of(first), Headed::of(last));
             if before.is_some_and(|before| before >= first) {
                 (begin, entries) = (number, 0);
             }
@@ -367,11 +390,15 @@ impl Survey {
             if entries > entries_max {
                 (longest, entries_max) = (begin..number + 1, entries);
             }
-            let prefix = shared.unwrap_or(first);
-            let common = |key: &[u8]| prefix.iter().zip(key).take_while(|(one, other)| one == other).count();
-            shared = Some(&prefix[..common(first).min(common(last))]);
+            ends = Some(ends.map_or((first, last), |(low, high)| (low.min(first), high.max(last))));
         }
-        Ok(Self { runs, prefix: shared.map_or(0, <[u8]>::len), sequence: longest })
+        let ends = ends.map(|(low, high)| (low.key, high.key));
+        let common = |(low, high): (&[u8], &[u8])| low.iter().zip(high).take_while(|(one, other)| one == other).count();
+        Ok(Self { runs, ends, prefix: ends.map_or(0, common), sequence: longest })
+    }
+
+    fn is_within(&self, bounds: &Bounds) -> bool {
+        self.ends.is_none_or(|(low, high)| bounds.above_lower(low) && bounds.below_upper(high))
     }
 }
 

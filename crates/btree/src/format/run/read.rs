@@ -4,7 +4,7 @@
 //! their key length and word are such as are written. What stands in a general run is checked as its entries are read. So no bytes whatever
 //! make a panic, and what is given lies within the run.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use index::{PairRef, Seq, Show, Update};
 
@@ -148,6 +148,36 @@ impl Row {
     }
 }
 
+/// Some entries of a uniform run, one behind the other.
+pub(crate) struct Strip<'a> {
+    /// Where in the run the key of the first one is.
+    pub(crate) key_at: usize,
+    /// From one to the next.
+    pub(crate) stride: usize,
+    pub(crate) key_length: u16,
+    /// Kind and length of each value, which follows the key.
+    pub(crate) word: EntryWord,
+    /// Their bytes, each time from eight before the key on.
+    bytes: &'a [u8],
+    prefix: usize,
+    base: u64,
+    /// Bits of the eight bytes before a key that are not of its seq.
+    others: u32,
+}
+
+impl Strip<'_> {
+    /// The seq of each, and the eight bytes of its key behind the prefix.
+    #[inline]
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+        let Self { prefix, base, others, .. } = *self;
+        self.bytes.chunks_exact(self.stride).map(move |entry| {
+            let eight = |at: usize| entry[at..].first_chunk::<8>().expect("an entry of a strip is that long");
+            let delta = u64::from_le_bytes(*eight(0)).checked_shr(others).unwrap_or(0);
+            (base.wrapping_add(delta), u64::from_be_bytes(*eight(8 + prefix)))
+        })
+    }
+}
+
 /// A run of a leaf in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
@@ -184,15 +214,41 @@ impl<'a> Run<'a> {
     /// Key and seq of the entry at `index`; none where the run is malformed.
     #[inline]
     pub(crate) fn key(&self, index: usize) -> Option<(&'a [u8], Seq)> {
+        let key_at = self.key_at(index)?;
+        Some((self.bytes.get(key_at.clone())?, Seq(self.seq_before(key_at.start)?)))
+    }
+
+    /// Its first and its last key; none where it is malformed.
+    #[inline]
+    pub(crate) fn ends(&self) -> Option<(&'a [u8], &'a [u8])> {
+        Some((self.bytes.get(self.key_at(0)?)?, self.bytes.get(self.key_at(self.count - 1)?)?))
+    }
+
+    /// Where the key of the entry at `index` should be.
+    #[inline]
+    fn key_at(&self, index: usize) -> Option<Range<usize>> {
         let (key_at, key_length) = match self.shape {
-            Some(shape) => (self.uniform_key_at(index, shape), usize::from(shape.key_length)),
+            Some(shape) => (self.uniform_key_at(index, shape), shape.key_length),
             None => {
                 let at = self.slot(index)?;
-                (at + SHAPE + self.width, usize::from(u16_at(self.bytes, at)?))
+                (at + SHAPE + self.width, u16_at(self.bytes, at)?)
             }
         };
-        let key = self.bytes.get(key_at..key_at + key_length)?;
-        Some((key, Seq(self.seq_before(key_at)?)))
+        Some(key_at..key_at + usize::from(key_length))
+    }
+
+    /// Some of its entries, at least one, if they are of one shape, and there are eight bytes in each of their keys behind the first `prefix`. None
+    /// too where they are so short, or their seqs so near the last one, that each has to be looked at with care.
+    #[inline]
+    pub(crate) fn strip(&self, entries: Range<usize>, prefix: usize) -> Option<Strip<'a>> {
+        let shape = self.shape?;
+        let Shape { key_length, word } = shape;
+        let (stride, others) = (self.width + shape.bytes(), 64 - 8 * u32::try_from(self.width).ok()?);
+        let careful = prefix + 8 > usize::from(key_length) || prefix + 16 > stride;
+        self.base.checked_add(u64::MAX.checked_shr(others).unwrap_or(0))?;
+        let key_at = self.uniform_key_at(entries.start, shape);
+        let bytes = self.bytes.get(key_at - 8..key_at - 8 + entries.len() * stride)?;
+        (!careful).then_some(Strip { key_at, stride, key_length, word, bytes, prefix, base: self.base, others })
     }
 
     /// The entry at `index`; none where the run is malformed.
