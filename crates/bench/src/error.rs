@@ -45,13 +45,25 @@ pub enum Error {
     /// The table that workloads use holds something else.
     #[error(
         "table `{table}` holds records that `braid bench` did not write with --key-size {key_size}; fills replace this table, so they stop here: \
-         use another database, or drop the table first"
+         delete the database, or use another one"
     )]
     ForeignTable {
         /// The table.
         table: String,
         /// The key size asked for.
         key_size: usize,
+    },
+    /// A scan showed a record that should have come earlier, or that had come before.
+    #[error(
+        "a scan of table `{table}` showed record {index} where record {expected} or a later one was due: run `braid verify`"
+    )]
+    Disorder {
+        /// The table.
+        table: String,
+        /// The record that was shown.
+        index: u64,
+        /// The first one that could have come.
+        expected: u64,
     },
 }
 

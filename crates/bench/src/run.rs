@@ -49,7 +49,7 @@ pub struct Watch<'a> {
 pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Report> {
     config.check()?;
     (watch.phase)("preparing");
-    let table = prepare(database, config)?;
+    let (table, value_bytes) = prepare(database, config)?;
     let structure = table.structure();
     if config.workload.reads() {
         // What a fill left in the queue would be answered from memory, and applied in the middle of the measurement.
@@ -59,7 +59,8 @@ pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Re
         database.drop_caches();
         evict_page_cache(database.path())?;
     }
-    let mut bench = Bench { database, config, watch, job: Job::new(database, &table, config), seen: Seen::new() };
+    let mut bench =
+        Bench { database, config, watch, job: Job::new(database, &table, config, value_bytes), seen: Seen::new() };
     if config.workload.is_sliced() {
         bench.run_sliced()?;
     } else {
@@ -73,6 +74,11 @@ pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Re
 /// # Errors
 /// When the table holds something that no workload wrote, or cannot be read.
 pub fn existing_records(database: &Database, key_size: usize) -> Result<Option<u64>> {
+    Ok(last_record(database, key_size)?.map(|(records, _)| records))
+}
+
+/// Records of a benchmark in a table, and the bytes of the last one's value.
+fn last_record(database: &Database, key_size: usize) -> Result<Option<(u64, usize)>> {
     if !database.tables().iter().any(|table| table.name == TABLE) {
         return Ok(None);
     }
@@ -84,29 +90,30 @@ pub fn existing_records(database: &Database, key_size: usize) -> Result<Option<u
     if !values::is_right(index, &value) {
         return Err(foreign());
     }
-    Ok(Some(index + 1))
+    Ok(Some((index + 1, value.len())))
 }
 
-fn prepare(database: &Database, config: &Config) -> Result<Table> {
-    let existing = existing_records(database, config.key_size)?;
+/// The table, and the bytes of a value in it.
+fn prepare(database: &Database, config: &Config) -> Result<(Table, usize)> {
+    let existing = last_record(database, config.key_size)?;
     if config.workload.fills() && existing.is_some() {
         database.drop_table(TABLE)?;
     }
     if config.workload.reads() || config.workload == Workload::Overwrite {
-        if existing.is_none() {
+        let Some((_, value_bytes)) = existing else {
             let what = format!(
                 "workload {} needs records in table `{TABLE}`: run fillrandom on the same --db first",
                 config.workload
             );
             return Err(Error::Invalid(what));
-        }
-        return Ok(database.open_table(TABLE)?);
+        };
+        return Ok((database.open_table(TABLE)?, value_bytes));
     }
     let expected = TableOptions::new()
         .insert_share(config.insert_share)
         .records(config.num)
         .record_bytes(config.record_bytes().max(1));
-    Ok(database.table_with(TABLE, Structure::BTree, &expected)?)
+    Ok((database.table_with(TABLE, Structure::BTree, &expected)?, config.value_size))
 }
 
 struct Bench<'a> {

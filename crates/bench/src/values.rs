@@ -1,8 +1,8 @@
 //! Values that can be checked.
 //!
-//! 1. A value of 16 bytes or more begins with a nonce of 8 bytes; the rest is the stream that the record's index and the nonce
-//!    name. Two writes of a record differ, and each can be told from every other record's.
-//! 2. A shorter value is the stream of the index alone.
+//! 1. A value of 16 bytes or more begins with a nonce of 8 bytes; the rest is the stream that the record's index, the nonce and the length of
+//!    the value name. Two writes of a record differ, and each can be told from every other record's, and from its own beginning.
+//! 2. A shorter value is the stream of the index and the length alone.
 //!
 //! The bytes do not compress.
 
@@ -17,28 +17,32 @@ const NOT_OF_KEYS: u64 = 0x6A09_E667_F3BC_C909;
 
 /// Writes the value of record `index` that `nonce` names into `value`.
 pub fn write(index: u64, nonce: u64, value: &mut [u8]) {
-    if value.len() < NONCED_MIN {
-        return stream(seed(index, 0), value);
+    let length = value.len();
+    if length < NONCED_MIN {
+        return stream(seed(index, 0, length), value);
     }
     let (head, body) = value.split_at_mut(NONCE_BYTES);
     head.copy_from_slice(&nonce.to_le_bytes());
-    stream(seed(index, nonce), body);
+    stream(seed(index, nonce, length), body);
 }
 
-/// Whether `value` is one that [`write()`] makes for record `index`. Every byte behind the nonce is compared.
+/// Whether `value` is one that [`write()`] makes for record `index`. Every byte behind the nonce is compared. No bytes are right for every
+/// record.
 #[must_use]
 #[inline]
 pub fn is_right(index: u64, value: &[u8]) -> bool {
     match value.split_first_chunk::<NONCE_BYTES>() {
-        Some((head, body)) if value.len() >= NONCED_MIN => is_stream(seed(index, u64::from_le_bytes(*head)), body),
-        _ => is_stream(seed(index, 0), value),
+        Some((head, body)) if value.len() >= NONCED_MIN => {
+            is_stream(seed(index, u64::from_le_bytes(*head), value.len()), body)
+        }
+        _ => is_stream(seed(index, 0, value.len()), value),
     }
 }
 
-/// Two records with the same nonce have different seeds, and so have two nonces of a record.
+/// Two records with the same nonce have different seeds, and so have two nonces of a record, and two lengths.
 #[inline]
-const fn seed(index: u64, nonce: u64) -> u64 {
-    mix(index) ^ nonce.rotate_left(32) ^ NOT_OF_KEYS
+const fn seed(index: u64, nonce: u64, length: usize) -> u64 {
+    mix(index) ^ nonce.rotate_left(32) ^ (length as u64).rotate_left(24) ^ NOT_OF_KEYS
 }
 
 #[cfg(test)]
@@ -54,6 +58,7 @@ mod tests {
             write(index, nonce, &mut value);
             prop_assert!(is_right(index, &value));
             prop_assert!(!is_right(index.wrapping_add(1), &value));
+            prop_assert!(!is_right(index, &value[..size - 1]), "cut short");
             value[byte.index(size)] ^= 1;
             prop_assert!(!is_right(index, &value));
         }

@@ -35,6 +35,8 @@ pub(crate) struct Job<'a> {
     database: &'a Database,
     table: &'a Table,
     config: &'a Config,
+    /// Whether the table's records have no value.
+    are_empty: bool,
     /// Where the scan of each thread is, as an index.
     positions: Vec<AtomicU64>,
     /// Counts slices, so that each draws other keys.
@@ -44,10 +46,12 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    pub(crate) fn new(database: &'a Database, table: &'a Table, config: &'a Config) -> Self {
+    /// `value_bytes` of a record that is there, or that will be.
+    pub(crate) fn new(database: &'a Database, table: &'a Table, config: &'a Config, value_bytes: usize) -> Self {
+        let are_empty = value_bytes == 0;
         let start = |thread| AtomicU64::new(keys::share(config.num, thread, config.threads).start);
         let positions = (0..config.threads).map(start).collect();
-        Self { database, table, config, positions, slices: AtomicU64::new(0), applies: AtomicU64::new(0) }
+        Self { database, table, config, are_empty, positions, slices: AtomicU64::new(0), applies: AtomicU64::new(0) }
     }
 
     /// Called once before each slice.
@@ -296,21 +300,26 @@ impl<'a> Job<'a> {
     fn check(&self, index: u64, value: Option<&[u8]>, tally: &mut Tally) -> Result<()> {
         match value {
             None => tally.not_found += 1,
-            Some(value) if values::is_right(index, value) => {}
+            Some(value) if self.is_right(index, value) => {}
             Some(value) => return Err(wrong(index, value)),
         }
         Ok(())
+    }
+
+    #[inline]
+    fn is_right(&self, index: u64, value: &[u8]) -> bool {
+        value.is_empty() == self.are_empty && values::is_right(index, value)
     }
 
     /// Checks a scanned record whose index should be `expected`, counts those that were jumped over, and returns its index.
     #[inline]
     fn check_pair(&self, key: &[u8], value: &[u8], expected: u64, tally: &mut Tally) -> Result<u64> {
         match keys::index(key) {
-            Some(index) if index >= expected && values::is_right(index, value) => {
+            Some(index) if index >= expected && key.len() == self.config.key_size && self.is_right(index, value) => {
                 tally.not_found += index - expected;
                 Ok(index)
             }
-            found => Err(self.not_the_pair(found, value, expected)),
+            found => Err(self.not_the_pair(found.filter(|_| key.len() == self.config.key_size), value, expected)),
         }
     }
 
@@ -319,6 +328,7 @@ impl<'a> Job<'a> {
     fn not_the_pair(&self, found: Option<u64>, value: &[u8], expected: u64) -> Error {
         match found {
             Some(index) if index >= expected => wrong(index, value),
+            Some(index) => Error::Disorder { table: self.table.name().to_owned(), index, expected },
             _ => Error::ForeignTable { table: self.table.name().to_owned(), key_size: self.config.key_size },
         }
     }

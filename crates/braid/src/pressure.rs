@@ -103,6 +103,12 @@ impl Pressure {
         self.state.lock().used
     }
 
+    /// Writers are delayed by more than applying takes: it is too slow.
+    pub(crate) fn is_behind(&self) -> bool {
+        let state = self.state.lock();
+        state.used.saturating_sub(state.done) > self.due_bytes().midpoint(self.budget)
+    }
+
     /// A queue took so many more bytes.
     pub(crate) fn take(&self, bytes: u64) {
         self.state.lock().used += bytes;

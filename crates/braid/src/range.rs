@@ -101,7 +101,8 @@ impl Range {
 
     /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. The fastest way to look at many
     /// pairs: nothing is copied, nothing stands between two of them, and a range with two ends that begins so is read with as many requests
-    /// in flight as it has use for from its first pair on, up to 256 KiB.
+    /// in flight as it has use for from its first pair on, up to 256 KiB. Who wants only a few pairs of a long range takes [`Range::next_pair`] or
+    /// the iterator, which begin with little.
     ///
     /// # Errors
     /// As [`Range::next_pair`].

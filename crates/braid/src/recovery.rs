@@ -138,7 +138,6 @@ fn create(
     let profile = if options.leaf_pages.is_none() { tuning::measured } else { tuning::known };
     let tuning = Tuning::new(options, profile(store.psync(), path), 0);
     let store = store.with_pio_max(tuning.pio_max());
-    tuning.pace(store.psync());
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
     let trees = btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?)
         .with_gap(tuning.gap_pages());
@@ -208,7 +207,6 @@ fn recover(
     let data_bytes = allocator.total_pages.saturating_sub(free).saturating_mul(PAGE as u64);
     let tuning = Tuning::new(options, tuning::known(store.psync(), path), data_bytes);
     let store = store.with_pio_max(tuning.pio_max());
-    tuning.pace(store.psync());
     let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
     let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
     let trees = btree::Shared::new(Arc::clone(&pages), tuning.cache_bytes, tree_epoch(epoch, path)?);

@@ -7,7 +7,8 @@
 //! 5. A flush-end is logged for each: from here on recovery begins with the new root, and knows which keys it has which commits of.
 //! 6. The new views are published, each together with the queues that it replaces.
 //!
-//! A round takes a small part of the write buffer, so its memory is back soon, and nobody waits for all of it.
+//! A round takes a small part of the write buffer, so its memory is back soon, and nobody waits for all of it. Before each it is looked whether
+//! rounds keep up with what is written: as long as they do, their I/O makes as much way for reads as it can.
 //!
 //! On a full disk what was frozen is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
 //! gives up serve the next. If no slice at all goes in, all queues of the table are joined, so that deletes which came later get their
@@ -51,6 +52,7 @@ struct Part<'a> {
 /// done, but nothing published that is not logged.
 pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
+    engine.tuning.pace(engine.store.psync(), engine.pressure.is_behind());
     freeze(engine, choices);
     engine.flush_log()?;
     engine.publish();

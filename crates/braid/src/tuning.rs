@@ -72,9 +72,10 @@ impl Tuning {
         cost::gap_pages(&self.profile.read())
     }
 
-    /// Makes the I/O of background work fit the device: see [`psync::Background`].
-    pub(crate) fn pace(&self, psync: &Psync) {
-        psync.set_background_depth(self.profile.read().parallelism());
+    /// How much the I/O of background work makes way for reads ([`psync::Background`]): as much as it can, unless it is behind what is written; then
+    /// it keeps the device just busy.
+    pub(crate) fn pace(&self, psync: &Psync, is_behind: bool) {
+        psync.set_background_depth(if is_behind { self.profile.read().parallelism() } else { 1 });
     }
 
     /// Whether leaf sizes depend on the device.
@@ -121,7 +122,6 @@ impl Engine {
         if self.tuning.asks_device() && self.tuning.profile.read().measured_at == 0 {
             let profile = measured(self.store.psync(), &self.path);
             *self.tuning.profile.write() = profile;
-            self.tuning.pace(self.store.psync());
         }
     }
 

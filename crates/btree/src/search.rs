@@ -132,6 +132,7 @@ struct Leaves<'v> {
     gathered: usize,
     /// None as long as plain calls may do.
     stream: Option<Stream>,
+    /// For the stream's reads.
     spares: Spares,
 }
 
@@ -145,7 +146,7 @@ impl<'v> Leaves<'v> {
             asked: 0,
             gathered: 0,
             stream: None,
-            spares: version.shared.take_spares(),
+            spares: Spares::default(),
         }
     }
 
@@ -165,7 +166,13 @@ impl<'v> Leaves<'v> {
     /// Hands fetches to the stream, as many as it may have in flight.
     fn push(&mut self) {
         let psync = self.version.shared.psync();
-        let stream = self.stream.get_or_insert_with(|| psync.stream(psync.pio_max()));
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            None => {
+                self.spares = self.version.shared.take_spares();
+                self.stream.insert(psync.stream(psync.pio_max()))
+            }
+        };
         while self.asked < self.fetches.len() && stream.in_flight() < stream.depth() {
             let fetch = &self.fetches[self.asked];
             let buffer = self.spares.take(fetch.bytes.len());

@@ -4,6 +4,7 @@
 //!    never meets an image of an old one.
 //! 2. Reads of several nodes go to the device as one psync.
 //! 3. A leaf that has no cached image may have its last page cached, for the next append.
+//! 4. Buffers that a search or a scan is done with wait here for the next one ([`SPARE_BYTES`]).
 //!
 //! Invariant: an image of a leaf's last part in the cache may be older or younger than the pointer that asks for it; it is used only
 //! where it holds the runs that the pointer publishes ([`Leaf::visible`], and the same test for last pages).

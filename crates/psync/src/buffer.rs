@@ -1,7 +1,8 @@
 //! Memory that a device may read from or write into.
 //!
 //! 1. A [`Buffer`] is heap memory aligned to [`BLOCK`], whose capacity is a multiple of it, as direct I/O wants it. It is always
-//!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, never foreign memory.
+//!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, or what its owner used it for
+//!    before ([`Buffer::reused`]), never foreign memory.
 //! 2. A thread keeps up to [`KEPT_BYTES_MAX`] of freed buffers of up to [`KEPT_BLOCKS_MAX`] blocks for its next ones. Batches allocate and
 //!    free megabytes at a time, which the allocator gives back to the system each time: the page faults of getting them again
 //!    halve the rate of 16 KiB reads in batches of 128.

@@ -95,8 +95,7 @@ impl Psync {
     }
 
     /// Sets how many requests a [`crate::Background`] thread keeps in flight while others read, at least one, for all users of this
-    /// backend.
-    /// The best is what just keeps the device busy: [`crate::probe::DeviceProfile::parallelism`].
+    /// backend. One delays reads least; [`crate::probe::DeviceProfile::parallelism`] just keeps the device busy, where the work must get done.
     pub fn set_background_depth(&self, depth: usize) {
         self.shared.traffic.background_depth.store(depth.max(1), Ordering::Relaxed);
     }

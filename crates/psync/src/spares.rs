@@ -1,17 +1,21 @@
-//! Buffers that one series of reads uses again and again.
+//! Buffers that reads use again and again.
 //!
 //! 1. A buffer whose bytes nobody needs any more is kept; the next read takes one that is large enough and not much larger.
-//! 2. A kept buffer is not made zero again, which would be a pass over memory for each read. What it still holds was read by the same
-//!    owner, who looks only at reads that succeeded.
+//! 2. A kept buffer is not made zero again, which would be a pass over memory for each read: it holds what an earlier read brought. So its
+//!    user looks at it only when its own read has succeeded, which means in full.
+//! 3. Where there is no room for another, those that were kept longest go: the sizes that are kept are those of the last reads.
 //!
 //! Invariant: at most the stated bytes are kept; what is beyond goes back to the thread, as any freed [`Buffer`] does.
 
+use std::collections::VecDeque;
+
 use crate::Buffer;
 
-/// Spare buffers of one series of reads.
+/// Spare buffers for reads. The default keeps none.
 #[derive(Debug, Default)]
 pub struct Spares {
-    buffers: Vec<Buffer>,
+    /// Oldest first.
+    buffers: VecDeque<Buffer>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -20,7 +24,7 @@ impl Spares {
     /// Keeps buffers of together at most `bytes_max` of capacity.
     #[must_use]
     pub const fn new(bytes_max: usize) -> Self {
-        Self { buffers: Vec::new(), bytes: 0, bytes_max }
+        Self { buffers: VecDeque::new(), bytes: 0, bytes_max }
     }
 
     /// A buffer of `len` bytes for a read to fill: a kept one of at most twice the capacity that it needs, with whatever it held, or a new
@@ -29,19 +33,24 @@ impl Spares {
     pub fn take(&mut self, len: usize) -> Buffer {
         let fits = |buffer: &Buffer| (len..=len.saturating_mul(2)).contains(&buffer.capacity());
         // The youngest are most likely to be in the processor's cache.
-        let kept = self.buffers.iter().rposition(fits).map(|index| self.buffers.swap_remove(index));
+        let kept = self.buffers.iter().rposition(fits).and_then(|index| self.buffers.remove(index));
         let Some(buffer) = kept else { return Buffer::zeroed(len) };
         self.bytes -= buffer.capacity();
         buffer.reused(len).expect("its capacity was compared with the length")
     }
 
-    /// Keeps a buffer that is done with, if there is room.
+    /// Keeps a buffer that is done with, in place of older ones if need be.
     pub fn keep(&mut self, buffer: Buffer) {
-        let bytes = self.bytes.saturating_add(buffer.capacity());
-        if bytes <= self.bytes_max {
-            self.bytes = bytes;
-            self.buffers.push(buffer);
+        let capacity = buffer.capacity();
+        if capacity > self.bytes_max {
+            return;
         }
+        while self.bytes + capacity > self.bytes_max {
+            let oldest = self.buffers.pop_front().expect("what is kept takes room");
+            self.bytes -= oldest.capacity();
+        }
+        self.bytes += capacity;
+        self.buffers.push_back(buffer);
     }
 }
 
@@ -67,6 +76,18 @@ mod tests {
         assert_eq!((again.as_ptr(), again.len()), (memory, BLOCK + 1));
         assert!(again.iter().all(|byte| *byte == 7));
         assert_ne!(spares.take(BLOCK + 1).as_ptr(), memory, "a buffer has one owner");
+    }
+
+    #[test]
+    fn sizes_that_are_not_asked_for_any_more_go() {
+        let mut spares = Spares::new(8 * BLOCK);
+        spares.keep(Buffer::zeroed(8 * BLOCK));
+        let small = spares.take(BLOCK);
+        let memory = small.as_ptr();
+        spares.keep(small);
+        assert_eq!(spares.take(BLOCK).as_ptr(), memory);
+        spares.keep(Buffer::zeroed(9 * BLOCK));
+        assert!(spares.buffers.is_empty(), "it is larger than all that may be kept");
     }
 
     proptest! {

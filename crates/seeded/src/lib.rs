@@ -27,6 +27,8 @@ pub enum Bug {
     CompletedBeforeFlush = 7,
     /// A commit is made visible although one before it is not there yet.
     PublishedOutOfOrder = 8,
+    /// Who gives the sync lock back calls nobody of those who wait for it.
+    CallDropped = 9,
 }
 
 impl Bug {
@@ -40,7 +42,8 @@ impl Bug {
     ];
 
     /// Every bug that models of threads find: it takes several of them.
-    pub const OF_THREADS: [Self; 3] = [Self::SlotWakeDropped, Self::CompletedBeforeFlush, Self::PublishedOutOfOrder];
+    pub const OF_THREADS: [Self; 4] =
+        [Self::SlotWakeDropped, Self::CompletedBeforeFlush, Self::PublishedOutOfOrder, Self::CallDropped];
 }
 
 #[cfg(feature = "bugs")]

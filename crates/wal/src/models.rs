@@ -201,4 +201,5 @@ fn known_bugs_are_found() {
     assert!(finds(Bug::SlotWakeDropped, 20_000, || members_of(2)), "a dropped wake-up stays hidden");
     let commits = || commit_and_lose_power(FlushScheme::Aggregated, 30);
     assert!(finds(Bug::CompletedBeforeFlush, 2000, commits), "a completion before its flush stays hidden");
+    assert!(finds(Bug::CallDropped, 2000, commits), "a request that nobody leads stays hidden");
 }

@@ -10,7 +10,7 @@ use psync::{Buffer, OpenOptions, Psync, Request};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::keys::stream;
+use crate::keys::{mix, stream};
 use crate::limits::median;
 use crate::run::Watch;
 use crate::{Error, Result};
@@ -304,7 +304,7 @@ impl<'a> Lab<'a> {
         let (mut begun, mut buffers) = (0, Vec::new());
         for seed in 0..CHUNKS as u64 {
             let mut buffer = Buffer::zeroed(CHUNK_BYTES);
-            stream(seed, &mut buffer);
+            stream(mix(seed), &mut buffer);
             buffers.push(buffer);
         }
         while begun < bytes {

@@ -130,7 +130,21 @@ fn leaves() -> impl Strategy<Value = Vec<Vec<Version>>> {
         all.extend(runs);
         all
     });
-    prop_oneof![3 => mixed, 1 => loaded()]
+    prop_oneof![3 => mixed, 1 => loaded(), 2 => of_one_shape()]
+}
+
+/// Runs in no order of keys and values that have one length each. Of every four neighbours the keys differ only at their end.
+fn of_one_shape() -> impl Strategy<Value = Vec<Vec<Version>>> {
+    let version = (0..200_u16, 1..12_u64).prop_map(|(number, seq)| {
+        let key = [&(number / 4).to_be_bytes()[..], &[9; 12], &number.to_be_bytes()].concat();
+        (key, seq, Some(vec![number.to_le_bytes()[0]; 20]))
+    });
+    let run = prop::collection::vec(version, 1..60).prop_map(|mut run| {
+        run.sort();
+        run.dedup_by(|one, other| (&one.0, one.1) == (&other.0, other.1));
+        run
+    });
+    prop::collection::vec(run, 1..8)
 }
 
 /// Runs as a load makes them: puts of one shape and one seq, in key order.

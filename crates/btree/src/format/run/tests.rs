@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use doclog::SegmentId;
 use index::Seq;
 use proptest::prelude::*;
@@ -5,6 +7,7 @@ use proptest::prelude::*;
 use super::super::tests::hex;
 use super::plan::seq_width;
 use super::*;
+use crate::node;
 
 const IDENTITY: Identity = Identity { incarnation: 0x0102, table: TableId(3) };
 
@@ -321,6 +324,7 @@ proptest! {
             let mut run = vec![0xee; plan.bytes];
             plan.encode(rest.iter().copied(), &IDENTITY, 40, 7, &mut run);
             prop_assert_eq!(decode(&run), taken);
+            prop_assert!(read_all(&run));
             let shape = Shape::of(&taken[0]);
             let uniform = shape.bytes() >= 4 && taken.iter().all(|update| Shape::of(update) == shape);
             prop_assert_eq!(run[6], if uniform { TYPE_UNIFORM } else { TYPE_GENERAL });
@@ -411,5 +415,25 @@ fn read_all(bytes: &[u8]) -> bool {
         assert!(entry.is_none() || key == entry.map(|entry| (entry.key, entry.seq)));
         assert_eq!(entry.is_some(), place.is_some());
     }
+    let _ = run.ends();
+    for first in [0, run.count() / 2, run.count() - 1] {
+        for prefix in 0..20 {
+            check_strip(&run, first..run.count(), prefix);
+            check_strip(&run, first..first + 1, prefix);
+        }
+    }
     true
+}
+
+/// A strip, where there is one, has the same entries as the run.
+fn check_strip(run: &Run<'_>, entries: Range<usize>, prefix: usize) {
+    let Some(strip) = run.strip(entries.clone(), prefix) else { return };
+    assert_eq!(strip.entries().len(), entries.len());
+    for (number, (index, (seq, head))) in entries.zip(strip.entries()).enumerate() {
+        let place = run.place(index).expect("a strip is of entries that are whole");
+        let (key_at, key_length) = (usize::from(place.key_at), usize::from(place.key_length));
+        assert_eq!((seq, strip.key_at + number * strip.stride), (place.seq, key_at));
+        assert_eq!((strip.key_length, strip.word), (place.key_length, place.word));
+        assert_eq!(head, node::head(&run.bytes()[key_at + prefix..key_at + key_length]));
+    }
 }
