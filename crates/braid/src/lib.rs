@@ -44,9 +44,11 @@
 
 mod applied;
 mod batch;
+mod carry_out;
 mod catalog;
 mod checkpoint;
 mod choice;
+mod commit;
 mod compact;
 mod convert;
 mod database;
@@ -64,6 +66,7 @@ mod publish;
 mod range;
 mod recovery;
 mod round;
+mod schema;
 mod signal;
 mod stats;
 mod superblock;
@@ -75,14 +78,15 @@ mod walk;
 mod worker;
 
 pub use batch::WriteBatch;
+pub use commit::{KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};
 pub use compact::{CompactProgress, CompactReport, Compaction};
 pub use database::{Database, TableInfo};
-pub use engine::{KEY_BYTES_MAX_BTREE, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 pub use error::{Error, ErrorKind, Result};
 pub use load::Loader;
 pub use options::{Durability, Options, Structure, TableOptions};
 pub use psync::BackendKind;
 pub use range::Range;
+pub use schema::TABLE_NAME_BYTES_MAX;
 pub use stats::{CacheStats, LogStats, Recovery, SpaceStats, Stats, StreamStats, TableStats};
 pub use table::Table;
 pub use verify::{Verification, VerifyProgress};

@@ -22,7 +22,8 @@ use wal::Claim;
 use crate::{
     Error, Result, Table,
     applied::AppliedThrough,
-    engine::{self, Engine},
+    commit,
+    engine::Engine,
     format::{FlushEnd, kind},
     publish::{Change, Pending, Safety},
     round,
@@ -83,7 +84,7 @@ impl Loader {
     #[inline]
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        engine::check_pair(&self.table.core, key, value)?;
+        commit::check_pair(&self.table.core, key, value)?;
         let Some(load) = &mut self.load else { return Err(self.failure()) };
         if !self.waiting.is_empty() || value.len() > INLINE_BYTES_MAX {
             return self.push_late(key, value);

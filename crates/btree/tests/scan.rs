@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use btree::{BTree, Shared};
 use common::{Change, Home, Model, TABLE, Updates, all, change_of, found};
-use index::{Cursor, Direction, Error, Horizon, Index, Seq};
+use index::{Bounds, Cursor, Direction, Error, Horizon, Index, Seq, View};
 use psync::sim::{Fault, SimDisk};
 use psync::{BackendKind, Psync, Request};
 use rand::rngs::StdRng;
@@ -37,6 +38,17 @@ fn walk(cursor: &mut dyn Cursor) -> (Pairs, Option<Error>) {
             }
         }
     }
+}
+
+/// A scan of everything. An `eager` one has two ends, and all between them will be asked for.
+fn scan_all(view: Arc<dyn View>, direction: Direction, eager: bool) -> Box<dyn Cursor> {
+    let bounds =
+        if eager { Bounds { lower: Bound::Included(vec![]), upper: Bound::Included(vec![255]) } } else { all() };
+    let mut cursor = view.cursor(&bounds, Seq::MAX, direction).expect("nothing is read yet");
+    if eager {
+        cursor.expect_all();
+    }
+    cursor
 }
 
 fn turned(mut pairs: Pairs, direction: Direction) -> Pairs {
@@ -88,6 +100,25 @@ fn a_scan_asks_ahead_for_as_much_as_it_went_through() {
         }
         assert!((pieces.0..=pieces.1).contains(&asked()), "{} pieces, {stats:?}", asked());
         assert!(ahead > 8.0, "a long scan reads ahead");
+    }
+}
+
+#[test]
+fn a_scan_of_all_between_two_ends_asks_for_much_at_once() {
+    let (home, model) = scattered(8 << 20);
+    let expected = model.range(&all(), u64::MAX);
+    for direction in BOTH {
+        for shown in [0, 1, 200] {
+            let before = home.shared.counters().leaf_read_bytes;
+            let mut cursor = scan_all(home.tree.view(), direction, true);
+            (0..shown).for_each(|_| assert!(cursor.advance().expect("whole")));
+            let asked = home.shared.counters().leaf_read_bytes - before;
+            let wanted = if shown == 0 { 0..=0 } else { 200 << 10..=400 << 10 };
+            assert!(wanted.contains(&asked), "{asked} bytes for {shown} pairs");
+        }
+        let (pairs, error) = walk(&mut *scan_all(home.tree.view(), direction, true));
+        assert!(error.is_none());
+        assert_eq!(pairs, turned(expected.clone(), direction));
     }
 }
 
@@ -145,13 +176,12 @@ fn damage_comes_out_where_it_is_and_after_everything_before_it() {
 fn a_read_that_fails_comes_out_after_everything_before_it() {
     let (home, model) = scattered(0);
     let expected = model.range(&all(), u64::MAX);
-    for direction in BOTH {
+    for (direction, eager) in BOTH.into_iter().flat_map(|direction| [(direction, false), (direction, true)]) {
         let expected = turned(expected.clone(), direction);
         let (mut lengths, mut again, mut count) = (Vec::new(), 0, 0);
         loop {
             home.disk.fail_operation(Fault::Read, count, EIO);
-            let mut cursor = home.tree.view().cursor(&all(), Seq::MAX, direction).expect("nothing is read yet");
-            let (pairs, error) = walk(&mut *cursor);
+            let (pairs, error) = walk(&mut *scan_all(home.tree.view(), direction, eager));
             assert_eq!(pairs, expected[..pairs.len()]);
             if home.disk.faults_left() > 0 {
                 assert!(error.is_none() && pairs.len() == expected.len());

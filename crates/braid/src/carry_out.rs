@@ -1,0 +1,117 @@
+//! What a change does once it is due: operations enter the queues of their tables, tables come and go.
+//!
+//! Changes come one at a time, in seq order, from [`crate::publish::Publisher`]. The bytes that queues take are counted here, and the worker is woken
+//! when there are enough for a round.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use index::{Operation, Payload, Seq};
+
+use crate::{
+    catalog::TableCore,
+    engine::Engine,
+    format,
+    opq::Sections,
+    publish::{Change, LogState, Pending},
+};
+
+impl Engine {
+    /// Carries out every change whose record is safe enough.
+    pub(crate) fn publish(&self) {
+        let log = || LogState { durable: self.wal.durable(), written: self.wal.written() };
+        self.publisher.publish(log, |seq, pending| self.carry_out(seq, pending));
+        if let Some(cause) = self.health.cause() {
+            self.fail(cause);
+        }
+    }
+
+    fn carry_out(&self, seq: Seq, pending: Pending) {
+        match pending.change {
+            Change::Commit(payload) => self.enter_queues(seq, &payload, pending.lsn),
+            Change::Create(table) => {
+                self.catalog.insert(table);
+                self.counters.changed();
+            }
+            Change::Drop(id) => {
+                if let Some(table) = self.catalog.drop_table(id) {
+                    self.counters.looked_up(table.traffic.lookups());
+                }
+                self.counters.changed();
+            }
+        }
+    }
+
+    fn enter_queues(&self, seq: Seq, payload: &[u8], lsn: wal::Lsn) {
+        let catalog = self.catalog.read();
+        let mut operations = format::Operations::new(payload, seq)
+            .map(|item| item.expect("this payload was encoded by its commit"))
+            .peekable();
+        while let Some((id, update)) = operations.next() {
+            let table = catalog.by_id(id);
+            let state = table.map(|table| table.state.load());
+            let enter = |update: index::Update<'_>| {
+                let (Some(table), Some(state)) = (table, &state) else { return };
+                if let Operation::Put(Payload::Document(document)) = update.operation
+                    && let Err(error) = table.documents.retain(&document)
+                {
+                    self.health.fail(error);
+                }
+                let mut queue = state.active.queue(state.active.of_key(update.key)).write();
+                let before = queue.bytes() as u64;
+                queue.append(&update, lsn);
+                let after = queue.bytes() as u64;
+                drop(queue);
+                self.note_growth(table, before, after);
+            };
+            enter(update);
+            let mut count = 1;
+            while let Some((_, update)) = operations.next_if(|(next, _)| *next == id) {
+                enter(update);
+                count += 1;
+            }
+            if let Some(table) = table {
+                table.traffic.changed(count);
+            }
+        }
+    }
+
+    /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when there is enough to apply.
+    pub(crate) fn note_growth(&self, table: &TableCore, before: u64, after: u64) {
+        let growth = after - before;
+        if growth == 0 {
+            return;
+        }
+        table.active_bytes.fetch_add(growth, Ordering::Relaxed);
+        self.pressure.take(growth);
+        let active = self.active_bytes.fetch_add(growth, Ordering::Relaxed) + growth;
+        let (due, due_queue) = (self.pressure.due_bytes(), self.pressure.due_queue_bytes());
+        if (active >= due && active - growth < due) || (after >= due_queue && before < due_queue) {
+            self.signal.kick();
+        }
+    }
+
+    /// Whether there is enough in all queues, or in the fullest one, for a round.
+    pub(crate) fn is_round_due(&self, fullest: u64) -> bool {
+        let active = self.active_bytes.load(Ordering::Relaxed);
+        active >= self.pressure.due_bytes() || fullest >= self.pressure.due_queue_bytes()
+    }
+
+    /// Queues of `table` of so many bytes take no more operations.
+    pub(crate) fn note_frozen(&self, table: &TableCore, bytes: u64) {
+        table.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives the memory back that operations of a dropped table hold: nobody will apply them.
+    pub(crate) fn abandon_queues(&self, table: &TableCore) {
+        let state = table.state.load();
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
+        let active = table.active_bytes.load(Ordering::Relaxed);
+        if frozen + active > 0 {
+            self.note_frozen(table, active);
+            let none = Arc::new(Sections::new(self.options.speriod));
+            table.replace_state(none, None, Arc::clone(&state.view));
+            self.pressure.forget(frozen + active);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Tables come and go.
+//!
+//! Invariant: one creation or drop at a time, and each durable before it is seen.
+
+use std::sync::Arc;
+
+use doclog::DocImage;
+use index::Seq;
+use space::FileStore;
+
+use crate::{
+    Durability, Error, Result, Structure, TableOptions,
+    applied::AppliedThrough,
+    catalog::{TableCore, TableIdentity},
+    engine::Engine,
+    format::{self, kind},
+    opq::Sections,
+    publish::Change,
+};
+
+/// Longest table name, in bytes.
+pub const TABLE_NAME_BYTES_MAX: usize = 255;
+/// Nominal bytes of a document segment; a longer document has a segment of its own.
+pub(crate) const DOCUMENT_SEGMENT_BYTES: u64 = 64 << 20;
+impl Engine {
+    /// Opens a table, creating it where it is missing.
+    pub(crate) fn table(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Arc<TableCore>> {
+        check_name(name)?;
+        expected.check()?;
+        if let Some(table) = self.catalog.by_name(name) {
+            return check_structure(table, structure);
+        }
+        self.check_writable()?;
+        self.know_device();
+        let _schema = self.schema.lock();
+        let _writing = self.writing.read();
+        self.check_writable()?;
+        if let Some(table) = self.catalog.by_name(name) {
+            return check_structure(table, structure);
+        }
+        self.admit(0, false)?;
+        let record = format::CreateTable {
+            id: self.catalog.take_id(),
+            structure,
+            leaf_pages: self.tuning.leaf_pages(expected),
+            name: name.to_owned(),
+        };
+        let table = Arc::new(new_table(&self.store, &self.trees, &record, self.options.speriod)?);
+        let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
+        self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
+        Ok(table)
+    }
+
+    /// Drops a table.
+    pub(crate) fn drop_table(&self, name: &str) -> Result<()> {
+        let _schema = self.schema.lock();
+        let _writing = self.writing.read();
+        self.check_writable()?;
+        let no_such_table = || Error::NoSuchTable { name: name.to_owned() };
+        let table = self.catalog.by_name(name).ok_or_else(no_such_table)?;
+        table.check_not_loading()?;
+        let position = self.append(kind::DROP_TABLE, &format::encode_drop_table(table.id), true)?;
+        self.finish(position, Change::Drop(table.id), Durability::Sync)?;
+        self.signal.kick();
+        Ok(())
+    }
+}
+
+/// A table that a log record begins.
+pub(crate) fn new_table(
+    store: &FileStore, trees: &Arc<btree::Shared>, record: &format::CreateTable, sort_period: usize,
+) -> Result<TableCore> {
+    let documents = doclog::DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?;
+    let tree = btree::BTree::create(Arc::clone(trees), record.id, record.leaf_pages);
+    let identity = TableIdentity { id: record.id, name: record.name.clone(), structure: record.structure };
+    let applied = AppliedThrough::new(Seq(0));
+    Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sort_period)))
+}
+
+fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<TableCore>> {
+    if table.structure == wanted {
+        return Ok(table);
+    }
+    Err(Error::WrongStructure { name: table.name.clone(), found: table.structure, wanted })
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > TABLE_NAME_BYTES_MAX {
+        let shown = name.chars().take(40).collect();
+        return Err(Error::TableName { name: shown, limit: TABLE_NAME_BYTES_MAX });
+    }
+    Ok(())
+}
