@@ -7,7 +7,7 @@ use psync::Psync;
 use crate::{
     Durability, Error, Options, Result, Structure, Table, TableOptions, WriteBatch,
     engine::Engine,
-    keeper, recovery,
+    keeper, open,
     stats::Stats,
     verify::{self, Verification, VerifyProgress},
     worker,
@@ -83,7 +83,7 @@ impl Database {
     }
 
     pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
-        let engine = Arc::new(recovery::open(psync, path, options)?);
+        let engine = Arc::new(open::open(psync, path, options)?);
         let handle = Handle { engine: Arc::clone(&engine), threads: Some(Vec::new()).into() };
         if options.background && !options.read_only {
             // A thread that does not start drops the handle, which ends those that did.

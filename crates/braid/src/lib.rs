@@ -59,6 +59,7 @@ mod format;
 mod health;
 mod keeper;
 mod load;
+mod open;
 mod opq;
 mod options;
 mod pressure;

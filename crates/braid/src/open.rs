@@ -1,0 +1,179 @@
+//! Opening: a directory is locked, and its database created or recovered.
+//!
+//! A directory without a superblock is taken only when nothing in it belongs to somebody else. One whose superblock has no image was never
+//! completely created: nothing in it was acknowledged, and it is created anew.
+
+use std::{path::Path, sync::Arc};
+
+use psync::{Lock, Psync};
+use rand::RngCore;
+use space::{FileStore, PagedFile};
+use wal::{Group, Lsn, Verdict, Wal};
+
+use crate::{
+    Error, Options, Result,
+    catalog::Catalog,
+    checkpoint,
+    commit::UnflushedDocuments,
+    convert::log_error,
+    engine::{Engine, Parts},
+    recovery,
+    stats::Recovery,
+    superblock::{self, SuperblockFile},
+    tuning::{self, Tuning},
+};
+
+pub(crate) const DATA: &str = "data";
+const LOCK: &str = "LOCK";
+/// What a directory can hold before its superblock is there.
+const OURS: [&str; 5] = [LOCK, superblock::NAME, "wal", "doc", "device.json"];
+
+/// Opens or creates the database at `path`.
+pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engine> {
+    let existed = psync.exists(path)?;
+    if !existed && (options.read_only || !options.create) {
+        return Err(Error::NoDatabase { path: path.to_owned() });
+    }
+    let names = if existed { psync.list(path)? } else { Vec::new() };
+    if !names.iter().any(|name| name == superblock::NAME) {
+        if names.is_empty() && existed && (options.read_only || !options.create) {
+            return Err(Error::NoDatabase { path: path.to_owned() });
+        }
+        check_ours(&psync, path, &names)?;
+    }
+    let store = FileStore::open(psync, path, options.read_only)?;
+    let lock = lock(&store, path, options.read_only)?;
+    let superblock = superblock(&store, options)?;
+    if superblock.current().image.is_some() {
+        return recovery::recover(path, options, store, superblock, lock);
+    }
+    if options.read_only {
+        return Err(Error::NoDatabase { path: path.to_owned() });
+    }
+    create(path, options, store, superblock, lock)
+}
+
+/// A directory without a superblock is taken only when nothing in it belongs to somebody else.
+fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
+    let mut foreign = names.iter().find(|name| !OURS.contains(&name.as_str())).cloned();
+    for directory in ["wal", "doc"] {
+        if psync.exists(&path.join(directory))? {
+            let inside = psync.list(&path.join(directory))?.into_iter().next();
+            foreign = foreign.or(inside.map(|name| format!("{directory}/{name}")));
+        }
+    }
+    foreign.map_or(Ok(()), |name| {
+        let reason = format!("it holds {name:?} and no superblock");
+        Err(Error::ForeignFile { path: path.to_owned(), reason })
+    })
+}
+
+fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Option<Lock>> {
+    let file = path.join(LOCK);
+    match store.psync().lock(&file, read_only) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(psync::Error::Locked { holder, .. }) => {
+            let holder = holder.map_or_else(|| "that did not leave its id".to_owned(), |pid| pid.to_string());
+            Err(Error::Locked { path: path.to_owned(), holder })
+        }
+        // A reader of a directory that it may not write to has no lock file to lock, and neither has a writer.
+        Err(error) if read_only && crate::convert::io_kind(&error) != crate::ErrorKind::Io => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The superblock, made anew where creation was cut off before it was whole.
+fn superblock(store: &FileStore, options: &Options) -> Result<SuperblockFile> {
+    let make = |store: &FileStore| {
+        let mut database = [0; 16];
+        rand::rng().fill_bytes(&mut database);
+        let file = SuperblockFile::create(store, database, options.segment_bytes)?;
+        store.sync_directories()?;
+        Ok(file)
+    };
+    if !store.exists(superblock::NAME)? {
+        return make(store);
+    }
+    match SuperblockFile::open(store) {
+        Err(Error::ForeignFile { .. } | Error::Corrupt { .. })
+            if !options.read_only && !store.exists(DATA)? && SuperblockFile::is_unfinished(store)? =>
+        {
+            store.release(superblock::NAME)?;
+            make(store)
+        }
+        result => result,
+    }
+}
+
+fn create(
+    path: &Path, options: &Options, store: FileStore, mut superblock: SuperblockFile, lock: Option<Lock>,
+) -> Result<Engine> {
+    if store.exists(DATA)? {
+        store.release(DATA)?;
+    }
+    for name in store.list("wal")? {
+        store.release(&format!("wal/{name}"))?;
+    }
+    let epoch = superblock.begin_epoch()?;
+    let profile = if options.leaf_pages.is_none() { tuning::measured } else { tuning::known };
+    let tuning = Tuning::new(options, profile(store.psync(), path), 0);
+    let store = store.with_pio_max(tuning.pio_max());
+    let pages = Arc::new(PagedFile::create(&store, DATA)?);
+    let trees = trees(&pages, &tuning, epoch, path)?;
+    let unflushed = Arc::new(UnflushedDocuments::default());
+    let log_options = log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1);
+    let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
+    let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
+    let (wal, _) = Wal::open(&store, &log_options, companions, replay).map_err(|error| log_error(error, path))?;
+    let catalog = Catalog::new(1);
+    let options = Options { segment_bytes: superblock.current().segment_bytes, ..options.clone() };
+    let parts = Parts {
+        path: path.to_owned(),
+        options,
+        tuning,
+        store,
+        pages,
+        trees,
+        wal,
+        catalog,
+        superblock,
+        unflushed,
+        lock,
+        replayed: Recovery::default(),
+    };
+    let engine = Engine::new(parts);
+    engine.store.sync_directories()?;
+    checkpoint::write(&engine)?;
+    // Both slots have an image from here on: a slot that rots is never mistaken for a creation that was cut off.
+    checkpoint::write(&engine)?;
+    Ok(engine)
+}
+
+/// What all trees share. Their incarnations begin with the epoch.
+pub(crate) fn trees(pages: &Arc<PagedFile>, tuning: &Tuning, epoch: u64, path: &Path) -> Result<Arc<btree::Shared>> {
+    let epoch = u32::try_from(epoch).map_err(|_| Error::Corrupt {
+        file: path.join(superblock::NAME).display().to_string(),
+        offset: 0,
+        what: "the open-epoch".into(),
+        expected: "fewer than 2^32 opens".into(),
+        found: epoch.to_string(),
+    })?;
+    let trees = btree::Shared::new(Arc::clone(pages), tuning.cache_bytes, epoch);
+    Ok(Arc::new(trees.with_gap(tuning.gap_pages())))
+}
+
+pub(crate) fn log_options(
+    options: &Options, superblock: &SuperblockFile, epoch: u64, start: Lsn, durable_floor: Lsn, next_seq: u64,
+) -> wal::Options {
+    let current = superblock.current();
+    wal::Options {
+        segment_bytes: current.segment_bytes,
+        epoch,
+        database: current.database,
+        start,
+        durable_floor,
+        next_seq,
+        read_only: options.read_only,
+        flush_scheme: options.flush_scheme,
+    }
+}
