@@ -1,5 +1,8 @@
 //! Slots of the log, driven by hand: what threads do in some order, one step after the other, on a disk that loses power.
 
+#[path = "../tests/common/seeds.rs"]
+mod seeds;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -309,13 +312,6 @@ impl Run {
     }
 }
 
-/// Seeds to run: `BRAID_SEEDS=from..to`, or so many from 0.
-fn seeds(count: u64) -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("BRAID_SEEDS") else { return 0..count };
-    let (from, to) = text.split_once("..").expect("BRAID_SEEDS is from..to");
-    from.parse().expect("a number")..to.parse().expect("a number")
-}
-
 #[test]
 fn slots_survive_every_crash_whole_or_not_at_all() {
     let lives = |seed| {
@@ -324,7 +320,7 @@ fn slots_survive_every_crash_whole_or_not_at_all() {
             std::panic::resume_unwind(panic);
         })
     };
-    let seeds = seeds(300);
+    let seeds = seeds::seeds(300);
     let few = seeds.end - seeds.start < 300;
     let consolidated: u64 = seeds.map(lives).sum();
     assert!(few || consolidated > 10_000, "{consolidated} records of slots are too few to tell");

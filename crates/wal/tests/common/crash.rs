@@ -3,6 +3,9 @@
 //! After each crash: everything that a flush acknowledged is there, with the documents it refers to; the records are a
 //! prefix, in order, of what was appended; none is there in part; nothing of a dropped tail comes back.
 
+#[path = "seeds.rs"]
+pub(crate) mod seeds;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -278,13 +281,4 @@ fn live(disk: &SimDisk, random: &mut Random, model: &mut Model) -> Result<(), St
         model.written = opened.wal.written();
     }
     Ok(())
-}
-
-/// Seeds to run: `BRAID_SEEDS=from..to`, or so many from 0.
-pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("BRAID_SEEDS") else {
-        return 0..count;
-    };
-    let (from, to) = text.split_once("..").expect("BRAID_SEEDS is from..to");
-    from.parse().expect("a number")..to.parse().expect("a number")
 }
