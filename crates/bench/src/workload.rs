@@ -314,12 +314,12 @@ impl<'a> Job<'a> {
     /// Checks a scanned record whose index should be `expected`, counts those that were jumped over, and returns its index.
     #[inline]
     fn check_pair(&self, key: &[u8], value: &[u8], expected: u64, tally: &mut Tally) -> Result<u64> {
-        match keys::index(key) {
-            Some(index) if index >= expected && key.len() == self.config.key_size && self.is_right(index, value) => {
+        match keys::index(key).filter(|_| key.len() == self.config.key_size) {
+            Some(index) if index >= expected && self.is_right(index, value) => {
                 tally.not_found += index - expected;
                 Ok(index)
             }
-            found => Err(self.not_the_pair(found.filter(|_| key.len() == self.config.key_size), value, expected)),
+            found => Err(self.not_the_pair(found, value, expected)),
         }
     }
 

@@ -91,7 +91,8 @@ impl Engine {
         let engine = Self {
             pressure,
             path: parts.path,
-            options: parts.options,
+            // Whatever was asked for, segments are as long as they were made.
+            options: Options { segment_bytes: parts.superblock.current().segment_bytes, ..parts.options },
             tuning: parts.tuning,
             store: parts.store,
             pages: parts.pages,

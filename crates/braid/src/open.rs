@@ -126,10 +126,9 @@ fn create(
     let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
     let (wal, _) = Wal::open(&store, &log_options, companions, replay).map_err(|error| log_error(error, path))?;
     let catalog = Catalog::new(1);
-    let options = Options { segment_bytes: superblock.current().segment_bytes, ..options.clone() };
     let parts = Parts {
         path: path.to_owned(),
-        options,
+        options: options.clone(),
         tuning,
         store,
         pages,

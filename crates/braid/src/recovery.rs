@@ -91,11 +91,9 @@ pub(crate) fn recover(
         tail: replayed.tail,
         seconds: started.elapsed().as_secs_f64(),
     };
-    let options = Options { segment_bytes: superblock.current().segment_bytes, ..options.clone() };
-    let path = path.to_owned();
     Ok(Engine::new(Parts {
-        path,
-        options,
+        path: path.to_owned(),
+        options: options.clone(),
         tuning,
         store,
         pages,

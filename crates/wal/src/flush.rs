@@ -24,8 +24,9 @@
 //! Not done, for a reason: the next leader could write while a flush is under way, so that write and flush overlap. Measured with 8
 //! and 64 threads it won nothing that could be told from noise; waking and publishing for one group overlap with the next one's flush anyway.
 //!
-//! Invariants: where requests are queued and nobody holds the sync lock, the first of them is called; the durable position only follows a successful flush that began when everything below it was written; every
-//! request is completed, by its own flush, by another's, or by the failure; a flush that failed is not tried again.
+//! Invariants: where requests are queued and nobody holds the sync lock, the first of them is called; the durable position only
+//! follows a successful flush that began when everything below it was written; every request is completed, by its own flush, by
+//! another's, or by the failure; a flush that failed is not tried again.
 
 use std::mem;
 use std::sync::Arc;

@@ -15,28 +15,23 @@ struct Step {
     first: usize,
     end: usize,
     /// Of the children in which the range begins and ends, above leaves: the part in which it does.
-    begins: Option<(usize, usize)>,
-    ends: Option<(usize, usize)>,
+    begins: Option<Place>,
+    ends: Option<Place>,
 }
 
 impl Step {
     fn new(node: Arc<Node>, bounds: &Bounds) -> Self {
-        let begins = match &bounds.lower {
+        let place = |bound: &Bound<Vec<u8>>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Some(node.find(key)),
             Bound::Unbounded => None,
         };
-        let ends = match &bounds.upper {
-            Bound::Included(key) | Bound::Excluded(key) => Some(node.find(key)),
-            Bound::Unbounded => None,
-        };
+        let (begins, ends) = (place(&bounds.lower), place(&bounds.upper));
         let end = match (&bounds.upper, ends) {
             (Bound::Excluded(key), _) => node.search_below(key) + 1,
             (_, Some(place)) => place.child + 1,
             (_, None) => node.len(),
         };
-        let part = |place: Place| (place.child, place.part);
-        let (first, begins, ends) = (begins.map_or(0, |place| place.child), begins.map(part), ends.map(part));
-        Self { node, first, end, begins, ends }
+        Self { node, first: begins.map_or(0, |place| place.child), end, begins, ends }
     }
 
     fn peek(&self, direction: Direction) -> Option<(usize, Pointer)> {
@@ -54,7 +49,7 @@ impl Step {
             Direction::Forward => self.first += 1,
             Direction::Backward => self.end -= 1,
         }
-        let of_child = |place: Option<(usize, usize)>| place.filter(|place| place.0 == child).map(|place| place.1);
+        let of_child = |place: Option<Place>| place.filter(|place| place.child == child).map(|place| place.part);
         let end = of_child(self.ends).map_or(pointer.parts(), |part| part + 1);
         Some((pointer, of_child(self.begins).unwrap_or(0)..end))
     }
