@@ -2,7 +2,8 @@
 //!
 //! 1. Each of several threads makes commits 1, 2, 3, … One commit puts [`ITEMS`] records into each of two tables, deletes those of
 //!    the commit [`WINDOW`] before it, and writes its number over the thread's `latest` record in both tables: one atomic batch of
-//!    puts, overwrites and deletes. Every 16th has values long enough for the document log.
+//!    puts, overwrites and deletes, of which every other is a transaction, beside one that is given up. Every 16th has values long enough for
+//!    the document log.
 //! 2. When a commit has returned it is acknowledged, and only then does the next begin. So after a kill, a thread's last commit
 //!    is the last acknowledged one or the one after it.
 //! 3. [`check`] reads both tables and reports every record that is missing, in part, wrong, or back from the dead.
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::thread;
 
-use braid::{Database, Durability, Structure, Table, WriteBatch};
+use braid::{Database, Durability, Isolation, Structure, Table, TransactionOptions, WriteBatch};
 
 use crate::keys::{mix, stream};
 use crate::{Error, Result};
@@ -54,20 +55,54 @@ fn write_one(
 ) -> Result<()> {
     let last = latest(&tables[0], thread)?.map_or(0, |number| number);
     for number in last + 1.. {
-        let mut batch = WriteBatch::new();
-        for (side, table) in (0u8..).zip(tables) {
-            for item in 0..ITEMS {
-                batch.put(table, record_key(thread, number, item), record_value(side, thread, number, item));
-                if number > WINDOW {
-                    batch.delete(table, record_key(thread, number - WINDOW, item));
+        if number.is_multiple_of(2) {
+            let mut batch = WriteBatch::new();
+            each_write(tables, thread, number, |table, key, value| {
+                match value {
+                    Some(value) => batch.put(table, key, value),
+                    None => batch.delete(table, key),
                 }
-            }
-            batch.put(table, latest_key(thread), number.to_be_bytes());
+                Ok(())
+            })?;
+            database.write_with(batch, durability)?;
+        } else {
+            transact(database, tables, thread, number, durability)?;
         }
-        database.write_with(batch, durability)?;
         if acknowledge(thread, number).is_err() {
             break;
         }
+    }
+    Ok(())
+}
+
+/// Commit `number` as a serializable transaction, beside one that is given up.
+fn transact(database: &Database, tables: &[Table; 2], thread: u32, number: u64, durability: Durability) -> Result<()> {
+    let mut given_up = database.begin()?;
+    given_up.put(&tables[0], record_key(thread, number + WINDOW, 0), b"never committed")?;
+    let options = TransactionOptions::new().isolation(Isolation::Serializable).durability(durability);
+    database.run_with(&options, |transaction| {
+        transaction.get(&tables[0], latest_key(thread))?;
+        each_write(tables, thread, number, |table, key, value| match value {
+            Some(value) => transaction.put(table, key, value),
+            None => transaction.delete(table, key),
+        })
+    })?;
+    Ok(())
+}
+
+/// Everything that commit `number` puts, with its value, or deletes.
+fn each_write(
+    tables: &[Table; 2], thread: u32, number: u64,
+    mut write: impl FnMut(&Table, Vec<u8>, Option<Vec<u8>>) -> braid::Result<()>,
+) -> braid::Result<()> {
+    for (side, table) in (0u8..).zip(tables) {
+        for item in 0..ITEMS {
+            write(table, record_key(thread, number, item), Some(record_value(side, thread, number, item)))?;
+            if number > WINDOW {
+                write(table, record_key(thread, number - WINDOW, item), None)?;
+            }
+        }
+        write(table, latest_key(thread), Some(number.to_be_bytes().to_vec()))?;
     }
     Ok(())
 }

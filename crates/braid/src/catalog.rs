@@ -54,6 +54,8 @@ pub(crate) struct TableCore {
     pub(crate) traffic: Traffic,
     /// A load is under way: nothing else may change the table.
     loading: AtomicBool,
+    /// The seq of the newest load since opening; 0 where there was none.
+    loaded: AtomicU64,
     applied: Mutex<AppliedThrough>,
     pin: Arc<()>,
 }
@@ -68,7 +70,8 @@ impl TableCore {
         let state = TableState { active: Arc::new(queues), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
         let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
-        Self { id, name, structure, tree, documents, state, active_bytes, traffic, loading, applied, pin }
+        let loaded = AtomicU64::new(0);
+        Self { id, name, structure, tree, documents, state, active_bytes, traffic, loading, loaded, applied, pin }
     }
 
     /// Lets nobody change the table any more but the load that asks.
@@ -87,6 +90,16 @@ impl TableCore {
     /// Fails while a load is under way.
     pub(crate) fn check_not_loading(&self) -> Result<()> {
         if self.loading.load(Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
+    }
+
+    /// A load of `seq` changed every key.
+    pub(crate) fn note_load(&self, seq: Seq) {
+        self.loaded.store(seq.0, Ordering::SeqCst);
+    }
+
+    /// The seq of the newest load since opening.
+    pub(crate) fn loaded(&self) -> Seq {
+        Seq(self.loaded.load(Ordering::SeqCst))
     }
 
     fn loading(&self) -> Error {

@@ -1,14 +1,17 @@
 //! The path of a commit.
 //!
 //! 1. [`Engine::commit`] checks the batch, waits its turn ([`crate::pressure`]), writes large values to the document logs, and takes log space
-//!    together with its seq.
+//!    together with its seq. That and the check of a transaction are one step ([`crate::recent`]).
 //! 2. It makes its record as safe as asked, flushing for everybody who waits with it.
 //! 3. [`crate::publish::Publisher`] carries the changes out in seq order ([`crate::carry_out`]).
 //!
 //! Invariants: a record names only documents that are written, and the log's flush flushes those with it; nothing enters a
 //! queue before its record is as safe as its durability says.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use btree::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 use doclog::DocPointer;
@@ -24,6 +27,8 @@ use crate::{
     format::{self, kind},
     pressure::Refusal,
     publish::{Change, Pending, Safety},
+    recent::{Owner, Place, Places},
+    transaction::{Check, not_locked},
 };
 
 /// Longest key of a table with structure `btree`, in bytes.
@@ -58,34 +63,112 @@ impl wal::Companions for UnflushedDocuments {
 
 impl Engine {
     /// Writes a batch.
-    pub(crate) fn commit(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        let _writing = self.writing.read();
-        self.check_writable()?;
-        self.check_tables(batch)?;
-        let items = batch.last_items();
-        if items.is_empty() {
-            return Ok(());
+    pub(crate) fn commit(&self, batch: &WriteBatch, durability: Durability) -> Result<Seq> {
+        if let Some(foreign) = batch.tables().iter().find(|table| !std::ptr::eq(table.engine(), self)) {
+            return Err(Error::ForeignTable { name: foreign.name().to_owned() });
         }
-        self.check_limits(&items)?;
-        let reclaims = items.iter().all(|item| item.operation == BatchOperation::Delete);
-        self.admit(batch.bytes() as u64, reclaims)?;
-        let documents = self.write_documents(&items)?;
-        let payload = encode(&items, &documents);
-        let position = self.append(kind::COMMIT, &payload, reclaims);
-        let position = position.inspect_err(|_| abandon(&items, &documents))?;
-        self.counters.committed(items.len(), batch.bytes());
-        self.finish(position, Change::Commit(payload), durability)
+        self.commit_items(&batch.last_items(), durability, self.options.lock_timeout, None)
     }
 
-    fn check_tables(&self, batch: &WriteBatch) -> Result<()> {
-        for table in batch.tables() {
-            if !std::ptr::eq(table.engine(), self) {
-                return Err(Error::ForeignTable { name: table.name().to_owned() });
+    /// Writes what a transaction wrote, if nothing is in its way; waits for locked keys as long as `timeout`.
+    pub(crate) fn commit_checked(
+        &self, items: &[Item<'_>], durability: Durability, timeout: Duration, check: &mut Check<'_>,
+    ) -> Result<Seq> {
+        self.commit_items(items, durability, timeout, Some(check))
+    }
+
+    fn commit_items(
+        &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
+    ) -> Result<Seq> {
+        let mut deadline = None;
+        loop {
+            let writing = self.writing.read();
+            match self.try_commit(items, durability, check.as_deref_mut())? {
+                Tried::Committed(seq) => return Ok(seq),
+                Tried::Locked(item) => {
+                    // Its holder may have to commit before it lets go.
+                    drop(writing);
+                    let Item { table, key, .. } = &items[item];
+                    let owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
+                    let waited = self.recent.wait(table.id, key, owner, deadline);
+                    waited.map_err(|refused| not_locked(refused, &table.name, key, timeout))?;
+                }
             }
-            self.check_live(&table.core)?;
-            table.core.check_not_loading()?;
+        }
+    }
+
+    fn try_commit(&self, items: &[Item<'_>], durability: Durability, check: Option<&mut Check<'_>>) -> Result<Tried> {
+        self.check_writable()?;
+        self.check_tables(items)?;
+        if items.is_empty() {
+            return Ok(Tried::Committed(self.publisher.visible()));
+        }
+        self.check_limits(items)?;
+        let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
+        self.admit(bytes as u64, reclaims(items))?;
+        let documents = self.write_documents(items)?;
+        let payload = encode(items, &documents);
+        match self.place(items, payload, durability, check) {
+            Ok(Placed::At(position)) => {
+                self.counters.committed(items.len(), bytes);
+                self.settle(&position, durability)?;
+                Ok(Tried::Committed(Seq(position.seq)))
+            }
+            Ok(Placed::Locked(item)) => {
+                abandon(items, &documents);
+                Ok(Tried::Locked(item))
+            }
+            Err(error) => {
+                abandon(items, &documents);
+                Err(error)
+            }
+        }
+    }
+
+    fn check_tables(&self, items: &[Item<'_>]) -> Result<()> {
+        let mut last: Option<&Arc<TableCore>> = None;
+        for table in items.iter().map(|item| item.table) {
+            if last.is_none_or(|last| !Arc::ptr_eq(last, table)) {
+                self.check_live(table)?;
+                table.check_not_loading()?;
+                last = Some(table);
+            }
         }
         Ok(())
+    }
+
+    /// Gives a commit its place in the order of all commits, in one step with the check of the transaction that it belongs to.
+    fn place(
+        &self, items: &[Item<'_>], payload: Vec<u8>, durability: Durability, mut check: Option<&mut Check<'_>>,
+    ) -> Result<Placed> {
+        let reclaims = reclaims(items);
+        let places: Places = items.iter().map(|item| self.recent.place(item.table.id, item.key)).collect();
+        loop {
+            let mut of_all = places.clone();
+            if let Some(check) = &mut check {
+                check.look(self, items)?;
+                check.add_places(self, &mut of_all);
+            }
+            let needs_all = check.as_ref().is_some_and(|check| check.needs_all());
+            let mut stripes = if needs_all { self.recent.hold_all() } else { self.recent.hold(of_all.clone()) };
+            let owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
+            let is_locked =
+                |(item, place): (&Item<'_>, &Place)| stripes.is_locked(item.table.id, item.key, *place, owner);
+            if let Some(locked) = items.iter().zip(&places).position(is_locked) {
+                return Ok(Placed::Locked(locked));
+            }
+            if let Some(check) = &check
+                && !check.confirm(self, &stripes, &of_all)?
+            {
+                continue;
+            }
+            let position = self.append(kind::COMMIT, &payload, reclaims)?;
+            stripes.note(&places, Seq(position.seq), &payload);
+            // Announced before the stripes are let go: who finds it in them can wait for it.
+            self.announce(&position, Change::Commit(payload), durability);
+            return Ok(Placed::At(position));
+        }
     }
 
     fn check_limits(&self, items: &[Item<'_>]) -> Result<()> {
@@ -161,6 +244,12 @@ impl Engine {
 
     /// Makes a record as safe as asked, publishes what is due, and waits until it is itself visible.
     pub(crate) fn finish(&self, position: wal::Position, change: Change, durability: Durability) -> Result<()> {
+        self.announce(&position, change, durability);
+        self.settle(&position, durability)
+    }
+
+    /// Says what a record changes once it is as safe as asked.
+    fn announce(&self, position: &wal::Position, change: Change, durability: Durability) {
         let safety = match durability {
             Durability::Sync => Safety::Durable,
             Durability::Os => Safety::Written,
@@ -168,9 +257,13 @@ impl Engine {
         };
         let pending = Pending { lsn: position.lsn, end: position.end, safety, change };
         self.publisher.enqueue(Seq(position.seq), pending);
+    }
+
+    /// Makes a record that was announced as safe as asked, and waits until it is visible.
+    fn settle(&self, position: &wal::Position, durability: Durability) -> Result<()> {
         let safe = match durability {
             // Who flushes publishes for all that it flushed.
-            Durability::Sync => self.wal.commit(&position, &|| self.publish()),
+            Durability::Sync => self.wal.commit(position, &|| self.publish()),
             Durability::Os => self.wal.write_through(position.end),
             Durability::Lazy(interval) => self.lazily(position.end, interval),
         };
@@ -197,6 +290,25 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// What became of an attempt to commit.
+enum Tried {
+    Committed(Seq),
+    /// Somebody has locked the key of this item.
+    Locked(usize),
+}
+
+/// Where a commit is, or is not.
+enum Placed {
+    At(wal::Position),
+    /// Somebody has locked the key of this item.
+    Locked(usize),
+}
+
+/// Whether a commit only deletes.
+fn reclaims(items: &[Item<'_>]) -> bool {
+    items.iter().all(|item| item.operation == BatchOperation::Delete)
 }
 
 /// Fails when a key or a value is outside the limits.

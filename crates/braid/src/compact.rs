@@ -12,7 +12,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use index::{Horizon, Index, Seq};
+use index::{Index, Seq};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -114,8 +114,8 @@ fn stretch(
     let tree = &table.tree;
     let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
-    // Nothing that the structure has comes again after a crash.
-    let compacted = tree.compact(low, bytes, leaf_pages, Seq::MAX, &Horizon::default());
+    // Nothing that the structure has comes again after a crash, and nothing is added to it while `still` is held.
+    let compacted = tree.compact(low, bytes, leaf_pages, Seq::MAX, &engine.snapshots.horizon());
     let compacted = compacted.map_err(|error| engine.write_error(error.into()))?;
     let Some(compacted) = compacted else { return Ok(None) };
     let applied = compacted.applied;

@@ -99,6 +99,14 @@ impl Database {
         Ok(Self { handle: Arc::new(handle) })
     }
 
+    pub(crate) fn of(handle: &Arc<Handle>) -> Self {
+        Self { handle: Arc::clone(handle) }
+    }
+
+    pub(crate) const fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.handle.engine
     }
@@ -162,7 +170,7 @@ impl Database {
     /// # Errors
     /// As [`Database::write`].
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
-        self.engine().commit(&batch, durability)
+        self.engine().commit(&batch, durability).map(drop)
     }
 
     /// Applies everything that is visible now to the structures and writes a checkpoint, which trims the log.

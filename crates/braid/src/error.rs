@@ -1,6 +1,6 @@
 //! Everything that a call can answer besides success.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use crate::{Structure, convert::io_kind};
 
@@ -95,12 +95,68 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A batch names a table of another database.
-    #[error("table {name:?} belongs to another open database; a batch commits in one. Nothing was written")]
+    /// A batch, a snapshot or a transaction was given a table of another database.
+    #[error(
+        "table {name:?} belongs to another open database; batches, snapshots and transactions are of one. Nothing was written"
+    )]
     ForeignTable {
         /// The name.
         name: String,
     },
+    /// Another commit was in the way of a transaction.
+    #[error(
+        "the transaction is in conflict: {what} of table {table:?} was changed by another commit since it began{key}. Nothing was written; run it again, as `Database::run` does"
+    )]
+    Conflict {
+        /// Table name.
+        table: String,
+        /// What was changed: a key, a range, or all of it.
+        what: &'static str,
+        /// The key, escaped and cut, with what comes before it in the message.
+        key: String,
+    },
+    /// Two transactions wait for each other's locks.
+    #[error(
+        "key \"{key}\" of table {table:?} is locked by a transaction that waits for this one. Nothing was written; roll back and run it again"
+    )]
+    Deadlock {
+        /// Table name.
+        table: String,
+        /// The key, escaped and cut.
+        key: String,
+    },
+    /// Another transaction held a lock for too long.
+    #[error(
+        "key \"{key}\" of table {table:?} stayed locked by another transaction for {waited:?}. Nothing was written; try again, or allow a longer wait"
+    )]
+    LockTimeout {
+        /// Table name.
+        table: String,
+        /// The key, escaped and cut.
+        key: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Open transactions hold as much as they may.
+    #[error(
+        "{bytes} bytes more do not fit: open transactions hold {held} bytes of writes and reads, of {limit} that they may hold together. Commit in smaller parts, or give the database a larger write buffer"
+    )]
+    TransactionTooLarge {
+        /// Bytes that were to come.
+        bytes: u64,
+        /// Bytes that are held.
+        held: u64,
+        /// Most bytes.
+        limit: u64,
+    },
+    /// A savepoint was rolled back to before one that came earlier, or is another transaction's.
+    #[error(
+        "there is no such savepoint any more: the transaction was rolled back to an earlier one, or it is another's"
+    )]
+    NoSavepoint,
+    /// A transaction that was begun for reading was asked to write.
+    #[error("the transaction was begun read-only; nothing was written")]
+    ReadOnlyTransaction,
     /// An option has a value that can't work.
     #[error("option {option}: {problem}")]
     Option {
@@ -198,6 +254,8 @@ pub enum Error {
 pub enum ErrorKind {
     /// The caller gave something outside the limits.
     InvalidInput,
+    /// Another transaction is in the way; retryable.
+    Conflict,
     /// No such table or database.
     NotFound,
     /// Open elsewhere, or being loaded.
@@ -231,7 +289,11 @@ impl Error {
             | Self::NotEmpty { .. }
             | Self::LoadOrder { .. }
             | Self::ForeignTable { .. }
+            | Self::TransactionTooLarge { .. }
+            | Self::NoSavepoint
+            | Self::ReadOnlyTransaction
             | Self::Option { .. } => ErrorKind::InvalidInput,
+            Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
             Self::NoSuchTable { .. } | Self::NoDatabase { .. } => ErrorKind::NotFound,
             Self::ForeignFile { .. } => ErrorKind::ForeignFile,
             Self::NewerVersion { .. } => ErrorKind::NewerVersion,
@@ -242,6 +304,12 @@ impl Error {
             Self::Failed { .. } | Self::OutcomeUnknown { .. } => ErrorKind::Failed,
             Self::Io(error) => io_kind(error),
         }
+    }
+
+    /// The conflict of a transaction over `key`, or where none is known over `what` of the table.
+    pub(crate) fn conflict(table: &str, what: &'static str, key: Option<&[u8]>) -> Self {
+        let key = key.map(|key| format!(", at key \"{}\"", shown(key))).unwrap_or_default();
+        Self::Conflict { table: table.to_owned(), what, key }
     }
 
     /// What went wrong, without the sentence around it: for a message that says the same around its cause.
@@ -281,6 +349,14 @@ impl Error {
     /// Whether the same call can succeed later without opening the database anew.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::DiskFull | ErrorKind::Locked)
+        matches!(self.kind(), ErrorKind::DiskFull | ErrorKind::Locked | ErrorKind::Conflict)
     }
+}
+
+/// Bytes of a key that an error shows.
+const SHOWN_BYTES: usize = 40;
+
+/// A key as errors show it: escaped, and cut where it is long.
+pub(crate) fn shown(key: &[u8]) -> String {
+    key[..key.len().min(SHOWN_BYTES)].escape_ascii().to_string()
 }

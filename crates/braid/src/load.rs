@@ -24,6 +24,7 @@ use crate::{
     applied::AppliedThrough,
     commit,
     engine::Engine,
+    error::shown,
     format::{FlushEnd, kind},
     publish::{Change, Pending, Safety},
     round,
@@ -31,9 +32,6 @@ use crate::{
 
 /// Bytes of pairs that wait for their documents, unless a single value is longer.
 const WAITING_BYTES: usize = 4 << 20;
-
-/// Bytes of a key that an error shows.
-const SHOWN_BYTES: usize = 40;
 
 /// A load under way; see [`Table::loader`]. Dropping it before it was finished leaves the table empty and gives everything back.
 pub struct Loader {
@@ -176,6 +174,7 @@ impl Loader {
             table.documents.retain_in(retained)?;
         }
         table.set_applied(AppliedThrough::new(seq));
+        table.note_load(seq);
         let active = Arc::clone(&table.state.load().active);
         table.replace_state(active, None, Arc::clone(&applied.view));
         self.table.engine().counters.changed();
@@ -245,7 +244,6 @@ impl Loader {
 
     #[cold]
     fn out_of_order(&self, key: &[u8]) -> Error {
-        let shown = |key: &[u8]| key[..key.len().min(SHOWN_BYTES)].escape_ascii().to_string();
         let before = self.waiting.last_key().or_else(|| self.load.as_ref().map(btree::Load::last_key));
         Error::LoadOrder {
             name: self.table.name().to_owned(),

@@ -158,12 +158,16 @@ pub struct Options {
     pub(crate) speriod: usize,
     pub(crate) bcnt: usize,
     pub(crate) flush_scheme: FlushScheme,
+    pub(crate) lock_timeout: Duration,
 }
 
 /// Bytes of the cache where nothing is said.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 /// Bytes of the write buffer where nothing is said.
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 64 << 20;
+
+/// How long a write waits for a key that a transaction locked, where nothing is said.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The model gives each part of a sum this small its least.
 const SMALLEST_MEMORY: u64 = 2 << 20;
@@ -192,6 +196,7 @@ impl Default for Options {
             speriod: SORT_PERIOD,
             bcnt: usize::MAX,
             flush_scheme: FlushScheme::default(),
+            lock_timeout: LOCK_TIMEOUT,
         }
     }
 }
@@ -299,6 +304,14 @@ impl Options {
     #[must_use]
     pub const fn flush_scheme(mut self, scheme: FlushScheme) -> Self {
         self.flush_scheme = scheme;
+        self
+    }
+
+    /// How long writes, and transactions that do not say otherwise, wait for a key that another transaction has locked
+    /// ([`Transaction::get_for_update`](crate::Transaction::get_for_update)); a second by default.
+    #[must_use]
+    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = timeout;
         self
     }
 

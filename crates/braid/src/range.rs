@@ -6,17 +6,17 @@
 //!    are read in one psync.
 //! 4. What fails is told when everything before it was shown; the range is then at its end.
 
-use std::{collections::VecDeque, ops::ControlFlow};
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
 use index::{Bounds, Direction, DocPointer, PairRef, Payload, Stored};
 
-use crate::{Error, Result, Table, walk::Walk};
+use crate::{Error, Result, Table, snapshot::Pin, walk::Walk};
 
 const FIRST_WINDOW: usize = 8;
 const LARGEST_WINDOW: usize = 256;
 const DOCUMENT_BYTES_PER_WINDOW: u64 = 4 << 20;
 
-/// A range of pairs in key order. Made by [`Table::range`], [`Table::prefix`] and [`Table::iter`].
+/// A range of pairs in key order. Made by [`Table::range`], [`Table::prefix`] and [`Table::iter`], and by those of a [`Snapshot`](crate::Snapshot).
 ///
 /// As an iterator it hands out copies; [`Range::next_pair`] shows the same pairs without making any:
 ///
@@ -37,6 +37,8 @@ pub struct Range {
     bounds: Bounds,
     direction: Direction,
     keys_only: bool,
+    /// Whose moment it shows; none: that of its begin.
+    pin: Option<Arc<Pin>>,
     walk: Option<Walk>,
     gathered: VecDeque<(Vec<u8>, Vec<u8>)>,
     window: usize,
@@ -56,12 +58,13 @@ enum Shown {
 }
 
 impl Range {
-    pub(crate) const fn new(table: Table, bounds: Bounds) -> Self {
+    pub(crate) const fn new(table: Table, bounds: Bounds, pin: Option<Arc<Pin>>) -> Self {
         Self {
             table,
             bounds,
             direction: Direction::Forward,
             keys_only: false,
+            pin,
             walk: None,
             gathered: VecDeque::new(),
             window: FIRST_WINDOW,
@@ -74,12 +77,17 @@ impl Range {
     /// The same pairs from the other end. To be called before the first pair is taken.
     #[must_use]
     pub fn rev(mut self) -> Self {
+        self.turn();
+        self
+    }
+
+    /// As [`Range::rev`].
+    pub(crate) fn turn(&mut self) {
         debug_assert!(self.walk.is_none(), "a range is turned round before it is walked");
         self.direction = match self.direction {
             Direction::Forward => Direction::Backward,
             Direction::Backward => Direction::Forward,
         };
-        self
     }
 
     /// Leaves values out: large ones are then not read. Each value shown is empty.
@@ -204,7 +212,7 @@ impl Range {
     }
 
     fn begin(&mut self) -> Result<&mut Walk> {
-        Ok(self.walk.insert(Walk::begin(&self.table, &self.bounds, self.direction)?))
+        Ok(self.walk.insert(Walk::begin(&self.table, &self.bounds, self.direction, self.pin.as_deref())?))
     }
 
     fn pair(&self) -> Option<(&[u8], &[u8])> {

@@ -20,7 +20,7 @@
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
-use index::{Applied, Horizon, Index, Seq, View};
+use index::{Applied, Index, Seq, View};
 use psync::Request;
 
 use crate::{
@@ -109,7 +109,7 @@ fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Opti
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
     for Choice { table, .. } in choices {
         let Some(frozen) = table.state.load().frozen.clone() else { continue };
-        frozen.sort(&Horizon::default(), engine.options.bcnt);
+        frozen.sort(&engine.snapshots.horizon(), engine.options.bcnt);
         match apply(engine, table, &frozen, done_bytes) {
             Ok(part) => parts.push(part),
             Err(error @ Error::DiskFull { .. }) => failed = Some(error),
@@ -123,7 +123,7 @@ fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Opti
 /// Applies the largest slice that there is space for.
 fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, done_bytes: u64) -> Result<Part<'a>> {
     let count = frozen.len().max(1) as u64;
-    let horizon = Horizon::default();
+    let horizon = engine.snapshots.horizon();
     let (mut refused, mut urgent) = (0, false);
     loop {
         let slice = frozen.next_slice();

@@ -13,6 +13,7 @@ use crate::{
     Result,
     catalog::{TableCore, TableState},
     engine::Engine,
+    snapshot::SnapshotStats,
 };
 
 /// What opening replayed from the log.
@@ -72,6 +73,11 @@ impl EngineCounters {
         self.operations.fetch_add(operations as u64, Ordering::Relaxed);
         self.user_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.changed();
+    }
+
+    /// Bytes of keys and values that were committed.
+    pub(crate) fn user_bytes(&self) -> u64 {
+        self.user_bytes.load(Ordering::Relaxed)
     }
 
     /// A table that is no longer counted was asked for so many keys.
@@ -303,6 +309,12 @@ pub struct Stats {
     pub write_buffer_capacity_bytes: u64,
     /// Bytes written to storage since opening for each byte that users wrote.
     pub write_amplification: f64,
+    /// Snapshots and transactions that are open.
+    pub snapshots: SnapshotStats,
+    /// Bytes of the writes and reads that open transactions hold.
+    pub transaction_bytes: u64,
+    /// Most bytes that they may hold together.
+    pub transaction_capacity_bytes: u64,
     /// What opening replayed.
     pub recovery: Recovery,
     /// The buffer pool.
@@ -346,6 +358,9 @@ impl Stats {
             write_buffer_bytes: engine.pressure.used(),
             write_buffer_capacity_bytes: engine.pressure.budget(),
             write_amplification: if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 },
+            snapshots: engine.snapshots.stats(user_bytes),
+            transaction_bytes: engine.recent.held_bytes(),
+            transaction_capacity_bytes: engine.tuning.transaction_bytes(),
             recovery: counters.recovery.clone(),
             cache: cache(engine),
             log: log(engine),

@@ -8,10 +8,11 @@ use std::{
 use index::{Bounds, DocPointer, Found, Seq, Stored};
 
 use crate::{
-    Durability, Loader, Range, Result, Structure, WriteBatch,
+    Database, Durability, Error, Loader, Range, Result, Structure, WriteBatch,
     catalog::{TableCore, TableState},
     database::Handle,
     engine::Engine,
+    snapshot::Pin,
     stats::TableStats,
 };
 
@@ -54,7 +55,7 @@ impl Table {
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.put(self, key, value);
-        self.engine().commit(&batch, durability)
+        self.engine().commit(&batch, durability).map(drop)
     }
 
     /// Deletes `key`; a key that is not there stays so.
@@ -72,7 +73,42 @@ impl Table {
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete(self, key);
-        self.engine().commit(&batch, durability)
+        self.engine().commit(&batch, durability).map(drop)
+    }
+
+    /// Sets `key` to `new`, or deletes it where that is none, if its value is `expected`: none means that it is not there. Nobody
+    /// else's commit of the key comes between.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        let key = key.as_ref();
+        let database = Database::of(&self.handle);
+        loop {
+            let mut transaction = database.begin()?;
+            let found = transaction.get(self, key)?;
+            if found.as_deref() != expected {
+                return Ok(Swap::Refused(found));
+            }
+            match new {
+                Some(new) => transaction.put(self, key, new)?,
+                None => transaction.delete(self, key)?,
+            }
+            match transaction.commit() {
+                Ok(_) => return Ok(Swap::Done),
+                // Somebody else changed the key, and may have set it to what is expected.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sets `key` to `value` if it is not there.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Swap> {
+        self.compare_and_swap(key, None, Some(value.as_ref()))
     }
 
     /// Fills the table, which must be empty, with pairs whose keys rise: packed, in long sequential writes, past the log. It is durable
@@ -102,9 +138,13 @@ impl Table {
     /// # Errors
     /// When storage fails, what it holds is damaged, or the table was dropped.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let key = key.as_ref();
+        self.get_at(key.as_ref(), None)
+    }
+
+    /// The value of `key`, now or as `pin` holds it.
+    pub(crate) fn get_at(&self, key: &[u8], pin: Option<&Pin>) -> Result<Option<Vec<u8>>> {
         self.core.traffic.looked_up(1);
-        let (state, at) = self.moment()?;
+        let (state, at) = self.moment(pin)?;
         let mut found = state.active.get(key, at);
         if found.is_none() {
             found = state.frozen.as_ref().and_then(|frozen| frozen.sections().get(key, at));
@@ -126,7 +166,7 @@ impl Table {
     /// As [`Table::get`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.look_up(&keys)
+        self.get_many_at(&keys, None)
     }
 
     /// The pairs whose keys are within `range`, in key order; [`Range::rev`] turns it round. The range sees one moment, however
@@ -134,21 +174,19 @@ impl Table {
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Range::new(self.clone(), Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) })
+        Range::new(self.clone(), Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) }, None)
     }
 
     /// The pairs whose keys begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        let prefix = prefix.as_ref();
-        let upper = successor(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        Range::new(self.clone(), Bounds { lower: Bound::Included(prefix.to_vec()), upper })
+        Range::new(self.clone(), prefix_bounds(prefix.as_ref()), None)
     }
 
     /// Every pair.
     #[must_use]
     pub fn iter(&self) -> Range {
-        Range::new(self.clone(), Bounds::all())
+        Range::new(self.clone(), Bounds::all(), None)
     }
 
     /// Shape and size of the table.
@@ -161,31 +199,22 @@ impl Table {
         TableStats::of(self.engine(), &self.core, &state)
     }
 
-    /// What a reader that begins now reads.
-    pub(crate) fn moment(&self) -> Result<(Arc<TableState>, Seq)> {
+    /// What a reader that begins now reads, or one that looks at what `pin` holds.
+    pub(crate) fn moment(&self, pin: Option<&Pin>) -> Result<(Arc<TableState>, Seq)> {
         // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
-        let moment = self.core.moment(|| self.engine().publisher.visible());
+        let moment = match pin {
+            Some(pin) => (self.core.state.load_full(), pin.seq()),
+            None => self.core.moment(|| self.engine().publisher.visible()),
+        };
         self.engine().check_live(&self.core)?;
         Ok(moment)
     }
 
-    fn look_up(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    /// The values of many keys, now or as `pin` holds them.
+    pub(crate) fn get_many_at(&self, keys: &[&[u8]], pin: Option<&Pin>) -> Result<Vec<Option<Vec<u8>>>> {
         self.core.traffic.looked_up(keys.len());
-        let (state, at) = self.moment()?;
-        let mut found: Vec<Option<Found>> = vec![None; keys.len()];
-        state.active.get_many(keys, at, &mut found);
-        if let Some(frozen) = &state.frozen {
-            frozen.sections().get_many(keys, at, &mut found);
-        }
-        let undecided: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
-        if undecided.len() == keys.len() {
-            state.view.get_many(keys, at, &mut found)?;
-        } else if !undecided.is_empty() {
-            let rest: Vec<&[u8]> = undecided.iter().map(|&i| keys[i]).collect();
-            let mut below = vec![None; rest.len()];
-            state.view.get_many(&rest, at, &mut below)?;
-            undecided.iter().zip(below).for_each(|(&i, slot)| found[i] = slot);
-        }
+        let (state, at) = self.moment(pin)?;
+        let found = find_many(&state, keys, at)?;
         self.values(found)
     }
 
@@ -207,10 +236,50 @@ impl Table {
     }
 }
 
+/// The newest versions of keys at or below `at`: queues first, what they leave undecided in the structure, as one batch.
+fn find_many(state: &TableState, keys: &[&[u8]], at: Seq) -> Result<Vec<Option<Found>>> {
+    let mut found: Vec<Option<Found>> = vec![None; keys.len()];
+    state.active.get_many(keys, at, &mut found);
+    if let Some(frozen) = &state.frozen {
+        frozen.sections().get_many(keys, at, &mut found);
+    }
+    let undecided: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
+    if undecided.len() == keys.len() {
+        state.view.get_many(keys, at, &mut found)?;
+    } else if !undecided.is_empty() {
+        let rest: Vec<&[u8]> = undecided.iter().map(|&i| keys[i]).collect();
+        let mut below = vec![None; rest.len()];
+        state.view.get_many(&rest, at, &mut below)?;
+        undecided.iter().zip(below).for_each(|(&i, slot)| found[i] = slot);
+    }
+    Ok(found)
+}
+
+/// What became of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// It was done.
+    Done,
+    /// The key has another value than was expected: this one, or none. Nothing was written.
+    Refused(Option<Vec<u8>>),
+}
+
 impl std::fmt::Debug for Table {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Table").field("name", &self.name()).field("structure", &self.structure()).finish()
     }
+}
+
+/// The seqs of the newest versions of many keys of a table; none where there is no version.
+pub(crate) fn newest_many(table: &TableCore, keys: &[&[u8]]) -> Result<Vec<Option<Seq>>> {
+    let found = find_many(&table.state.load_full(), keys, Seq::MAX)?;
+    Ok(found.into_iter().map(|found| found.map(|found| found.seq)).collect())
+}
+
+/// The keys that begin with `prefix`.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> Bounds {
+    let upper = successor(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    Bounds { lower: Bound::Included(prefix.to_vec()), upper }
 }
 
 /// The least key above every key that begins with `prefix`.

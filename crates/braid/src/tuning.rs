@@ -18,6 +18,8 @@ use psync::{
 
 use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, options, traffic::Shares};
 
+/// Open transactions may hold so much, however small the write buffer is.
+const SMALLEST_TRANSACTION_BYTES: u64 = 1 << 20;
 /// Bytes of an entry of a leaf besides key and value, about.
 const ENTRY_BYTES: u64 = 10;
 
@@ -60,6 +62,11 @@ impl Tuning {
         let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
         let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
         self.leaf_pages(&expected.insert_share(shares.insert).batched_share(shares.batched))
+    }
+
+    /// Most bytes that open transactions hold together: a quarter of the write buffer, by default about what one commit may have.
+    pub(crate) fn transaction_bytes(&self) -> u64 {
+        (self.write_buffer_bytes / 4).max(SMALLEST_TRANSACTION_BYTES)
     }
 
     /// Requests that the database keeps in flight.

@@ -1,6 +1,6 @@
 //! The queues and the structure of a table, merged in key order.
 //!
-//! 1. A walk takes its table's state and the visible seq when it begins, and sees that moment to its end.
+//! 1. A walk takes its table's state and the visible seq when it begins, or its snapshot's, and sees that moment to its end.
 //! 2. The queues of each age hand out steps in small, growing portions; the structure has a cursor that reads ahead with psync.
 //! 3. The nearest key wins; among equal keys the newest source does, for queues cover rising intervals of seqs.
 //!
@@ -14,6 +14,7 @@ use crate::{
     Result, Table,
     catalog::TableState,
     opq::{Sections, SectionsWalk, Step},
+    snapshot::Pin,
 };
 
 const FIRST_PORTION: usize = 8;
@@ -73,8 +74,8 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) fn begin(table: &Table, bounds: &Bounds, direction: Direction) -> Result<Self> {
-        let (state, at) = table.moment()?;
+    pub(crate) fn begin(table: &Table, bounds: &Bounds, direction: Direction, pin: Option<&Pin>) -> Result<Self> {
+        let (state, at) = table.moment(pin)?;
         let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
         let queues = ages.map(|sections| QueueWalk::new(sections, bounds, direction)).collect();
         let cursor = Arc::clone(&state.view).cursor(bounds, at, direction)?;

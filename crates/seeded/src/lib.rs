@@ -29,6 +29,10 @@ pub enum Bug {
     PublishedOutOfOrder = 8,
     /// Who gives the sync lock back calls nobody of those who wait for it.
     CallDropped = 9,
+    /// A transaction commits although somebody else committed what it wrote or read.
+    ConflictMissed = 10,
+    /// A serializable transaction commits although a range that it read has changed.
+    PhantomMissed = 11,
 }
 
 impl Bug {
@@ -44,6 +48,9 @@ impl Bug {
     /// Every bug that models of threads find: it takes several of them.
     pub const OF_THREADS: [Self; 4] =
         [Self::SlotWakeDropped, Self::CompletedBeforeFlush, Self::PublishedOutOfOrder, Self::CallDropped];
+
+    /// Every bug that histories of transactions show.
+    pub const OF_ISOLATION: [Self; 2] = [Self::ConflictMissed, Self::PhantomMissed];
 }
 
 #[cfg(feature = "bugs")]

@@ -5,7 +5,7 @@ use std::{
     ops::{Bound, ControlFlow},
 };
 
-use braid::{Database, Range, Table};
+use braid::{Database, Range, Snapshot, Table};
 
 pub(crate) type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The error says what is wrong.
@@ -18,8 +18,34 @@ pub(crate) fn read_all(table: &Table) -> Outcome<Content> {
     found.map_err(|error| format!("scanning {}: {error}", table.name()))
 }
 
+/// What can be read: a table as it is, or as a snapshot has it.
+pub(crate) trait Source {
+    fn get_many(&self, keys: &[Vec<u8>]) -> braid::Result<Vec<Option<Vec<u8>>>>;
+    fn range(&self, bounds: &Bounds) -> braid::Result<Range>;
+}
+
+impl Source for Table {
+    fn get_many(&self, keys: &[Vec<u8>]) -> braid::Result<Vec<Option<Vec<u8>>>> {
+        self.get_many(keys)
+    }
+
+    fn range(&self, bounds: &Bounds) -> braid::Result<Range> {
+        Ok(self.range::<Vec<u8>>(bounds.clone()))
+    }
+}
+
+impl Source for (&Snapshot, &Table) {
+    fn get_many(&self, keys: &[Vec<u8>]) -> braid::Result<Vec<Option<Vec<u8>>>> {
+        self.0.get_many(self.1, keys)
+    }
+
+    fn range(&self, bounds: &Bounds) -> braid::Result<Range> {
+        self.0.range::<Vec<u8>>(self.1, bounds.clone())
+    }
+}
+
 /// Looks many keys up at once.
-pub(crate) fn compare_many(table: &Table, keys: &[Vec<u8>], expected: &Content) -> Outcome<()> {
+pub(crate) fn compare_many(table: &impl Source, keys: &[Vec<u8>], expected: &Content) -> Outcome<()> {
     let found = table.get_many(keys).map_err(|error| format!("get_many: {error}"))?;
     for (key, found) in keys.iter().zip(found) {
         if expected.get(key) != found.as_ref() {
@@ -31,15 +57,15 @@ pub(crate) fn compare_many(table: &Table, keys: &[Vec<u8>], expected: &Content) 
 
 /// Reads the first pairs of a range, or its last ones.
 pub(crate) fn compare_range(
-    table: &Table, bounds: &Bounds, backward: bool, limit: usize, expected: &Content,
+    table: &impl Source, bounds: &Bounds, backward: bool, limit: usize, expected: &Content,
 ) -> Outcome<()> {
     let range = || {
-        let range = table.range::<Vec<u8>>(bounds.clone());
-        if backward { range.rev() } else { range }
+        let range = table.range(bounds).map_err(|error| format!("range: {error}"))?;
+        Ok::<_, String>(if backward { range.rev() } else { range })
     };
-    let found: Result<Vec<_>, _> = range().take(limit).collect();
+    let found: Result<Vec<_>, _> = range()?.take(limit).collect();
     let found = found.map_err(|error| format!("range: {error}"))?;
-    let shown = visited(range(), limit).map_err(|error| format!("visit of a range: {error}"))?;
+    let shown = visited(range()?, limit).map_err(|error| format!("visit of a range: {error}"))?;
     if shown != found {
         return Err(format!("a visit showed {} pairs, an iterator {}, or others", shown.len(), found.len()));
     }
@@ -76,7 +102,9 @@ fn visited(mut range: Range, limit: usize) -> braid::Result<Vec<(Vec<u8>, Vec<u8
 }
 
 /// The pairs within bounds; none where the bounds cross, which a map's own range refuses.
-fn within<'a>(content: &'a Content, bounds: &Bounds) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
+pub(crate) fn within<'a>(
+    content: &'a Content, bounds: &Bounds,
+) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
     let crossed = match bounds {
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
         (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {

@@ -4,6 +4,7 @@
 //!    background threads, so a seed repeats exactly.
 //! 2. Every commit also writes its number to both tables. What is found after a crash must be the state behind some commit, one
 //!    and the same in both tables, not below the newest commit that was acknowledged as durable.
+//!    Half of the commits are transactions; a snapshot may be held over rounds and compactions.
 //! 3. Between crashes reads are compared with the model; a crash also strikes while the database opens.
 //! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
 //!    error that says so is right, and a wrong answer is not.
@@ -16,7 +17,9 @@ use std::{
     time::Duration,
 };
 
-use braid::{Database, Durability, ErrorKind, Options, Structure, Table, WriteBatch};
+use braid::{
+    Database, Durability, ErrorKind, Isolation, Options, Snapshot, Structure, Table, TransactionOptions, WriteBatch,
+};
 use content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -33,6 +36,9 @@ struct State {
     number: u64,
     tables: [Content; 2],
 }
+
+/// Which table, and what of it is put or deleted.
+type Write = (usize, Vec<u8>, Option<Vec<u8>>);
 
 enum Step {
     Done,
@@ -51,6 +57,8 @@ struct World {
     damaged: bool,
     keys: u32,
     value_bytes: usize,
+    /// A snapshot, and what it must hold.
+    kept: Option<(Snapshot, State)>,
 }
 
 /// Runs a seed; the error says what was lost or wrong.
@@ -71,6 +79,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         damaged: false,
         keys: *[20, 200, 3000].choose(&mut random).expect("not empty"),
         value_bytes: *[0, 20, 100, 700].choose(&mut random).expect("not empty"),
+        kept: None,
         random,
     };
     for life in 0..LIVES {
@@ -100,6 +109,7 @@ impl World {
                     }
                     step = self.step(&db)?;
                 }
+                self.kept = None;
                 if matches!(step, Step::Done) && self.random.random_bool(0.3) {
                     let closed = db.close();
                     if closed.is_ok() {
@@ -191,7 +201,14 @@ impl World {
         let Some(tables) = self.tables(db)? else { return Ok(Step::Crashed) };
         let outcome = match self.random.random_range(0..100) {
             0..70 => self.commit(db, &tables),
-            70..80 => return self.read(&tables).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
+            70..76 => return self.read(&tables).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
+            76..78 => {
+                self.kept = Some((db.snapshot(), self.states.last().expect("never empty").clone()));
+                Ok(())
+            }
+            78..80 => {
+                return self.look_back(&tables).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem));
+            }
             80..84 => db.drain(),
             84..87 => {
                 let outcome = db.checkpoint();
@@ -246,21 +263,19 @@ impl World {
     fn write(&mut self, db: &Database, tables: &[Table; 2], operations: usize) -> braid::Result<()> {
         let mut state = self.states.last().expect("never empty").clone();
         state.number += 1;
-        let mut batch = WriteBatch::new();
-        for table in tables {
-            batch.put(table, COUNTER, state.number.to_le_bytes());
-        }
+        let counter = state.number.to_le_bytes().to_vec();
+        let mut writes: Vec<Write> = [0, 1].map(|which| (which, COUNTER.to_vec(), Some(counter.clone()))).into();
         let deletes = self.random.random_bool(0.1);
         for _ in 0..operations {
             let which = self.random.random_range(0..2);
             let key = self.key();
             if self.random.random_bool(if deletes { 0.9 } else { 0.1 }) {
-                batch.delete(&tables[which], &key);
                 state.tables[which].remove(&key);
+                writes.push((which, key, None));
             } else {
                 let value = self.value();
-                batch.put(&tables[which], &key, &value);
-                state.tables[which].insert(key, value);
+                state.tables[which].insert(key.clone(), value.clone());
+                writes.push((which, key, Some(value)));
             }
         }
         let durability = match self.random.random_range(0..10) {
@@ -269,7 +284,11 @@ impl World {
             _ => Durability::Lazy(Duration::from_secs(3600)),
         };
         self.states.push(state);
-        db.write_with(batch, durability)?;
+        if self.random.random_bool(0.5) {
+            write(db, tables, &writes, durability)
+        } else {
+            transact(db, tables, &writes, durability)
+        }?;
         if durability == Durability::Sync {
             self.states.drain(..self.states.len() - 1);
         }
@@ -320,6 +339,18 @@ impl World {
         db.drop_table("scratch")?;
         self.load(&db.table("scratch", Structure::BTree)?, db)?;
         db.drop_table("scratch")
+    }
+
+    /// Reads what was kept, if anything was.
+    fn look_back(&mut self, tables: &[Table; 2]) -> Outcome<()> {
+        let which = self.random.random_range(0..2);
+        let keys: Vec<Vec<u8>> = (0..self.random.random_range(1..40)).map(|_| self.key()).collect();
+        let Some((snapshot, state)) = &self.kept else { return Ok(()) };
+        let source = (snapshot, &tables[which]);
+        compare_many(&source, &keys, &state.tables[which])?;
+        // The counter is in the table and not in the state.
+        let bounds = (Bound::Included(keys[0].clone()), Bound::Excluded(COUNTER.to_vec()));
+        compare_range(&source, &bounds, self.random.random_bool(0.5), 100, &state.tables[which])
     }
 
     fn read(&mut self, tables: &[Table; 2]) -> Outcome<()> {
@@ -408,4 +439,28 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn write(db: &Database, tables: &[Table; 2], writes: &[Write], durability: Durability) -> braid::Result<()> {
+    let mut batch = WriteBatch::new();
+    for (which, key, value) in writes {
+        match value {
+            Some(value) => batch.put(&tables[*which], key, value),
+            None => batch.delete(&tables[*which], key),
+        }
+    }
+    db.write_with(batch, durability)
+}
+
+fn transact(db: &Database, tables: &[Table; 2], writes: &[Write], durability: Durability) -> braid::Result<()> {
+    let isolation = if writes.len().is_multiple_of(2) { Isolation::Snapshot } else { Isolation::Serializable };
+    let options = TransactionOptions::new().durability(durability).isolation(isolation);
+    let mut transaction = db.begin_with(options)?;
+    for (which, key, value) in writes {
+        match value {
+            Some(value) => transaction.put(&tables[*which], key, value)?,
+            None => transaction.delete(&tables[*which], key)?,
+        }
+    }
+    transaction.commit().map(drop)
 }

@@ -54,6 +54,23 @@ pub(crate) enum Step {
     Compact {
         stretches: usize,
     },
+    /// Keeps the table as it is now; the oldest kept goes if there are many.
+    Snapshot,
+    /// Reads what was kept, of all that is kept.
+    LookBack {
+        range: Range,
+        backward: bool,
+    },
+    /// The oldest that is kept goes.
+    Forget,
+    /// A transaction that writes, looks at what it wrote, takes a part back, and commits or not.
+    Transact {
+        first: Vec<(Key, Change)>,
+        undone: Vec<(Key, Change)>,
+        range: Range,
+        backward: bool,
+        commit: bool,
+    },
     Verify,
     DropCaches,
     Reopen,
@@ -193,6 +210,12 @@ fn clear() -> impl Strategy<Value = Step> {
     (range, keep, order()).prop_map(|(range, keep, order)| Step::Clear { range, keep, order })
 }
 
+fn transact() -> impl Strategy<Value = Step> {
+    let changes = || prop::collection::vec((key(), change()), 0..12);
+    (changes(), changes(), range(), any::<bool>(), any::<bool>())
+        .prop_map(|(first, undone, range, backward, commit)| Step::Transact { first, undone, range, backward, commit })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => prop::collection::vec((key(), change()), 1..50).prop_map(Step::Write),
@@ -207,6 +230,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Drain),
         1 => Just(Step::Checkpoint),
         1 => prop_oneof![Just(usize::MAX), 0..4_usize].prop_map(|stretches| Step::Compact { stretches }),
+        2 => Just(Step::Snapshot),
+        2 => (range(), any::<bool>()).prop_map(|(range, backward)| Step::LookBack { range, backward }),
+        1 => Just(Step::Forget),
+        3 => transact(),
         1 => Just(Step::Verify),
         1 => Just(Step::DropCaches),
         1 => Just(Step::Reopen),

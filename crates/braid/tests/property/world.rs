@@ -3,16 +3,19 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use braid::{CompactProgress, Database, Options, Structure, Table, WriteBatch};
+use braid::{CompactProgress, Database, Options, Snapshot, Structure, Table, Transaction, WriteBatch};
 use psync::sim::SimDisk;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 
-use crate::content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
+use crate::content::{Bounds, Content, Outcome, compare_many, compare_range, difference, read_all, verify};
 use crate::steps::{Case, Change, KEYS, Key, Order, Range, Shape, Size, Step};
 
 /// Most keys and bytes of a commit; a step that has more makes several.
 const COMMIT_KEYS: usize = 50;
 const COMMIT_BYTES: usize = 40 << 10;
+
+/// Most snapshots kept at a time.
+const SNAPSHOTS: usize = 6;
 
 /// A put, or a delete.
 type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -24,6 +27,8 @@ pub(crate) struct Seen {
     pub(crate) height: u32,
     /// Power cuts and kills.
     pub(crate) crashes: usize,
+    /// Snapshots taken.
+    pub(crate) snapshots: usize,
     /// How often everything was deleted and the tree seen without a page.
     pub(crate) emptied: usize,
 }
@@ -33,6 +38,8 @@ struct World {
     options: Options,
     open: Option<(Database, Table)>,
     content: Content,
+    /// What is kept, and what it must hold.
+    snapshots: Vec<(Snapshot, Content)>,
     /// The commit or load that is being made: after a power cut it is there, or it is not.
     doubtful: Vec<Write>,
     /// Tells values apart.
@@ -54,6 +61,7 @@ pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
         options,
         open: None,
         content: Content::new(),
+        snapshots: Vec::new(),
         doubtful: Vec::new(),
         values: 0,
         random: StdRng::seed_from_u64(seed),
@@ -123,6 +131,27 @@ impl World {
                 };
                 self.open()?.1.compact(report).map(drop).map_err(text)
             }
+            Step::Snapshot => {
+                let snapshot = self.open()?.0.snapshot();
+                self.snapshots.push((snapshot, self.content.clone()));
+                let many = self.snapshots.len().saturating_sub(SNAPSHOTS);
+                self.snapshots.drain(..many);
+                self.seen.snapshots += 1;
+                Ok(())
+            }
+            Step::LookBack { range, backward } => self.look_back(&range.bounds(), *backward),
+            Step::Forget => {
+                let some = self.snapshots.len().min(1);
+                self.snapshots.drain(..some);
+                Ok(())
+            }
+            Step::Transact { first, undone, range, backward, commit } => {
+                let writes = |world: &mut Self, of: &[(Key, Change)]| -> Vec<Write> {
+                    of.iter().map(|(key, change)| world.change(*key, *change)).collect()
+                };
+                let (first, undone) = (writes(self, first), writes(self, undone));
+                self.transact(first, &undone, &range.bounds(), *backward, *commit)
+            }
             Step::Verify => verify(&self.open()?.0),
             Step::DropCaches => {
                 self.open()?.0.drop_caches();
@@ -130,6 +159,7 @@ impl World {
             }
             Step::Reopen => {
                 let (db, table) = self.open.take().ok_or("the database is not open")?;
+                self.snapshots.clear();
                 drop(table);
                 db.close().map_err(text)?;
                 self.reopen()
@@ -191,11 +221,8 @@ impl World {
 
     /// The doubtful commit is there.
     fn settle(&mut self) {
-        for (key, value) in self.doubtful.drain(..) {
-            match value {
-                Some(value) => drop(self.content.insert(key, value)),
-                None => drop(self.content.remove(&key)),
-            }
+        for write in self.doubtful.drain(..) {
+            put_in(&mut self.content, &write);
         }
     }
 
@@ -233,6 +260,11 @@ impl World {
         self.commit_all(keys.into_iter().map(|key| (key, None)).collect())?;
         if self.content.is_empty() {
             self.open()?.0.drain().map_err(text)?;
+            if self.seen.snapshots > 0 {
+                // Versions that were kept go when their leaves are written next.
+                self.snapshots.clear();
+                self.open()?.1.compact(&mut |_| ControlFlow::Continue(())).map_err(text)?;
+            }
         }
         self.look()
     }
@@ -241,12 +273,56 @@ impl World {
     fn look(&mut self) -> Outcome<()> {
         let stats = self.open()?.1.stats().map_err(text)?;
         self.seen.height = self.seen.height.max(stats.height);
-        if self.content.is_empty() && stats.waiting_operations == 0 {
+        if self.content.is_empty()
+            && stats.waiting_operations == 0
+            && self.snapshots.is_empty()
+            && self.seen.snapshots == 0
+        {
             self.seen.emptied += 1;
             if (stats.leaf_pages, stats.internal_pages) != (0, 0) {
                 return Err(format!("an empty tree has pages: {stats:?}"));
             }
         }
+        Ok(())
+    }
+
+    /// Holds everything that is kept against what it must hold.
+    fn look_back(&self, bounds: &Bounds, backward: bool) -> Outcome<()> {
+        let (_, table) = self.open()?;
+        for (number, (snapshot, content)) in self.snapshots.iter().enumerate() {
+            let wrong = |problem| format!("snapshot {number} of {}: {problem}", snapshot.seq().0);
+            let source = (snapshot, table);
+            compare_range(&source, bounds, backward, 300, content).map_err(wrong)?;
+            let keys: Vec<Vec<u8>> = self.content.keys().chain(content.keys()).step_by(5).cloned().collect();
+            compare_many(&source, &keys, content).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Writes in a transaction, of which `undone` is taken back, and looks at it before it commits or is given up.
+    fn transact(
+        &mut self, first: Vec<Write>, undone: &[Write], bounds: &Bounds, backward: bool, commit: bool,
+    ) -> Outcome<()> {
+        let (db, table) = self.open.clone().ok_or("the database is not open")?;
+        let mut transaction = db.begin().map_err(text)?;
+        let mut content = self.content.clone();
+        set_all(&mut transaction, &table, &first)?;
+        let savepoint = transaction.savepoint();
+        set_all(&mut transaction, &table, undone)?;
+        let mut with_undone = content.clone();
+        first.iter().chain(undone).for_each(|write| put_in(&mut with_undone, write));
+        compare_transaction(&transaction, &table, bounds, backward, &with_undone)?;
+        transaction.roll_back_to(&savepoint).map_err(text)?;
+        first.iter().for_each(|write| put_in(&mut content, write));
+        compare_transaction(&transaction, &table, bounds, backward, &content)?;
+        if !commit {
+            transaction.rollback();
+            return Ok(());
+        }
+        let done = transaction.commit();
+        self.doubtful = first;
+        done.map_err(text)?;
+        self.settle();
         Ok(())
     }
 
@@ -264,6 +340,7 @@ impl World {
     fn recover(&mut self) -> Outcome<()> {
         self.seen.crashes += 1;
         // Its storage is gone, so closing gets nothing more done.
+        self.snapshots.clear();
         self.open = None;
         self.reopen()
     }
@@ -299,4 +376,44 @@ fn within(content: &Content, range: &Range) -> Vec<Vec<u8>> {
     use std::ops::RangeBounds;
     let bounds = range.bounds();
     content.keys().filter(|key| bounds.contains(*key)).cloned().collect()
+}
+
+fn put_in(content: &mut Content, (key, value): &Write) {
+    match value {
+        Some(value) => drop(content.insert(key.clone(), value.clone())),
+        None => drop(content.remove(key)),
+    }
+}
+
+fn set_all(transaction: &mut Transaction, table: &Table, writes: &[Write]) -> Outcome<()> {
+    for (key, value) in writes {
+        let set = match value {
+            Some(value) => transaction.put(table, key, value),
+            None => transaction.delete(table, key),
+        };
+        set.map_err(text)?;
+    }
+    Ok(())
+}
+
+/// Holds what a transaction sees against what it must see.
+fn compare_transaction(
+    transaction: &Transaction, table: &Table, bounds: &Bounds, backward: bool, content: &Content,
+) -> Outcome<()> {
+    let range = transaction.range::<Vec<u8>>(table, bounds.clone()).map_err(text)?;
+    let range = if backward { range.rev() } else { range };
+    let found: Vec<_> = range.take(300).collect::<Result<_, _>>().map_err(text)?;
+    let within = crate::content::within(content, bounds).map(|(key, value)| (key.clone(), value.clone()));
+    let expected: Vec<_> = if backward { within.rev().take(300).collect() } else { within.take(300).collect() };
+    if found != expected {
+        return Err(format!(
+            "a transaction's range of {} pairs differs from the expected {}",
+            found.len(),
+            expected.len()
+        ));
+    }
+    let keys: Vec<&Vec<u8>> = content.keys().step_by(7).collect();
+    let found = transaction.get_many(table, &keys).map_err(text)?;
+    let wrong = keys.iter().zip(found).find(|(key, found)| content.get(**key) != found.as_ref());
+    wrong.map_or(Ok(()), |(key, found)| Err(format!("a transaction reads {found:?} for key {key:?}")))
 }

@@ -1,0 +1,426 @@
+//! What was committed lately, and who has locked what: by this transactions find out whether somebody was in their way.
+//!
+//! 1. Every commit holds the stripes of its keys from the check whether it may commit until its seq is noted there: so the check and the seq are one
+//!    step for all commits of the same keys. No I/O is done meanwhile but the log's own.
+//! 2. Of each key there is the seq of its newest commit, or of another key's that shares its place: a bound from above. Who finds it too
+//!    new looks the key itself up ([`crate::transaction`]'s `validate`).
+//! 3. A key that a transaction locked stands in its stripe, so that a commit sees the lock in the same step.
+//! 4. While somebody reads ranges that must not change, commits also leave what they wrote in a bounded ring.
+//!
+//! Invariants: stripes are held in rising order; who holds one waits for no other's transaction.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Instant,
+};
+
+use hashbrown::DefaultHashBuilder;
+use index::{Seq, TableId};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use crate::format;
+
+const STRIPES: usize = 256;
+/// Places of a stripe: 2 MiB in all.
+const PLACES: usize = 1024;
+/// Bytes of commits that the ring keeps.
+const RING_BYTES: usize = 4 << 20;
+
+/// Who holds locks: a transaction. Nobody is [`Owner::NONE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Owner(u64);
+
+impl Owner {
+    /// A commit that holds no locks.
+    pub(crate) const NONE: Self = Self(0);
+}
+
+/// Where the seq of a key's newest commit is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    const fn stripe(self) -> usize {
+        self.0 as usize / PLACES
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize % PLACES
+    }
+}
+
+/// Places of the keys of a commit.
+pub(crate) type Places = SmallVec<[Place; 4]>;
+
+/// Why a lock was not had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotLocked {
+    /// Its holder kept it for too long.
+    TimedOut,
+    /// Its holder waits, perhaps through others, for who asks.
+    Deadlock,
+}
+
+#[derive(Default)]
+struct Stripe {
+    noted: Mutex<Noted>,
+    unlocked: Condvar,
+}
+
+#[derive(Default)]
+struct Noted {
+    /// Empty until the first commit.
+    seqs: Vec<u64>,
+    locks: HashMap<(TableId, Vec<u8>), Owner>,
+}
+
+impl Noted {
+    fn newest(&self, place: Place) -> Seq {
+        Seq(self.seqs.get(place.index()).copied().unwrap_or_default())
+    }
+
+    fn note(&mut self, place: Place, seq: Seq) {
+        if self.seqs.is_empty() {
+            self.seqs = vec![0; PLACES];
+        }
+        // Commits of one place come in the order of their seqs, for each holds the stripe meanwhile.
+        self.seqs[place.index()] = seq.0;
+    }
+
+    fn holder(&self, table: TableId, key: &[u8], but: Owner) -> Option<Owner> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        self.locks.get(&(table, key.to_vec())).copied().filter(|holder| *holder != but)
+    }
+}
+
+/// The newest commits, while somebody needs them.
+#[derive(Default)]
+struct Ring {
+    watchers: usize,
+    /// Commits up to this one may be missing.
+    floor: Seq,
+    commits: VecDeque<(Seq, Vec<u8>)>,
+    bytes: usize,
+}
+
+/// What was committed lately, and what is locked.
+pub(crate) struct Recent {
+    stripes: Box<[Stripe]>,
+    hasher: DefaultHashBuilder,
+    ring: Mutex<Ring>,
+    /// Whether anybody watches: changes only while every stripe is held, or to no.
+    watched: AtomicBool,
+    waits: Mutex<HashMap<Owner, Owner>>,
+    owners: AtomicU64,
+    held_bytes: AtomicU64,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self {
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            hasher: DefaultHashBuilder::default(),
+            ring: Mutex::default(),
+            watched: AtomicBool::new(false),
+            waits: Mutex::default(),
+            owners: AtomicU64::new(1),
+            held_bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Recent {
+    /// A new transaction.
+    pub(crate) fn new_owner(&self) -> Owner {
+        Owner(self.owners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Where `key` is noted.
+    pub(crate) fn place(&self, table: TableId, key: &[u8]) -> Place {
+        let places = u64::try_from(STRIPES * PLACES).expect("a small number");
+        let place = self.hasher.hash_one((table.0, key)) % places;
+        Place(u32::try_from(place).expect("below the number of places"))
+    }
+
+    /// No commit of a key at `place` that has its seq by now has a greater one.
+    pub(crate) fn newest(&self, place: Place) -> Seq {
+        self.stripes[place.stripe()].noted.lock().newest(place)
+    }
+
+    /// Holds the stripes of `places`.
+    pub(crate) fn hold(&self, mut places: Places) -> Stripes<'_> {
+        places.sort_unstable();
+        let mut guards: SmallVec<[(usize, MutexGuard<'_, Noted>); 4]> = SmallVec::new();
+        for place in places {
+            let stripe = place.stripe();
+            if guards.last().is_none_or(|(last, _)| *last != stripe) {
+                guards.push((stripe, self.stripes[stripe].noted.lock()));
+            }
+        }
+        Stripes { recent: self, guards }
+    }
+
+    /// Holds every stripe: no commit has its seq given meanwhile.
+    pub(crate) fn hold_all(&self) -> Stripes<'_> {
+        let guards = self.stripes.iter().map(|stripe| stripe.noted.lock()).enumerate().collect();
+        Stripes { recent: self, guards }
+    }
+
+    /// Locks `key` for `owner`, who may have it already; waits for another holder.
+    ///
+    /// # Errors
+    /// When it was not had by `deadline`, or never would be. Then nothing changed.
+    pub(crate) fn lock(&self, table: TableId, key: &[u8], owner: Owner, deadline: Instant) -> Result<(), NotLocked> {
+        let stripe = &self.stripes[self.place(table, key).stripe()];
+        let mut noted = stripe.noted.lock();
+        self.wait_for(stripe, &mut noted, (table, key), owner, deadline)?;
+        noted.locks.insert((table, key.to_vec()), owner);
+        Ok(())
+    }
+
+    /// Waits until nobody but `owner` holds `key`.
+    ///
+    /// # Errors
+    /// As [`Recent::lock`].
+    pub(crate) fn wait(&self, table: TableId, key: &[u8], owner: Owner, deadline: Instant) -> Result<(), NotLocked> {
+        let stripe = &self.stripes[self.place(table, key).stripe()];
+        let mut noted = stripe.noted.lock();
+        self.wait_for(stripe, &mut noted, (table, key), owner, deadline)
+    }
+
+    fn wait_for(
+        &self, stripe: &Stripe, noted: &mut MutexGuard<'_, Noted>, (table, key): (TableId, &[u8]), owner: Owner,
+        deadline: Instant,
+    ) -> Result<(), NotLocked> {
+        while let Some(holder) = noted.holder(table, key, owner) {
+            if !self.begin_wait(owner, holder) {
+                return Err(NotLocked::Deadlock);
+            }
+            let timed_out = stripe.unlocked.wait_until(noted, deadline).timed_out();
+            self.waits.lock().remove(&owner);
+            if timed_out && noted.holder(table, key, owner).is_some() {
+                return Err(NotLocked::TimedOut);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that `owner` waits for `holder`; false where `holder` waits for `owner` already, perhaps through others.
+    fn begin_wait(&self, owner: Owner, holder: Owner) -> bool {
+        let mut waits = self.waits.lock();
+        let mut next = Some(holder);
+        while let Some(waiting) = next {
+            if waiting == owner {
+                return false;
+            }
+            next = waits.get(&waiting).copied();
+        }
+        if owner != Owner::NONE {
+            waits.insert(owner, holder);
+        }
+        true
+    }
+
+    /// Gives a lock back.
+    pub(crate) fn unlock(&self, table: TableId, key: &[u8]) {
+        let stripe = &self.stripes[self.place(table, key).stripe()];
+        stripe.noted.lock().locks.remove(&(table, key.to_vec()));
+        stripe.unlocked.notify_all();
+    }
+
+    /// From here on commits are kept in the ring, until [`Recent::unwatch`]; `last` gives the last seq that was given out.
+    pub(crate) fn watch(&self, last: impl FnOnce() -> Seq) {
+        let stripes = self.hold_all();
+        let mut ring = self.ring.lock();
+        if ring.watchers == 0 {
+            ring.floor = last();
+        }
+        ring.watchers += 1;
+        self.watched.store(true, Ordering::Relaxed);
+        drop((ring, stripes));
+    }
+
+    /// One who watched needs the ring no more.
+    pub(crate) fn unwatch(&self) {
+        let mut ring = self.ring.lock();
+        ring.watchers -= 1;
+        if ring.watchers == 0 {
+            *ring = Ring::default();
+            self.watched.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The first key of the commits after `after` in the ring that `is_hit` says yes to. None where there is none; an error where the ring does not
+    /// reach as far back.
+    pub(crate) fn find_after(
+        &self, after: Seq, mut is_hit: impl FnMut(TableId, &[u8]) -> bool,
+    ) -> Result<Option<(TableId, Vec<u8>)>, Seq> {
+        let ring = self.ring.lock();
+        if ring.floor > after {
+            return Err(ring.floor);
+        }
+        for (seq, payload) in ring.commits.iter().filter(|(seq, _)| *seq > after) {
+            for (table, update) in format::Operations::new(payload, *seq).flatten() {
+                if is_hit(table, update.key) {
+                    return Ok(Some((table, update.key.to_vec())));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes that open transactions hold.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A transaction takes `bytes` more, of which all together may hold `limit`. False where that is too much; then it has not.
+    pub(crate) fn take_bytes(&self, bytes: u64, limit: u64) -> bool {
+        let before = self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > limit {
+            self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// A transaction holds `bytes` less.
+    pub(crate) fn give_bytes(&self, bytes: u64) {
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Some stripes, held.
+pub(crate) struct Stripes<'a> {
+    recent: &'a Recent,
+    guards: SmallVec<[(usize, MutexGuard<'a, Noted>); 4]>,
+}
+
+impl Stripes<'_> {
+    fn noted(&self, place: Place) -> &Noted {
+        let at = self.guards.binary_search_by_key(&place.stripe(), |(stripe, _)| *stripe);
+        &self.guards[at.expect("stripes are held for every place asked about")].1
+    }
+
+    /// As [`Recent::newest`], of a place whose stripe is held.
+    pub(crate) fn newest(&self, place: Place) -> Seq {
+        self.noted(place).newest(place)
+    }
+
+    /// Whether somebody other than `owner` has locked `key`.
+    pub(crate) fn is_locked(&self, table: TableId, key: &[u8], place: Place, owner: Owner) -> bool {
+        self.noted(place).holder(table, key, owner).is_some()
+    }
+
+    /// Notes a commit at the places of its keys.
+    pub(crate) fn note(&mut self, places: &[Place], seq: Seq, payload: &[u8]) {
+        for &place in places {
+            let at = self.guards.binary_search_by_key(&place.stripe(), |(stripe, _)| *stripe);
+            let at = at.expect("the stripes of its keys are held by who commits");
+            self.guards[at].1.note(place, seq);
+        }
+        if !self.recent.watched.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut ring = self.recent.ring.lock();
+        if ring.watchers > 0 {
+            ring.bytes += payload.len();
+            ring.commits.push_back((seq, payload.to_vec()));
+            while ring.bytes > RING_BYTES {
+                let Some((seq, payload)) = ring.commits.pop_front() else { break };
+                ring.bytes -= payload.len();
+                ring.floor = ring.floor.max(seq);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread, time::Duration};
+
+    use super::*;
+
+    const TABLE: TableId = TableId(1);
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    #[test]
+    fn a_commit_is_noted_where_its_keys_are() {
+        let recent = Recent::default();
+        let (one, other) = (recent.place(TABLE, b"one"), recent.place(TABLE, b"other"));
+        assert_eq!(recent.newest(one), Seq(0));
+        recent.hold([other, one, one].into_iter().collect()).note(&[one], Seq(7), b"");
+        assert_eq!((recent.newest(one), recent.newest(other)), (Seq(7), Seq(0)));
+        assert_eq!(recent.hold_all().newest(one), Seq(7));
+    }
+
+    #[test]
+    fn a_lock_keeps_others_out_until_it_is_given_back() {
+        let recent = Arc::new(Recent::default());
+        let (holder, waiter) = (recent.new_owner(), recent.new_owner());
+        recent.lock(TABLE, b"key", holder, soon()).expect("free");
+        recent.lock(TABLE, b"key", holder, soon()).expect("its own");
+        assert_eq!(recent.lock(TABLE, b"key", waiter, Instant::now()), Err(NotLocked::TimedOut));
+        assert_eq!(recent.wait(TABLE, b"key", Owner::NONE, Instant::now()), Err(NotLocked::TimedOut));
+        let place = recent.place(TABLE, b"key");
+        assert!(recent.hold([place].into_iter().collect()).is_locked(TABLE, b"key", place, waiter));
+        assert!(!recent.hold([place].into_iter().collect()).is_locked(TABLE, b"key", place, holder));
+        let waits = thread::spawn({
+            let recent = Arc::clone(&recent);
+            move || recent.lock(TABLE, b"key", waiter, soon())
+        });
+        recent.unlock(TABLE, b"key");
+        assert_eq!(waits.join().expect("no panic"), Ok(()));
+    }
+
+    #[test]
+    fn who_would_wait_for_himself_is_told() {
+        let recent = Arc::new(Recent::default());
+        let (one, other) = (recent.new_owner(), recent.new_owner());
+        recent.lock(TABLE, b"a", one, soon()).expect("free");
+        recent.lock(TABLE, b"b", other, soon()).expect("free");
+        let waits = thread::spawn({
+            let recent = Arc::clone(&recent);
+            move || recent.lock(TABLE, b"b", one, soon())
+        });
+        while recent.waits.lock().is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(recent.lock(TABLE, b"a", other, soon()), Err(NotLocked::Deadlock));
+        recent.unlock(TABLE, b"b");
+        assert_eq!(waits.join().expect("no panic"), Ok(()));
+    }
+
+    #[test]
+    fn the_ring_is_bounded_and_says_from_where_on_it_is_whole() {
+        let recent = Recent::default();
+        let payload = |key: &[u8]| {
+            let mut payload = Vec::new();
+            let value = index::Payload::Inline(&[0; 1024]);
+            format::put_operation(&mut payload, TABLE, key, index::Operation::Put(value));
+            payload
+        };
+        let note = |seq: u64| recent.hold_all().note(&[], Seq(seq), &payload(&seq.to_be_bytes()));
+        note(1);
+        recent.watch(|| Seq(1));
+        (2..=5).for_each(note);
+        let find = |after: u64, key: u64| recent.find_after(Seq(after), |_, found| found == key.to_be_bytes());
+        assert_eq!(find(0, 9), Err(Seq(1)));
+        assert_eq!(find(3, 3), Ok(None));
+        assert_eq!(find(3, 4), Ok(Some((TABLE, 4u64.to_be_bytes().to_vec()))));
+        (6..=6000).for_each(note);
+        let floor = recent.ring.lock().floor;
+        assert!(floor > Seq(1) && floor < Seq(6000));
+        assert_eq!(find(floor.0, 6000), Ok(Some((TABLE, 6000u64.to_be_bytes().to_vec()))));
+        recent.unwatch();
+        assert!(recent.ring.lock().commits.is_empty());
+    }
+}

@@ -1,0 +1,224 @@
+//! Snapshots: the database as it was at one seq, for as long as somebody holds it.
+//!
+//! 1. Taking one is reading the visible seq and noting it in [`Snapshots`], in one step.
+//! 2. A reader with a snapshot takes its table's newest state, like any reader, and looks at the snapshot's seq in it.
+//! 3. Whoever drops older versions (rounds, compactions) asks for the [`Snapshots::horizon`] first, and keeps what it sees.
+//!
+//! Invariant: who asks for the horizon has fixed before which commits it merges, all of them visible by then. So a snapshot that is
+//! noted too late to be in the horizon is of a seq from which on it sees the newest of what is merged, and that is kept for everybody.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::{Bound, RangeBounds},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use index::{Bounds, Horizon, Seq};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::{Database, Error, Range, Result, Table, database::Handle, engine::Engine, table::prefix_bounds};
+
+/// Snapshots of one seq.
+struct Held {
+    count: usize,
+    since: Instant,
+    /// Bytes that had been committed when the first of them was taken.
+    user_bytes: u64,
+}
+
+/// The snapshots that are held, those of transactions included.
+#[derive(Default)]
+pub(crate) struct Snapshots {
+    held: Mutex<BTreeMap<Seq, Held>>,
+}
+
+/// What is held of older states. What a round finds shadowed is kept while one of these sees it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SnapshotStats {
+    /// Snapshots and transactions, each seq once.
+    pub open: u64,
+    /// Seq of the oldest.
+    pub oldest_seq: Option<u64>,
+    /// Age of the oldest, in seconds.
+    pub oldest_seconds: f64,
+    /// Bytes of keys and values committed since the oldest was taken: older versions that are kept for all of them take at most about as many as
+    /// what replaced them, or as the largest values that were replaced.
+    pub written_since_oldest_bytes: u64,
+}
+
+impl Snapshots {
+    /// Notes one more snapshot of what is visible now.
+    fn take(&self, engine: &Engine) -> Seq {
+        let mut held = self.held.lock();
+        let seq = engine.publisher.visible();
+        let first = || Held { count: 0, since: Instant::now(), user_bytes: engine.counters.user_bytes() };
+        held.entry(seq).or_insert_with(first).count += 1;
+        seq
+    }
+
+    fn release(&self, seq: Seq) {
+        let mut held = self.held.lock();
+        if let Some(of_seq) = held.get_mut(&seq) {
+            of_seq.count -= 1;
+            if of_seq.count == 0 {
+                held.remove(&seq);
+            }
+        }
+    }
+
+    /// The versions that have to stay, for who has fixed by now what it merges.
+    pub(crate) fn horizon(&self) -> Horizon {
+        Horizon { snapshots: self.held.lock().keys().copied().collect() }
+    }
+
+    /// What is held.
+    pub(crate) fn stats(&self, user_bytes: u64) -> SnapshotStats {
+        let held = self.held.lock();
+        let Some((seq, oldest)) = held.first_key_value() else { return SnapshotStats::default() };
+        SnapshotStats {
+            open: held.len() as u64,
+            oldest_seq: Some(seq.0),
+            oldest_seconds: oldest.since.elapsed().as_secs_f64(),
+            written_since_oldest_bytes: user_bytes.saturating_sub(oldest.user_bytes),
+        }
+    }
+}
+
+/// A hold on one seq: the versions that it sees stay until it goes.
+pub(crate) struct Pin {
+    handle: Arc<Handle>,
+    seq: Seq,
+    taken: Instant,
+}
+
+impl Pin {
+    /// Holds what is visible now.
+    pub(crate) fn take(handle: &Arc<Handle>) -> Arc<Self> {
+        let seq = handle.engine.snapshots.take(&handle.engine);
+        Arc::new(Self { handle: Arc::clone(handle), seq, taken: Instant::now() })
+    }
+
+    /// The seq that it holds.
+    pub(crate) const fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// The handle that it was taken through.
+    pub(crate) const fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// Fails when `table` is not of its database.
+    pub(crate) fn check_own(&self, table: &Table) -> Result<()> {
+        if !std::ptr::eq(table.engine(), &*self.handle.engine) {
+            return Err(Error::ForeignTable { name: table.name().to_owned() });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.handle.engine.snapshots.release(self.seq);
+    }
+}
+
+/// All tables as they were at one moment. Cheap to take and to clone; keeps its database open. Older versions of keys stay for as long as
+/// it, or a range from it, is there: [`crate::Stats::snapshots`] says what that may take.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let users = db.table("users", braid::Structure::BTree)?;
+/// users.put("ada", "1815")?;
+/// let then = db.snapshot();
+/// users.put("ada", "1852")?;
+/// assert_eq!(then.get(&users, "ada")?.as_deref(), Some(&b"1815"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Snapshot {
+    pin: Arc<Pin>,
+}
+
+impl Database {
+    /// Everything as it is now, for as long as the snapshot is there. It costs the same whatever the database holds.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { pin: Pin::take(self.handle()) }
+    }
+}
+
+impl Snapshot {
+    /// The last commit that it sees.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.pin.seq
+    }
+
+    /// How long ago it was taken.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.pin.taken.elapsed()
+    }
+
+    /// The value that `key` of `table` had.
+    ///
+    /// # Errors
+    /// As [`Table::get`], and when the table is of another database, or was dropped since.
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.pin.check_own(table)?;
+        table.get_at(key.as_ref(), Some(&self.pin))
+    }
+
+    /// The values that many keys of `table` had, read as one batch.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.pin.check_own(table)?;
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        table.get_many_at(&keys, Some(&self.pin))
+    }
+
+    /// The pairs that `table` had within `range`.
+    ///
+    /// # Errors
+    /// When the table is of another database.
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        self.walk(table, Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) })
+    }
+
+    /// The pairs that `table` had whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`].
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
+        self.walk(table, prefix_bounds(prefix.as_ref()))
+    }
+
+    /// Every pair that `table` had.
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`].
+    pub fn iter(&self, table: &Table) -> Result<Range> {
+        self.walk(table, Bounds::all())
+    }
+
+    fn walk(&self, table: &Table, bounds: Bounds) -> Result<Range> {
+        self.pin.check_own(table)?;
+        Ok(Range::new(table.clone(), bounds, Some(Arc::clone(&self.pin))))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Snapshot").field("seq", &self.pin.seq.0).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,464 @@
+//! Transactions: reads of one moment, and writes that commit together unless somebody else was in the way.
+//!
+//! 1. A transaction reads what its snapshot shows, and what it has written itself ([`writes`], [`range`]). Nothing of it is in the log or in a
+//!    queue before it commits, so a rollback is to forget it.
+//! 2. Its commit is a commit like any other, but that it is checked first, in one step with getting its seq ([`validate`]): under snapshot
+//!    isolation nobody may have committed a key that it wrote since it began; a serializable one may not have read anything either that
+//!    has changed since ([`reads`]). So serializable transactions are as if they ran one after the other in the order of their seqs.
+//! 3. A key can be locked on the way ([`Transaction::get_for_update`]): then everybody else's commit of that key waits.
+//!
+//! One that only reads takes no lock, waits for nobody, and is in nobody's way: its snapshot is a prefix of the order of commits.
+
+mod range;
+mod reads;
+mod validate;
+mod writes;
+
+use std::{
+    fmt,
+    ops::{Bound, RangeBounds},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use index::{Bounds, Seq, TableId};
+use parking_lot::Mutex;
+use rand::Rng;
+
+pub use range::TransactionRange;
+pub(crate) use validate::Check;
+pub use writes::Savepoint;
+
+use crate::{
+    Database, Durability, Error, ErrorKind, Range, Result, Table,
+    commit::check_pair,
+    engine::Engine,
+    error::shown,
+    recent::{NotLocked, Owner},
+    snapshot::Pin,
+    table::prefix_bounds,
+};
+use reads::Reads;
+use writes::Writes;
+
+/// What a transaction is protected from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// It reads one moment, and of two that write the same key the first to commit wins. Two that each read what the other writes
+    /// may both commit (write skew).
+    #[default]
+    Snapshot,
+    /// As if serializable transactions ran one after the other: what was read, ranges included, is checked too.
+    Serializable,
+}
+
+/// How a transaction is begun.
+#[derive(Clone, Debug, Default)]
+pub struct TransactionOptions {
+    isolation: Isolation,
+    durability: Option<Durability>,
+    lock_timeout: Option<Duration>,
+    read_only: bool,
+}
+
+impl TransactionOptions {
+    /// Snapshot isolation, and durability and lock timeout of the database.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What it is protected from.
+    #[must_use]
+    pub const fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// When its commit counts as done.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// How long it waits for a key that another transaction has locked.
+    #[must_use]
+    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(timeout);
+        self
+    }
+
+    /// It will not write; what it reads is not noted, whatever its isolation.
+    #[must_use]
+    pub const fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+}
+
+/// Most times that [`Database::run`] begins anew.
+const RUN_ATTEMPTS: u32 = 100;
+const FIRST_BACKOFF: Duration = Duration::from_micros(50);
+/// The wait doubles so many times.
+const BACKOFF_DOUBLINGS: u32 = 8;
+
+/// A transaction over any tables of a database. Dropping it rolls it back.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let accounts = db.table("accounts", braid::Structure::BTree)?;
+/// accounts.put("ada", [10])?;
+/// accounts.put("grace", [0])?;
+/// db.run(|tx| {
+///     let from = tx.get(&accounts, "ada")?.unwrap_or(vec![0])[0];
+///     let to = tx.get(&accounts, "grace")?.unwrap_or(vec![0])[0];
+///     tx.put(&accounts, "ada", [from - 3])?;
+///     tx.put(&accounts, "grace", [to + 3])
+/// })?;
+/// assert_eq!(accounts.get("grace")?, Some(vec![3]));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    pin: Arc<Pin>,
+    owner: Owner,
+    options: TransactionOptions,
+    writes: Writes,
+    /// What was read, where it has to be known.
+    reads: Option<Mutex<Reads>>,
+    locks: Vec<(TableId, Vec<u8>)>,
+    /// Bytes that it was given of what transactions may hold.
+    held: AtomicU64,
+    /// It has seen something of its snapshot.
+    has_read: AtomicBool,
+    /// A read could not be noted.
+    too_large: Mutex<Option<Error>>,
+}
+
+impl Database {
+    /// Begins a transaction under snapshot isolation.
+    ///
+    /// # Errors
+    /// None that there is now; those of [`Database::begin_with`].
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(TransactionOptions::new())
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Option`] where `options` can't be had.
+    pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction> {
+        if matches!(options.durability, Some(Durability::Lazy(interval)) if interval.is_zero()) {
+            return Err(Error::Option { option: "durability", problem: "lazy needs an interval above 0".into() });
+        }
+        let engine = self.engine();
+        let reads = (options.isolation == Isolation::Serializable && !options.read_only).then(Mutex::default);
+        if reads.is_some() {
+            engine.recent.watch(|| Seq(engine.wal.last_seq()));
+        }
+        Ok(Transaction {
+            pin: Pin::take(self.handle()),
+            owner: engine.recent.new_owner(),
+            options,
+            writes: Writes::default(),
+            reads,
+            locks: Vec::new(),
+            held: AtomicU64::new(0),
+            has_read: AtomicBool::new(false),
+            too_large: Mutex::new(None),
+        })
+    }
+
+    /// Runs `work` in a transaction and commits it; where another one was in the way, anew, after a short random wait that grows. What
+    /// `work` does besides, it does each time.
+    ///
+    /// # Errors
+    /// What `work` fails with, which rolls back; what the commit fails with; the last conflict where there were a hundred.
+    pub fn run<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.run_with(&TransactionOptions::new(), work)
+    }
+
+    /// As [`Database::run`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::run`] and [`Database::begin_with`].
+    pub fn run_with<T>(
+        &self, options: &TransactionOptions, mut work: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempt = 0;
+        loop {
+            let mut transaction = self.begin_with(options.clone())?;
+            let outcome = work(&mut transaction);
+            let outcome = match outcome {
+                Ok(value) => transaction.commit().map(|_| value),
+                Err(error) => {
+                    transaction.rollback();
+                    Err(error)
+                }
+            };
+            match outcome {
+                Err(error) if error.kind() == ErrorKind::Conflict && attempt < RUN_ATTEMPTS => {
+                    let longest = FIRST_BACKOFF * (1 << attempt.min(BACKOFF_DOUBLINGS));
+                    std::thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl Transaction {
+    fn engine(&self) -> &Engine {
+        &self.pin.handle().engine
+    }
+
+    /// The last commit of others that it sees.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.pin.seq()
+    }
+
+    /// The value of `key`: what it has written itself, or what its snapshot shows.
+    ///
+    /// # Errors
+    /// As [`Table::get`], and when the table is of another database. [`Error::TransactionTooLarge`] when what it reads is noted
+    /// and there is no room for that.
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let key = key.as_ref();
+        self.pin.check_own(table)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => Ok(written.clone()),
+            None => {
+                self.note_key(table, key)?;
+                table.get_at(key, Some(&self.pin))
+            }
+        }
+    }
+
+    /// The values of many keys, those that are not its own read as one batch.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.pin.check_own(table)?;
+        let own = |key: &K| self.writes.get(table.core.id, key.as_ref());
+        let below: Vec<&[u8]> = keys.iter().filter(|key| own(key).is_none()).map(AsRef::as_ref).collect();
+        below.iter().try_for_each(|key| self.note_key(table, key))?;
+        let mut below = table.get_many_at(&below, Some(&self.pin))?.into_iter();
+        let value = |key| own(key).cloned().unwrap_or_else(|| below.next().flatten());
+        Ok(keys.iter().map(value).collect())
+    }
+
+    /// The pairs within `range`, its own writes among them, in key order; [`TransactionRange::rev`] turns it round.
+    ///
+    /// # Errors
+    /// When the table is of another database.
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        self.walk(table, Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) })
+    }
+
+    /// The pairs whose keys begin with `prefix`, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TransactionRange<'_>> {
+        self.walk(table, prefix_bounds(prefix.as_ref()))
+    }
+
+    /// Every pair, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn iter(&self, table: &Table) -> Result<TransactionRange<'_>> {
+        self.walk(table, Bounds::all())
+    }
+
+    fn walk(&self, table: &Table, bounds: Bounds) -> Result<TransactionRange<'_>> {
+        self.pin.check_own(table)?;
+        self.has_read.store(true, Ordering::Relaxed);
+        let below = Range::new(table.clone(), bounds.clone(), Some(Arc::clone(&self.pin)));
+        Ok(TransactionRange::new(self, table.clone(), bounds, below))
+    }
+
+    /// Locks `key` until the transaction ends and gives its newest value: nobody else commits the key meanwhile, so this one's commit is in no
+    /// conflict over it. Waits for another holder. A transaction that has read nothing yet reads everything as it is from here on; one that has is in conflict
+    /// where the key was changed since it began.
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`], [`Error::Deadlock`], [`Error::Conflict`]; as [`Transaction::get`] and [`Transaction::put`].
+    pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let key = key.as_ref();
+        self.check_write(table, key, None)?;
+        self.lock(table, key)?;
+        let engine = self.engine();
+        if self.has_read.load(Ordering::Relaxed) {
+            validate::look_up_one(engine, self.pin.seq(), &table.core, key)?;
+        } else {
+            validate::wait_until_visible(engine, engine.recent.newest(engine.recent.place(table.core.id, key)))?;
+            self.pin = Pin::take(self.pin.handle());
+        }
+        self.get(table, key)
+    }
+
+    fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        let id = table.core.id;
+        if self.locks.iter().any(|(of, locked)| *of == id && locked == key) {
+            return Ok(());
+        }
+        self.hold(writes::cost(key, None))?;
+        let (engine, began) = (self.engine(), Instant::now());
+        let timeout = self.lock_timeout();
+        let locked = engine.recent.lock(id, key, self.owner, began + timeout);
+        locked.map_err(|refused| not_locked(refused, table.name(), key, timeout))?;
+        self.locks.push((id, key.to_vec()));
+        Ok(())
+    }
+
+    fn lock_timeout(&self) -> Duration {
+        self.options.lock_timeout.unwrap_or(self.engine().options.lock_timeout)
+    }
+
+    /// Sets `key` to `value` when it commits.
+    ///
+    /// # Errors
+    /// Outside the limits; [`Error::TransactionTooLarge`] when there is no room for it in memory; then the transaction is as it was.
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.set(table, key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Deletes `key` when it commits.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.set(table, key.as_ref(), None)
+    }
+
+    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.check_write(table, key, value)?;
+        // What it replaces may have to come back: both are held until that is known.
+        self.hold(writes::cost(key, value) + writes::cost(key, None))?;
+        let before = self.writes.bytes();
+        self.writes.set(table, key, value);
+        let grown = self.writes.bytes().cast_signed() - before.cast_signed();
+        let taken = (writes::cost(key, value) + writes::cost(key, None)).cast_signed();
+        self.let_go((taken - grown).cast_unsigned());
+        Ok(())
+    }
+
+    fn check_write(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.pin.check_own(table)?;
+        if self.options.read_only {
+            return Err(Error::ReadOnlyTransaction);
+        }
+        self.engine().check_writable()?;
+        check_pair(&table.core, key, value.unwrap_or_default())
+    }
+
+    /// A place to come back to with [`Transaction::roll_back_to`].
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.writes.savepoint()
+    }
+
+    /// Takes every write back that came after `savepoint`, which can be used again; locks stay, and what was read counts as read.
+    ///
+    /// # Errors
+    /// [`Error::NoSavepoint`].
+    pub fn roll_back_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        let before = self.writes.bytes();
+        if !self.writes.roll_back_to(savepoint) {
+            return Err(Error::NoSavepoint);
+        }
+        self.let_go(before - self.writes.bytes());
+        Ok(())
+    }
+
+    /// Commits: all of it or nothing, with its durability. The seq of the commit, or where nothing was written that of its snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] when a key that it wrote was locked; as [`Database::write`].
+    pub fn commit(self) -> Result<Seq> {
+        if let Some(error) = self.too_large.lock().take() {
+            return Err(error);
+        }
+        if self.writes.is_empty() {
+            return Ok(self.seq());
+        }
+        let engine = self.engine();
+        let reads = self.reads.as_ref().map(Mutex::lock);
+        let mut check = Check::new(&self.pin, self.owner, reads.as_deref());
+        let durability = self.options.durability.unwrap_or(engine.options.durability);
+        engine.commit_checked(&self.writes.items(), durability, self.lock_timeout(), &mut check)
+    }
+
+    /// Forgets everything that it was going to write, as dropping it does.
+    pub fn rollback(self) {}
+
+    fn note_key(&self, table: &Table, key: &[u8]) -> Result<()> {
+        self.has_read.store(true, Ordering::Relaxed);
+        let Some(reads) = &self.reads else { return Ok(()) };
+        if reads.lock().add_key(table, key) {
+            self.hold(reads::key_cost(key)).inspect_err(|error| *self.too_large.lock() = Some(error.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// Notes what a range has shown. It can't fail here: where there is no room, the commit does.
+    fn note_range(&self, table: &Table, walked: Bounds) {
+        let Some(reads) = &self.reads else { return };
+        match self.hold(reads::range_cost(&walked)) {
+            Ok(()) => reads.lock().add_range(table, walked),
+            Err(error) => *self.too_large.lock() = Some(error),
+        }
+    }
+
+    fn hold(&self, bytes: u64) -> Result<()> {
+        let engine = self.engine();
+        let limit = engine.tuning.transaction_bytes();
+        if !engine.recent.take_bytes(bytes, limit) {
+            return Err(Error::TransactionTooLarge { bytes, held: engine.recent.held_bytes(), limit });
+        }
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn let_go(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.engine().recent.give_bytes(bytes);
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        let engine = self.engine();
+        self.locks.iter().for_each(|(table, key)| engine.recent.unlock(*table, key));
+        if self.reads.is_some() {
+            engine.recent.unwatch();
+        }
+        engine.recent.give_bytes(self.held.load(Ordering::Relaxed));
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Transaction").field("seq", &self.seq().0).field("options", &self.options).finish()
+    }
+}
+
+/// A lock that was not had, as the database tells it.
+pub(crate) fn not_locked(refused: NotLocked, table: &str, key: &[u8], waited: Duration) -> Error {
+    let (table, key) = (table.to_owned(), shown(key));
+    match refused {
+        NotLocked::TimedOut => Error::LockTimeout { table, key, waited },
+        NotLocked::Deadlock => Error::Deadlock { table, key },
+    }
+}
