@@ -167,6 +167,11 @@ impl Engine {
             stripes.note(&places, Seq(position.seq), &payload);
             // Announced before the stripes are let go: who finds it in them can wait for it.
             self.announce(&position, Change::Commit(payload), durability);
+            drop(stripes);
+            // Its own versions would be kept from rounds that come before it returns.
+            if let Some(check) = &check {
+                check.release();
+            }
             return Ok(Placed::At(position));
         }
     }

@@ -11,7 +11,10 @@ use std::{
     collections::BTreeMap,
     fmt,
     ops::{Bound, RangeBounds},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -92,13 +95,14 @@ pub(crate) struct Pin {
     handle: Arc<Handle>,
     seq: Seq,
     taken: Instant,
+    released: AtomicBool,
 }
 
 impl Pin {
     /// Holds what is visible now.
     pub(crate) fn take(handle: &Arc<Handle>) -> Arc<Self> {
         let seq = handle.engine.snapshots.take(&handle.engine);
-        Arc::new(Self { handle: Arc::clone(handle), seq, taken: Instant::now() })
+        Arc::new(Self { handle: Arc::clone(handle), seq, taken: Instant::now(), released: AtomicBool::new(false) })
     }
 
     /// The seq that it holds.
@@ -109,6 +113,13 @@ impl Pin {
     /// The handle that it was taken through.
     pub(crate) const fn handle(&self) -> &Arc<Handle> {
         &self.handle
+    }
+
+    /// Nobody reads what it holds any more, though it is still there.
+    pub(crate) fn release(&self) {
+        if !self.released.swap(true, Ordering::Relaxed) {
+            self.handle.engine.snapshots.release(self.seq);
+        }
     }
 
     /// Fails when `table` is not of its database.
@@ -122,7 +133,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.handle.engine.snapshots.release(self.seq);
+        self.release();
     }
 }
 

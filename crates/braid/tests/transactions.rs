@@ -146,6 +146,26 @@ fn a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key()
     }
 }
 
+#[test]
+fn a_key_that_came_and_went_is_in_the_way() {
+    for applied in [false, true] {
+        let (_directory, db, table) = scratch();
+        table.put("other", "0").expect("put");
+        let mut tx = db.begin().expect("begins");
+        tx.put(&table, "k", "1").expect("put");
+        table.put("k", "2").expect("put");
+        if applied {
+            db.drain().expect("drains");
+        }
+        table.delete("k").expect("delete");
+        if applied {
+            db.drain().expect("drains");
+            table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+        }
+        assert!(is_conflict(tx.commit()), "applied {applied}");
+    }
+}
+
 /// Many keys share a place in the table of recent commits: one that was not changed is no conflict.
 #[test]
 fn neighbours_are_not_in_the_way() {

@@ -51,6 +51,11 @@ impl<'a> Check<'a> {
         self.owner
     }
 
+    /// The commit has its place: what the transaction saw is needed no more.
+    pub(crate) fn release(&self) {
+        self.pin.release();
+    }
+
     /// Whether it is to be confirmed with every stripe held.
     pub(crate) fn needs_all(&self) -> bool {
         self.reads.is_some_and(|reads| reads.ranges().next().is_some())
@@ -176,9 +181,8 @@ fn look_up<'a>(
         let table = of_table[0].table;
         let keys: Vec<&[u8]> = of_table.iter().map(|suspect| suspect.key).collect();
         for (key, newest) in keys.iter().zip(table::newest_many(table, &keys)?) {
-            // Where there is nothing at all, a deletion may have been, and have gone.
-            let is_clear = newest.map_or_else(|| table.applied().at(key) <= begin, |newest| newest <= begin);
-            if !is_clear {
+            // Where there is nothing at all, nothing came: a deletion stays as long as a snapshot is older.
+            if newest.is_some_and(|newest| newest > begin) {
                 return Err(Error::conflict(&table.name, "a key", Some(key)));
             }
         }

@@ -1,7 +1,7 @@
 //! Every single operation of a small run fails once: with a full disk, and with an error of the device.
 //!
-//! 1. The run is the same each time: it creates the database, commits with each durability, in leaves and documents, drains,
-//!    checkpoints, drops a table, closes and opens. Operation `n` of the disk fails, for every `n` there is.
+//! 1. The run is the same each time: it creates the database, commits with each durability, in leaves and documents, in batches and
+//!    transactions, holds a snapshot meanwhile, drains, checkpoints, drops a table, closes and opens. Operation `n` of the disk fails, for every `n` there is.
 //! 2. After the failure the database works on, or it only reads and every write says why, naming what the system said. It works on
 //!    where all that failed was to make a file longer.
 //! 3. Afterwards it is opened again, at once or after a power cut: it is behind one of the commits made, not below the
@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use braid::{Database, Durability, Error, ErrorKind, Options, Structure};
+use braid::{Database, Durability, Error, ErrorKind, Options, Snapshot, Structure};
 use psync::sim::{Fault, SimDisk};
 
 use crate::model::{Change, Model, TABLES, key, puts, tables, value};
@@ -40,6 +40,10 @@ enum Step {
     Scratch,
     /// Reads everything.
     Read,
+    /// Keeps what there is now.
+    Keep,
+    /// Reads what is kept.
+    LookBack,
     Reopen,
 }
 
@@ -50,15 +54,18 @@ fn script() -> Vec<Step> {
     vec![
         Step::Commit(puts(0..20, 100), Sync),
         Step::Commit(puts(20..24, 5000), Sync),
+        Step::Keep,
         Step::Commit(puts(24..30, 10), Os),
         Step::Drain,
         Step::Commit(puts(30..60, 300), lazy),
         Step::Commit(deletes(0..10), Sync),
         Step::Checkpoint,
+        Step::LookBack,
         Step::Commit(puts(10..25, 2000), Sync),
         Step::Scratch,
         Step::Commit(puts(60..62, 30_000), Os),
         Step::Commit(puts(62..90, 1500), Sync),
+        Step::LookBack,
         Step::Reopen,
         Step::Read,
         Step::Commit(puts(90..100, 2500), Sync),
@@ -77,6 +84,8 @@ struct Run {
     db: Option<Database>,
     /// States behind commits, oldest first: the first one is durable, one of them is what a reader sees.
     states: Vec<Model>,
+    /// A snapshot, and the states one of which it must hold.
+    kept: Option<(Snapshot, Vec<Model>)>,
     read_only: bool,
 }
 
@@ -106,7 +115,26 @@ impl Run {
             Step::Drain => self.db().drain(),
             Step::Checkpoint => self.db().checkpoint().map(|()| self.all_is_durable()),
             Step::Scratch => self.scratch(),
+            Step::Keep => {
+                self.kept = Some((self.db().snapshot(), self.states.clone()));
+                Ok(())
+            }
+            Step::LookBack => {
+                let (Some((snapshot, states)), [Ok(left), Ok(right)]) =
+                    (&self.kept, TABLES.map(|name| self.db().open_table(name)))
+                else {
+                    return Ok(());
+                };
+                let tables = [left, right];
+                let mut problems = Vec::new();
+                for state in states {
+                    problems.extend(state.difference_in(&tables, |table| snapshot.iter(table))?);
+                }
+                assert!(problems.len() < states.len(), "a snapshot shows none of the states: {problems:#?}");
+                Ok(())
+            }
             Step::Reopen => {
+                self.kept = None;
                 let closed = self.db.take().expect("open").close();
                 if closed.is_ok() {
                     self.all_is_durable();
@@ -173,7 +201,7 @@ impl Run {
                 assert!(!failed, "nothing is written any more, and the next commit went in: {error}");
             }
             Err(again) => {
-                assert!(!matches!(step, Step::Read), "{again}");
+                assert!(!matches!(step, Step::Read | Step::LookBack), "{again}");
                 assert_eq!(again.kind(), ErrorKind::Failed, "after {error}: {again}");
                 self.assert_named(&again);
                 let other = self.commit(&puts(0..1, 1), Durability::Lazy(Duration::from_secs(1)));
@@ -198,7 +226,7 @@ impl Run {
     }
 
     fn reopen(&mut self, power_cut: bool) {
-        self.db = None;
+        (self.db, self.kept) = (None, None);
         if power_cut {
             self.disk.restart();
         }
@@ -211,7 +239,7 @@ impl Run {
 fn run(n: u64, fault: Fault, errno: i32, power_cut: bool) -> bool {
     let disk = SimDisk::new(n);
     disk.fail_operation(fault, n, errno);
-    let mut run = Run { disk, errno, db: None, states: vec![Model::default()], read_only: false };
+    let mut run = Run { disk, errno, db: None, states: vec![Model::default()], kept: None, read_only: false };
     run.open();
     for step in script() {
         if let Err(error) = run.step(&step) {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use braid::{Database, Durability, Error, ErrorKind, Structure, Table, WriteBatch};
+use braid::{
+    Database, Durability, Error, ErrorKind, Isolation, Range, Structure, Table, TransactionOptions, WriteBatch,
+};
 
 pub(crate) const TABLES: [&str; 2] = ["left", "right"];
 /// Written to both tables by every batch that puts: the number of the batch.
@@ -70,9 +72,14 @@ impl Model {
         }
     }
 
-    /// Writes the changes as one batch, and takes them over if that succeeds.
+    /// Writes the changes as one batch, or every other time in a transaction that has read a range, and takes them over if that succeeds.
     pub(crate) fn write(&mut self, db: &Database, changes: &[Change], durability: Durability) -> braid::Result<()> {
         let tables = tables(db)?;
+        if self.number % 2 == 1 {
+            self.transact(db, &tables, changes, durability)?;
+            self.apply(changes);
+            return Ok(());
+        }
         let mut batch = WriteBatch::new();
         if puts_something(changes) {
             tables.iter().for_each(|table| batch.put(table, COUNTER, (self.number + 1).to_le_bytes()));
@@ -86,6 +93,26 @@ impl Model {
         db.write_with(batch, durability)?;
         self.apply(changes);
         Ok(())
+    }
+
+    fn transact(
+        &self, db: &Database, tables: &[Table; 2], changes: &[Change], durability: Durability,
+    ) -> braid::Result<()> {
+        let options = TransactionOptions::new().isolation(Isolation::Serializable).durability(durability);
+        let mut transaction = db.begin_with(options)?;
+        for table in tables {
+            transaction.iter(table)?.take(10).try_for_each(|pair| pair.map(drop))?;
+            if puts_something(changes) {
+                transaction.put(table, COUNTER, (self.number + 1).to_le_bytes())?;
+            }
+        }
+        for (which, key, value) in changes {
+            match value {
+                Some(value) => transaction.put(&tables[*which], key, value)?,
+                None => transaction.delete(&tables[*which], key)?,
+            }
+        }
+        transaction.commit().map(drop)
     }
 
     /// Compares everything, by scan and by key, has the database verify itself, and sees that no document is taken for dead that a key
@@ -110,8 +137,15 @@ impl Model {
 
     /// What the tables hold that they should not, or lack.
     pub(crate) fn difference(&self, tables: &[Table; 2]) -> braid::Result<Option<String>> {
+        self.difference_in(tables, |table| Ok(table.iter()))
+    }
+
+    /// What is read of the tables by `range` that should not be there, or lacks.
+    pub(crate) fn difference_in(
+        &self, tables: &[Table; 2], range: impl Fn(&Table) -> braid::Result<Range>,
+    ) -> braid::Result<Option<String>> {
         for (table, expected) in tables.iter().zip(&self.tables) {
-            let found: Content = table.iter().collect::<Result<_, _>>()?;
+            let found: Content = range(table)?.collect::<Result<_, _>>()?;
             let keys = || expected.keys().chain(found.keys());
             if let Some(key) = keys().find(|key| expected.get(*key) != found.get(*key)) {
                 let [wanted, there] = [expected.get(key), found.get(key)].map(|value| value.map(Vec::len));

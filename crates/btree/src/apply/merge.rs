@@ -7,7 +7,8 @@
 //!    was reported then.
 //! 3. The newest version of a key stays, and each older one that a snapshot sees ([`Horizon::sees`]).
 //! 4. A tombstone below which nothing stays has nothing to hide, whoever looks, and goes, unless its commit may be applied
-//!    again: then it stays, so that what it hid is stale when it comes again.
+//!    again: then it stays, so that what it hid is stale when it comes again; or a snapshot is older than it: who holds that finds out by it that the
+//!    key was changed.
 //! 5. The documents of what goes are reported, each once; a version written again with the same document keeps it.
 //!
 //! So each document is reported once, however often parts of a batch are applied: rule 2 needs the newest version of each
@@ -83,7 +84,10 @@ fn stay<'a>(versions: &[Arrived<'a>], rules: Rules<'_>, out: &mut Vec<Update<'a>
         }
         newer = Some(version.seq);
     }
-    let hides_nothing = |oldest: &mut Update<'_>| oldest.operation == Operation::Delete && oldest.seq <= rules.through;
+    let is_news = |seq: Seq| rules.horizon.snapshots.first().is_some_and(|snapshot| *snapshot < seq);
+    let hides_nothing = |oldest: &mut Update<'_>| {
+        oldest.operation == Operation::Delete && oldest.seq <= rules.through && !is_news(oldest.seq)
+    };
     while out.len() > start && out.pop_if(hides_nothing).is_some() {}
 }
 
@@ -145,7 +149,9 @@ mod tests {
         assert_eq!(pruned(&entries, &[3]), (vec![], vec![1]));
         assert_eq!(pruned(&entries, &[2]), (entries.to_vec(), vec![]));
         let again = [at(b"a", 1, Operation::Delete), at(b"a", 3, PUT), at(b"a", 5, Operation::Delete)];
-        assert_eq!(pruned(&again, &[2]).0, vec![]);
+        // That the key was changed is news to who sees seq 2.
+        assert_eq!(pruned(&again, &[2]).0, vec![again[2]]);
+        assert_eq!(pruned(&again, &[5]).0, vec![]);
         assert_eq!(pruned(&again, &[3]).0, vec![again[1], again[2]]);
     }
 

@@ -172,14 +172,18 @@ impl<'a> Apply<'a> {
         if self.hides_document(updates.clone()) {
             return How::Rewrite;
         }
-        let is_delete = |index: &usize| self.batch.get(*index).operation == Operation::Delete;
         let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
-        let tombstones = u32::try_from(updates.filter(is_delete).count()).expect("at most all of them");
+        // Where a snapshot sees what an update replaces, that has to stay, and rewriting would be in vain each time.
+        let oldest = self.rules.horizon.snapshots.first();
+        let replaces = |update: &Update<'_>| oldest.is_none_or(|oldest| *oldest >= update.seq);
+        let is_delete = |update: &Update<'_>| update.operation == Operation::Delete;
+        let tombstones = self.updates(updates.clone()).filter(is_delete).count();
+        let tombstones = u32::try_from(tombstones).expect("at most all of them");
         let keys_min = pointer.keys_min.saturating_sub(tombstones);
-        let shrinks =
-            tombstones > 0 && is_sparse(keys_min, pointer.entries + count) || pointer.pages > self.root.leaf_pages;
-        // Where snapshots are held, what is dead may have to stay, and rewriting would be in vain each time.
-        if shrinks && self.rules.horizon.snapshots.is_empty() {
+        let too_large =
+            pointer.pages > self.root.leaf_pages && self.updates(updates.clone()).any(|update| replaces(&update));
+        let deletes = || self.updates(updates).any(|update| is_delete(&update) && replaces(&update));
+        if too_large || is_sparse(keys_min, pointer.entries + count) && deletes() {
             return How::Rewrite;
         }
         How::Append { runs, keys_min }
