@@ -33,6 +33,9 @@ impl Engine {
                 self.counters.changed();
             }
             Change::Drop(id) => {
+                if let Some(table) = self.catalog.read().by_id(id) {
+                    table.keep_last(seq);
+                }
                 if let Some(table) = self.catalog.drop_table(id) {
                     self.counters.looked_up(table.traffic.lookups());
                 }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use btree::BTree;
 use doclog::DocLog;
 use index::{Index, Seq, TableId, View};
@@ -57,7 +57,15 @@ pub(crate) struct TableCore {
     /// The seq of the newest load since opening; 0 where there was none.
     loaded: AtomicU64,
     applied: Mutex<AppliedThrough>,
+    /// What there was when the table was dropped, for snapshots that are older.
+    last: ArcSwapOption<LastState>,
     pin: Arc<()>,
+}
+
+/// A table at its drop.
+struct LastState {
+    dropped: Seq,
+    state: Arc<TableState>,
 }
 
 impl TableCore {
@@ -71,7 +79,21 @@ impl TableCore {
         let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
         let loaded = AtomicU64::new(0);
-        Self { id, name, structure, tree, documents, state, active_bytes, traffic, loading, loaded, applied, pin }
+        Self {
+            id,
+            name,
+            structure,
+            tree,
+            documents,
+            state,
+            active_bytes,
+            traffic,
+            loading,
+            loaded,
+            applied,
+            last: ArcSwapOption::empty(),
+            pin,
+        }
     }
 
     /// Lets nobody change the table any more but the load that asks.
@@ -137,6 +159,25 @@ impl TableCore {
             if Arc::ptr_eq(&state, &self.state.load()) {
                 return (state, at);
             }
+        }
+    }
+
+    /// The table is being dropped by the commit `dropped`.
+    pub(crate) fn keep_last(&self, dropped: Seq) {
+        self.last.store(Some(Arc::new(LastState { dropped, state: self.state.load_full() })));
+    }
+
+    /// What a snapshot of seq `at` sees of a table that was dropped: none where that was before.
+    pub(crate) fn last_at(&self, at: Seq) -> Option<Arc<TableState>> {
+        let last = self.last.load_full()?;
+        (at < last.dropped).then(|| Arc::clone(&last.state))
+    }
+
+    /// Forgets what there was at the drop, unless a snapshot is older: the oldest there is, is of seq `oldest`.
+    pub(crate) fn forget_last(&self, oldest: Option<Seq>) {
+        let is_seen = |last: Arc<LastState>| oldest.is_some_and(|oldest| oldest < last.dropped);
+        if !self.last.load_full().is_some_and(is_seen) {
+            self.last.store(None);
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Dropped tables that nobody reads any more, with all their pages.
+/// Dropped tables that nobody reads any more, nor any snapshot sees, with all their pages.
 struct Leaving {
     tables: Vec<Arc<TableCore>>,
     ids: Vec<TableId>,
@@ -61,8 +61,10 @@ struct Leaving {
 }
 
 fn leaving(engine: &Engine) -> Leaving {
+    let oldest = engine.snapshots.oldest();
     let mut leaving = Leaving { tables: Vec::new(), ids: Vec::new(), extents: Vec::new() };
     for table in engine.catalog.dropped() {
+        table.forget_last(oldest);
         if !table.is_unobserved() {
             continue;
         }

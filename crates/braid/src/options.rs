@@ -166,6 +166,9 @@ pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 /// Bytes of the write buffer where nothing is said.
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 64 << 20;
 
+/// Open transactions may hold so much of the sum of all memory: one part of so many.
+const TRANSACTIONS_PART: u64 = 16;
+
 /// How long a write waits for a key that a transaction locked, where nothing is said.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -208,8 +211,8 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes of memory for the buffer pool and for operations that wait, together; at least 2 MiB. The cost model divides them, unless
-    /// [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
+    /// Bytes of memory for the buffer pool, for operations that wait and for open transactions, together; at least 2 MiB. Transactions may hold a
+    /// sixteenth. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
@@ -334,6 +337,16 @@ impl Options {
         Database::open_with(psync, path, &self)
     }
 
+    /// Of the sum of all memory, what open transactions may hold.
+    pub(crate) fn transaction_bytes(&self) -> Option<u64> {
+        self.memory_bytes.map(|bytes| bytes / TRANSACTIONS_PART)
+    }
+
+    /// Of the sum of all memory, what buffer pool and write buffer have.
+    pub(crate) fn divided_bytes(&self) -> Option<u64> {
+        self.memory_bytes.map(|bytes| bytes - bytes / TRANSACTIONS_PART)
+    }
+
     fn check(&self) -> Result<()> {
         let least = |option, bytes: u64, least: u64| {
             if bytes < least {
@@ -341,7 +354,7 @@ impl Options {
             }
             Ok(())
         };
-        let rest = |of: Option<u64>| self.memory_bytes.zip(of).map(|(all, of)| all.saturating_sub(of));
+        let rest = |of: Option<u64>| self.divided_bytes().zip(of).map(|(all, of)| all.saturating_sub(of));
         let cache = self.cache_bytes.or_else(|| rest(self.write_buffer_bytes));
         let write_buffer = self.write_buffer_bytes.or_else(|| rest(self.cache_bytes));
         least("memory_bytes", self.memory_bytes.unwrap_or(SMALLEST_MEMORY), SMALLEST_MEMORY)?;

@@ -279,10 +279,11 @@ impl Recent {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// A transaction takes `bytes` more, of which all together may hold `limit`. False where that is too much; then it has not.
-    pub(crate) fn take_bytes(&self, bytes: u64, limit: u64) -> bool {
+    /// A transaction takes `bytes` more, of which all together may hold `limit`. False where that is too much; then it has not. What is its
+    /// `only` one it gets in any case.
+    pub(crate) fn take_bytes(&self, bytes: u64, limit: u64, only: bool) -> bool {
         let before = self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > limit {
+        if !only && before + bytes > limit {
             self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }

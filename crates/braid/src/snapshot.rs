@@ -77,6 +77,11 @@ impl Snapshots {
         Horizon { snapshots: self.held.lock().keys().copied().collect() }
     }
 
+    /// The oldest seq that is held.
+    pub(crate) fn oldest(&self) -> Option<Seq> {
+        self.held.lock().first_key_value().map(|(seq, _)| *seq)
+    }
+
     /// What is held.
     pub(crate) fn stats(&self, user_bytes: u64) -> SnapshotStats {
         let held = self.held.lock();
@@ -181,7 +186,7 @@ impl Snapshot {
     /// The value that `key` of `table` had.
     ///
     /// # Errors
-    /// As [`Table::get`], and when the table is of another database, or was dropped since.
+    /// As [`Table::get`], and when the table is of another database. One that was dropped since is still there.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.pin.check_own(table)?;
         table.get_at(key.as_ref(), Some(&self.pin))

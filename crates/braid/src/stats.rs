@@ -360,7 +360,7 @@ impl Stats {
             write_amplification: if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 },
             snapshots: engine.snapshots.stats(user_bytes),
             transaction_bytes: engine.recent.held_bytes(),
-            transaction_capacity_bytes: engine.tuning.transaction_bytes(),
+            transaction_capacity_bytes: engine.tuning.transaction_bytes,
             recovery: counters.recovery.clone(),
             cache: cache(engine),
             log: log(engine),

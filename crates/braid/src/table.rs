@@ -202,12 +202,16 @@ impl Table {
     /// What a reader that begins now reads, or one that looks at what `pin` holds.
     pub(crate) fn moment(&self, pin: Option<&Pin>) -> Result<(Arc<TableState>, Seq)> {
         // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
-        let moment = match pin {
-            Some(pin) => (self.core.state.load_full(), pin.seq()),
-            None => self.core.moment(|| self.engine().publisher.visible()),
+        let Some(pin) = pin else {
+            let moment = self.core.moment(|| self.engine().publisher.visible());
+            self.engine().check_live(&self.core)?;
+            return Ok(moment);
         };
-        self.engine().check_live(&self.core)?;
-        Ok(moment)
+        let state = self.core.state.load_full();
+        match self.engine().check_live(&self.core) {
+            Ok(()) => Ok((state, pin.seq())),
+            Err(dropped) => self.core.last_at(pin.seq()).map(|last| (last, pin.seq())).ok_or(dropped),
+        }
     }
 
     /// The values of many keys, now or as `pin` holds them.

@@ -423,8 +423,10 @@ impl Transaction {
 
     fn hold(&self, bytes: u64) -> Result<()> {
         let engine = self.engine();
-        let limit = engine.tuning.transaction_bytes();
-        if !engine.recent.take_bytes(bytes, limit) {
+        let limit = engine.tuning.transaction_bytes;
+        // As a plain write, one write by itself is only held against the limits of a commit.
+        let only = self.held.load(Ordering::Relaxed) == 0;
+        if !engine.recent.take_bytes(bytes, limit, only) {
             return Err(Error::TransactionTooLarge { bytes, held: engine.recent.held_bytes(), limit });
         }
         self.held.fetch_add(bytes, Ordering::Relaxed);

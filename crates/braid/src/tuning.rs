@@ -18,7 +18,7 @@ use psync::{
 
 use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, options, traffic::Shares};
 
-/// Open transactions may hold so much, however small the write buffer is.
+/// Without a sum of all memory, open transactions may hold so much, however small the write buffer is.
 const SMALLEST_TRANSACTION_BYTES: u64 = 1 << 20;
 /// Bytes of an entry of a leaf besides key and value, about.
 const ENTRY_BYTES: u64 = 10;
@@ -29,6 +29,8 @@ pub(crate) struct Tuning {
     leaf_pages: Option<u32>,
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
+    /// Most bytes that open transactions hold together.
+    pub(crate) transaction_bytes: u64,
 }
 
 /// The profile of a database that is being created, or gets a table: measured where it is not known yet.
@@ -48,7 +50,15 @@ impl Tuning {
     /// For a database with so many bytes of data.
     pub(crate) fn new(options: &Options, profile: DeviceProfile, data_bytes: u64) -> Self {
         let (cache_bytes, write_buffer_bytes) = divide(options, &profile, data_bytes);
-        Self { profile: RwLock::new(profile), leaf_pages: options.leaf_pages, cache_bytes, write_buffer_bytes }
+        // By default about what one commit may have.
+        let usual = (write_buffer_bytes / 4).max(SMALLEST_TRANSACTION_BYTES);
+        Self {
+            profile: RwLock::new(profile),
+            leaf_pages: options.leaf_pages,
+            cache_bytes,
+            write_buffer_bytes,
+            transaction_bytes: options.transaction_bytes().unwrap_or(usual),
+        }
     }
 
     /// Pages of a leaf of a table that is used as `expected`.
@@ -62,11 +72,6 @@ impl Tuning {
         let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
         let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
         self.leaf_pages(&expected.insert_share(shares.insert).batched_share(shares.batched))
-    }
-
-    /// Most bytes that open transactions hold together: a quarter of the write buffer, by default about what one commit may have.
-    pub(crate) fn transaction_bytes(&self) -> u64 {
-        (self.write_buffer_bytes / 4).max(SMALLEST_TRANSACTION_BYTES)
     }
 
     /// Requests that the database keeps in flight.
@@ -107,7 +112,7 @@ fn workload(expected: &TableOptions, memory: Memory) -> Workload {
 
 /// Cache and write buffer: as the options say, or as the model divides the sum that they give.
 fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, u64) {
-    match (options.memory_bytes, options.cache_bytes, options.write_buffer_bytes) {
+    match (options.divided_bytes(), options.cache_bytes, options.write_buffer_bytes) {
         (Some(bytes), None, None) => {
             let usual = TableOptions::new();
             let records = (data_bytes / usual.record_bytes).max(usual.records);
@@ -156,13 +161,16 @@ mod tests {
         const M: u64 = 1 << 20;
         assert_eq!(divided(&Options::new()), (256 * M, 64 * M));
         assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 64 * M));
-        assert_eq!(divided(&Options::new().memory_bytes(100 * M).cache_bytes(90 * M)), (90 * M, 10 * M));
-        assert_eq!(divided(&Options::new().memory_bytes(100 * M).write_buffer_bytes(90 * M)), (10 * M, 90 * M));
-        let all = Options::new().memory_bytes(100 * M).cache_bytes(7 * M).write_buffer_bytes(9 * M);
+        let sum = Options::new().memory_bytes(160 * M);
+        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 60 * M));
+        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (60 * M, 90 * M));
+        let all = sum.clone().cache_bytes(7 * M).write_buffer_bytes(9 * M);
         assert_eq!(divided(&all), (7 * M, 9 * M));
-        let (cache, write_buffer) = divided(&Options::new().memory_bytes(100 * M));
-        assert_eq!(cache + write_buffer, 100 * M);
-        assert!(cache >= write_buffer && write_buffer >= 100 * M / 32, "{cache} {write_buffer}");
+        let (cache, write_buffer) = divided(&sum);
+        assert_eq!(cache + write_buffer, 150 * M);
+        assert!(cache >= write_buffer && write_buffer >= 150 * M / 32, "{cache} {write_buffer}");
+        let transactions = |options| Tuning::new(options, DeviceProfile::default(), 0).transaction_bytes;
+        assert_eq!((transactions(&sum), transactions(&Options::new())), (10 * M, 16 * M));
     }
 
     #[test]

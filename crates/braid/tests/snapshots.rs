@@ -130,7 +130,7 @@ fn a_range_goes_on_after_its_snapshot_was_dropped() {
 }
 
 #[test]
-fn tables_that_came_or_went_later_are_not_in_it() {
+fn tables_that_came_later_are_empty_and_those_that_went_are_there() {
     let directory = tempfile::tempdir().expect("a directory");
     let db = open(&directory);
     let gone = db.table("gone", Structure::BTree).expect("a table");
@@ -139,7 +139,30 @@ fn tables_that_came_or_went_later_are_not_in_it() {
     let later = db.table("later", Structure::BTree).expect("a table");
     later.put("k", "v").expect("put");
     assert_eq!(snapshot.get(&later, "k").expect("get"), None);
+    for number in 0..2000_u32 {
+        gone.put(number.to_be_bytes(), [1; 200]).expect("put");
+    }
+    let full = db.snapshot();
     db.drop_table("gone").expect("dropped");
-    let error = snapshot.get(&gone, "k").expect_err("dropped");
+    let after = db.snapshot();
+    let again = db.table("gone", Structure::BTree).expect("another table");
+    again.put("k", "other").expect("put");
+    for _ in 0..3 {
+        db.checkpoint().expect("a checkpoint");
+        assert_eq!(snapshot.get(&gone, "k").expect("get").as_deref(), Some(&b"v"[..]));
+        assert_eq!(pairs(&snapshot, &gone).len(), 1);
+        assert_eq!(pairs(&full, &gone).len(), 2001);
+        let error = after.get(&gone, "k").expect_err("dropped before");
+        assert!(error.to_string().contains("gone"), "{error}");
+        assert!(gone.get("k").is_err());
+        assert_eq!(snapshot.get(&again, "k").expect("get"), None);
+    }
+    let used = || db.stats().map(|stats| stats.space.total_pages - stats.space.free_pages).expect("stats");
+    let held = used();
+    drop((snapshot, full));
+    db.checkpoint().expect("a checkpoint");
+    let error = after.get(&gone, "k").expect_err("dropped before");
     assert!(error.to_string().contains("gone"), "{error}");
+    assert!(used() < held, "{held} pages, and now {}", used());
+    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, Vec::<String>::new());
 }
