@@ -80,8 +80,12 @@ impl Engine {
     fn commit_items(
         &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
     ) -> Result<Seq> {
-        let mut deadline = None;
+        let began = Instant::now();
         loop {
+            if let Some(check) = &mut check {
+                // Before anything is written, and without keeping the doors open: it may read a lot.
+                check.look(self, items)?;
+            }
             let writing = self.writing.read();
             match self.try_commit(items, durability, check.as_deref_mut())? {
                 Tried::Committed(seq) => return Ok(seq),
@@ -90,8 +94,7 @@ impl Engine {
                     drop(writing);
                     let Item { table, key, .. } = &items[item];
                     let owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
-                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
-                    let waited = self.recent.wait(table.id, key, owner, deadline);
+                    let waited = self.recent.wait(table.id, key, owner, began.checked_add(timeout));
                     waited.map_err(|refused| not_locked(refused, &table.name, key, timeout))?;
                 }
             }
@@ -105,6 +108,12 @@ impl Engine {
             return Ok(Tried::Committed(self.publisher.visible()));
         }
         self.check_limits(items)?;
+        if let Some(check) = &check {
+            check.look_for_loads(items)?;
+        }
+        if let Some(locked) = self.locked_document(items, check.as_deref()) {
+            return Ok(Tried::Locked(locked));
+        }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         self.admit(bytes as u64, reclaims(items))?;
         let documents = self.write_documents(items)?;
@@ -142,14 +151,13 @@ impl Engine {
     fn place(
         &self, items: &[Item<'_>], payload: Vec<u8>, durability: Durability, mut check: Option<&mut Check<'_>>,
     ) -> Result<Placed> {
-        let reclaims = reclaims(items);
+        let (reclaims, mut made_room) = (reclaims(items), false);
         let places: Places = items.iter().map(|item| self.recent.place(item.table.id, item.key)).collect();
+        let mut of_all = places.clone();
+        if let Some(check) = &check {
+            check.add_places(self, &mut of_all);
+        }
         loop {
-            let mut of_all = places.clone();
-            if let Some(check) = &mut check {
-                check.look(self, items)?;
-                check.add_places(self, &mut of_all);
-            }
             let needs_all = check.as_ref().is_some_and(|check| check.needs_all());
             let mut stripes = if needs_all { self.recent.hold_all() } else { self.recent.hold(of_all.clone()) };
             let owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
@@ -158,12 +166,24 @@ impl Engine {
             if let Some(locked) = items.iter().zip(&places).position(is_locked) {
                 return Ok(Placed::Locked(locked));
             }
-            if let Some(check) = &check
-                && !check.confirm(self, &stripes, &of_all)?
-            {
+            let confirmed = check.as_ref().map(|check| check.confirm(self, &stripes, &of_all)).transpose()?;
+            if confirmed == Some(false) {
+                drop(stripes);
+                if let Some(check) = &mut check {
+                    check.look_again(self, items)?;
+                }
                 continue;
             }
-            let position = self.append(kind::COMMIT, &payload, reclaims)?;
+            let position = match self.append_once(kind::COMMIT, &payload, reclaims) {
+                Ok(position) => position,
+                Err(error @ wal::Error::Full { .. }) if !made_room => {
+                    drop(stripes);
+                    made_room = true;
+                    self.make_room_in_log(error)?;
+                    continue;
+                }
+                Err(error) => return Err(self.write_error(self.log_error(error))),
+            };
             stripes.note(&places, Seq(position.seq), &payload);
             // Announced before the stripes are let go: who finds it in them can wait for it.
             self.announce(&position, Change::Commit(payload), durability);
@@ -207,7 +227,6 @@ impl Engine {
     /// Writes the values that are too long for the log: all those of a table in one psync.
     fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
-        let is_document = |item: &Item<'_>| item.value.len() > INLINE_BYTES_MAX;
         if items.iter().any(is_document) {
             self.reserve_log()?;
         }
@@ -232,19 +251,35 @@ impl Engine {
     }
 
     pub(crate) fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
-        let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
-        let append = || self.wal.append(kind, &[payload], true, claim);
-        let position = append().or_else(|error| {
-            if !matches!(error, wal::Error::Full { .. }) {
-                return Err(error);
+        let position = match self.append_once(kind, payload, reclaims) {
+            Err(error @ wal::Error::Full { .. }) => {
+                self.make_room_in_log(error)?;
+                self.append_once(kind, payload, reclaims)
             }
-            // A checkpoint trims the log: what it makes room for need not be refused.
-            let ticket = self.signal.post(true);
-            self.work_inline();
-            self.signal.answer(ticket).map_err(|_| error)?;
-            append()
-        });
+            position => position,
+        };
         position.map_err(|error| self.write_error(self.log_error(error)))
+    }
+
+    fn append_once(&self, kind: u8, payload: &[u8], reclaims: bool) -> std::result::Result<wal::Position, wal::Error> {
+        let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
+        self.wal.append(kind, &[payload], true, claim)
+    }
+
+    /// A checkpoint trims the log: what it makes room for need not be refused because it is `full`.
+    fn make_room_in_log(&self, full: wal::Error) -> Result<()> {
+        let ticket = self.signal.post(true);
+        self.work_inline();
+        self.signal.answer(ticket).map_err(|_| self.write_error(self.log_error(full)))
+    }
+
+    /// An item that somebody has locked, where a document would be written for the commit in vain. It is looked again, for all items, when they get their place.
+    fn locked_document(&self, items: &[Item<'_>], check: Option<&Check<'_>>) -> Option<usize> {
+        if !items.iter().any(is_document) {
+            return None;
+        }
+        let owner = check.map_or(Owner::NONE, Check::owner);
+        items.iter().position(|item| self.recent.is_locked(item.table.id, item.key, owner))
     }
 
     /// Makes a record as safe as asked, publishes what is due, and waits until it is itself visible.
@@ -309,6 +344,11 @@ enum Placed {
     At(wal::Position),
     /// Somebody has locked the key of this item.
     Locked(usize),
+}
+
+/// Whether its value goes to the document log.
+fn is_document(item: &Item<'_>) -> bool {
+    item.value.len() > INLINE_BYTES_MAX
 }
 
 /// Whether a commit only deletes.

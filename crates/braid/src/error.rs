@@ -70,7 +70,9 @@ pub enum Error {
         wanted: Structure,
     },
     /// A table that something is to be loaded into holds something.
-    #[error("table {name:?} is not empty, and only an empty table can be loaded; write to it, or load a new one")]
+    #[error(
+        "table {name:?} is not empty, or a snapshot still sees keys that it had, and only an empty table can be loaded; write to it, or load a new one"
+    )]
     NotEmpty {
         /// The name.
         name: String,
@@ -139,12 +141,14 @@ pub enum Error {
     },
     /// Open transactions hold as much as they may.
     #[error(
-        "{bytes} bytes more do not fit: open transactions hold {held} bytes of writes and reads, of {limit} that they may hold together. Commit in smaller parts, or give the database a larger write buffer"
+        "{bytes} bytes more do not fit: this transaction holds {own} bytes of writes and reads, and all that are open {held}, of {limit} that they may hold together. Commit in smaller parts, try again when others have ended, or give the database a larger write buffer"
     )]
     TransactionTooLarge {
         /// Bytes that were to come.
         bytes: u64,
-        /// Bytes that are held.
+        /// Bytes that this transaction holds.
+        own: u64,
+        /// Bytes that all open ones hold.
         held: u64,
         /// Most bytes.
         limit: u64,
@@ -289,10 +293,12 @@ impl Error {
             | Self::NotEmpty { .. }
             | Self::LoadOrder { .. }
             | Self::ForeignTable { .. }
-            | Self::TransactionTooLarge { .. }
             | Self::NoSavepoint
             | Self::ReadOnlyTransaction
             | Self::Option { .. } => ErrorKind::InvalidInput,
+            Self::TransactionTooLarge { bytes, own, limit, .. } if own + bytes > *limit => ErrorKind::InvalidInput,
+            // Others hold the room.
+            Self::TransactionTooLarge { .. } => ErrorKind::Conflict,
             Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
             Self::NoSuchTable { .. } | Self::NoDatabase { .. } => ErrorKind::NotFound,
             Self::ForeignFile { .. } => ErrorKind::ForeignFile,

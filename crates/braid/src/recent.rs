@@ -55,6 +55,9 @@ impl Place {
 /// Places of the keys of a commit.
 pub(crate) type Places = SmallVec<[Place; 4]>;
 
+/// Until when a lock is waited for; none: for as long as it takes.
+pub(crate) type Deadline = Option<Instant>;
+
 /// Why a lock was not had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotLocked {
@@ -106,7 +109,28 @@ struct Ring {
     floor: Seq,
     commits: VecDeque<(Seq, Vec<u8>)>,
     bytes: usize,
+    /// Commits that were ever put in.
+    pushed: u64,
 }
+
+impl Ring {
+    /// The first key of some commits that `is_hit` says yes to.
+    fn find<'a>(
+        commits: impl Iterator<Item = &'a (Seq, Vec<u8>)>, mut is_hit: impl FnMut(TableId, &[u8]) -> bool,
+    ) -> Hit {
+        for (seq, payload) in commits {
+            for (table, update) in format::Operations::new(payload, *seq).flatten() {
+                if is_hit(table, update.key) {
+                    return Some((table, update.key.to_vec()));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A key that was committed, if one was found.
+pub(crate) type Hit = Option<(TableId, Vec<u8>)>;
 
 /// What was committed lately, and what is locked.
 pub(crate) struct Recent {
@@ -175,7 +199,7 @@ impl Recent {
     ///
     /// # Errors
     /// When it was not had by `deadline`, or never would be. Then nothing changed.
-    pub(crate) fn lock(&self, table: TableId, key: &[u8], owner: Owner, deadline: Instant) -> Result<(), NotLocked> {
+    pub(crate) fn lock(&self, table: TableId, key: &[u8], owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
         let stripe = &self.stripes[self.place(table, key).stripe()];
         let mut noted = stripe.noted.lock();
         self.wait_for(stripe, &mut noted, (table, key), owner, deadline)?;
@@ -187,7 +211,7 @@ impl Recent {
     ///
     /// # Errors
     /// As [`Recent::lock`].
-    pub(crate) fn wait(&self, table: TableId, key: &[u8], owner: Owner, deadline: Instant) -> Result<(), NotLocked> {
+    pub(crate) fn wait(&self, table: TableId, key: &[u8], owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
         let stripe = &self.stripes[self.place(table, key).stripe()];
         let mut noted = stripe.noted.lock();
         self.wait_for(stripe, &mut noted, (table, key), owner, deadline)
@@ -195,13 +219,19 @@ impl Recent {
 
     fn wait_for(
         &self, stripe: &Stripe, noted: &mut MutexGuard<'_, Noted>, (table, key): (TableId, &[u8]), owner: Owner,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<(), NotLocked> {
         while let Some(holder) = noted.holder(table, key, owner) {
             if !self.begin_wait(owner, holder) {
                 return Err(NotLocked::Deadlock);
             }
-            let timed_out = stripe.unlocked.wait_until(noted, deadline).timed_out();
+            let timed_out = match deadline {
+                Some(deadline) => stripe.unlocked.wait_until(noted, deadline).timed_out(),
+                None => {
+                    stripe.unlocked.wait(noted);
+                    false
+                }
+            };
             self.waits.lock().remove(&owner);
             if timed_out && noted.holder(table, key, owner).is_some() {
                 return Err(NotLocked::TimedOut);
@@ -226,6 +256,11 @@ impl Recent {
         true
     }
 
+    /// Whether somebody other than `owner` has locked `key`.
+    pub(crate) fn is_locked(&self, table: TableId, key: &[u8], owner: Owner) -> bool {
+        self.stripes[self.place(table, key).stripe()].noted.lock().holder(table, key, owner).is_some()
+    }
+
     /// Gives a lock back.
     pub(crate) fn unlock(&self, table: TableId, key: &[u8]) {
         let stripe = &self.stripes[self.place(table, key).stripe()];
@@ -233,8 +268,9 @@ impl Recent {
         stripe.unlocked.notify_all();
     }
 
-    /// From here on commits are kept in the ring, until [`Recent::unwatch`]; `last` gives the last seq that was given out.
-    pub(crate) fn watch(&self, last: impl FnOnce() -> Seq) {
+    /// From here on commits are kept in the ring, until [`Recent::unwatch`]; `last` gives the last seq that was given out. Up to the seq that
+    /// is returned they may be missing.
+    pub(crate) fn watch(&self, last: impl FnOnce() -> Seq) -> Seq {
         let stripes = self.hold_all();
         let mut ring = self.ring.lock();
         if ring.watchers == 0 {
@@ -242,7 +278,9 @@ impl Recent {
         }
         ring.watchers += 1;
         self.watched.store(true, Ordering::Relaxed);
+        let floor = ring.floor;
         drop((ring, stripes));
+        floor
     }
 
     /// One who watched needs the ring no more.
@@ -255,23 +293,21 @@ impl Recent {
         }
     }
 
-    /// The first key of the commits after `after` in the ring that `is_hit` says yes to. None where there is none; an error where the ring does not
-    /// reach as far back.
-    pub(crate) fn find_after(
-        &self, after: Seq, mut is_hit: impl FnMut(TableId, &[u8]) -> bool,
-    ) -> Result<Option<(TableId, Vec<u8>)>, Seq> {
+    /// The first key of the commits after `after` in the ring that `is_hit` says yes to, and how many commits had been put in by then. An error
+    /// where the ring does not reach as far back: up to where commits may be missing.
+    pub(crate) fn find_after(&self, after: Seq, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Result<(Hit, u64), Seq> {
         let ring = self.ring.lock();
         if ring.floor > after {
             return Err(ring.floor);
         }
-        for (seq, payload) in ring.commits.iter().filter(|(seq, _)| *seq > after) {
-            for (table, update) in format::Operations::new(payload, *seq).flatten() {
-                if is_hit(table, update.key) {
-                    return Ok(Some((table, update.key.to_vec())));
-                }
-            }
-        }
-        Ok(None)
+        Ok((Ring::find(ring.commits.iter().filter(|(seq, _)| *seq > after), is_hit), ring.pushed))
+    }
+
+    /// The same of the commits that were put in after the first `count`; none where some of them have gone since.
+    pub(crate) fn find_since(&self, count: u64, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Option<Hit> {
+        let ring = self.ring.lock();
+        let new = usize::try_from(ring.pushed - count).ok().filter(|new| *new <= ring.commits.len())?;
+        Some(Ring::find(ring.commits.range(ring.commits.len() - new..), is_hit))
     }
 
     /// Bytes that open transactions hold.
@@ -282,12 +318,8 @@ impl Recent {
     /// A transaction takes `bytes` more, of which all together may hold `limit`. False where that is too much; then it has not. What is its
     /// `only` one it gets in any case.
     pub(crate) fn take_bytes(&self, bytes: u64, limit: u64, only: bool) -> bool {
-        let before = self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if !only && before + bytes > limit {
-            self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
-        }
-        true
+        let grown = |held: u64| Some(held + bytes).filter(|held| only || *held <= limit);
+        self.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
     }
 
     /// A transaction holds `bytes` less.
@@ -331,6 +363,7 @@ impl Stripes<'_> {
         let mut ring = self.recent.ring.lock();
         if ring.watchers > 0 {
             ring.bytes += payload.len();
+            ring.pushed += 1;
             ring.commits.push_back((seq, payload.to_vec()));
             while ring.bytes > RING_BYTES {
                 let Some((seq, payload)) = ring.commits.pop_front() else { break };
@@ -349,8 +382,8 @@ mod tests {
 
     const TABLE: TableId = TableId(1);
 
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(20)
+    fn soon() -> Deadline {
+        Some(Instant::now() + Duration::from_secs(20))
     }
 
     #[test]
@@ -369,8 +402,8 @@ mod tests {
         let (holder, waiter) = (recent.new_owner(), recent.new_owner());
         recent.lock(TABLE, b"key", holder, soon()).expect("free");
         recent.lock(TABLE, b"key", holder, soon()).expect("its own");
-        assert_eq!(recent.lock(TABLE, b"key", waiter, Instant::now()), Err(NotLocked::TimedOut));
-        assert_eq!(recent.wait(TABLE, b"key", Owner::NONE, Instant::now()), Err(NotLocked::TimedOut));
+        assert_eq!(recent.lock(TABLE, b"key", waiter, Some(Instant::now())), Err(NotLocked::TimedOut));
+        assert_eq!(recent.wait(TABLE, b"key", Owner::NONE, Some(Instant::now())), Err(NotLocked::TimedOut));
         let place = recent.place(TABLE, b"key");
         assert!(recent.hold([place].into_iter().collect()).is_locked(TABLE, b"key", place, waiter));
         assert!(!recent.hold([place].into_iter().collect()).is_locked(TABLE, b"key", place, holder));
@@ -413,11 +446,18 @@ mod tests {
         note(1);
         recent.watch(|| Seq(1));
         (2..=5).for_each(note);
-        let find = |after: u64, key: u64| recent.find_after(Seq(after), |_, found| found == key.to_be_bytes());
+        let find = |after: u64, key: u64| {
+            recent.find_after(Seq(after), |_, found| found == key.to_be_bytes()).map(|(hit, _)| hit)
+        };
         assert_eq!(find(0, 9), Err(Seq(1)));
         assert_eq!(find(3, 3), Ok(None));
         assert_eq!(find(3, 4), Ok(Some((TABLE, 4u64.to_be_bytes().to_vec()))));
-        (6..=6000).for_each(note);
+        let (_, count) = recent.find_after(Seq(4), |_, _| false).expect("it reaches back");
+        note(6);
+        assert_eq!(recent.find_since(count, |_, _| true), Some(Some((TABLE, 6u64.to_be_bytes().to_vec()))));
+        assert_eq!(recent.find_since(count + 1, |_, _| true), Some(None));
+        (7..=6000).for_each(note);
+        assert_eq!(recent.find_since(count, |_, _| true), None, "some have gone");
         let floor = recent.ring.lock().floor;
         assert!(floor > Seq(1) && floor < Seq(6000));
         assert_eq!(find(floor.0, 6000), Ok(Some((TABLE, 6000u64.to_be_bytes().to_vec()))));

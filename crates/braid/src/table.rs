@@ -43,7 +43,8 @@ impl Table {
     /// Sets `key` to `value`, with the durability of the database.
     ///
     /// # Errors
-    /// Outside the limits, on a full disk, or when the database does not write any more: see [`crate::ErrorKind`].
+    /// Outside the limits, on a full disk, when a transaction keeps the key locked for too long, or when the database does not write any more: see
+    /// [`crate::ErrorKind`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.engine().options.durability)
     }
@@ -275,8 +276,11 @@ impl std::fmt::Debug for Table {
 }
 
 /// The seqs of the newest versions of many keys of a table; none where there is no version.
-pub(crate) fn newest_many(table: &TableCore, keys: &[&[u8]]) -> Result<Vec<Option<Seq>>> {
-    let found = find_many(&table.state.load_full(), keys, Seq::MAX)?;
+pub(crate) fn newest_many(engine: &Engine, table: &TableCore, keys: &[&[u8]]) -> Result<Vec<Option<Seq>>> {
+    // Held before it is asked whether the table is live, as in [`Table::moment`].
+    let state = table.state.load_full();
+    engine.check_live(table)?;
+    let found = find_many(&state, keys, Seq::MAX)?;
     Ok(found.into_iter().map(|found| found.map(|found| found.seq)).collect())
 }
 

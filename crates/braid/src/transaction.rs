@@ -15,6 +15,7 @@ mod validate;
 mod writes;
 
 use std::{
+    collections::HashSet,
     fmt,
     ops::{Bound, RangeBounds},
     sync::{
@@ -132,7 +133,7 @@ pub struct Transaction {
     writes: Writes,
     /// What was read, where it has to be known.
     reads: Option<Mutex<Reads>>,
-    locks: Vec<(TableId, Vec<u8>)>,
+    locks: HashSet<(TableId, Vec<u8>)>,
     /// Bytes that it was given of what transactions may hold.
     held: AtomicU64,
     /// It has seen something of its snapshot.
@@ -161,7 +162,9 @@ impl Database {
         let engine = self.engine();
         let reads = (options.isolation == Isolation::Serializable && !options.read_only).then(Mutex::default);
         if reads.is_some() {
-            engine.recent.watch(|| Seq(engine.wal.last_seq()));
+            let floor = engine.recent.watch(|| Seq(engine.wal.last_seq()));
+            // The ring reaches back to the snapshot then. Where nothing becomes visible any more the transaction can still read.
+            let _ = engine.publisher.wait(floor);
         }
         Ok(Transaction {
             pin: Pin::take(self.handle()),
@@ -169,7 +172,7 @@ impl Database {
             options,
             writes: Writes::default(),
             reads,
-            locks: Vec::new(),
+            locks: HashSet::new(),
             held: AtomicU64::new(0),
             has_read: AtomicBool::new(false),
             too_large: Mutex::new(None),
@@ -204,7 +207,7 @@ impl Database {
                 }
             };
             match outcome {
-                Err(error) if error.kind() == ErrorKind::Conflict && attempt < RUN_ATTEMPTS => {
+                Err(error) if is_conflict(&error) && attempt < RUN_ATTEMPTS => {
                     let longest = FIRST_BACKOFF * (1 << attempt.min(BACKOFF_DOUBLINGS));
                     std::thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
                     attempt += 1;
@@ -297,29 +300,53 @@ impl Transaction {
     /// [`Error::LockTimeout`], [`Error::Deadlock`], [`Error::Conflict`]; as [`Transaction::get`] and [`Transaction::put`].
     pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let key = key.as_ref();
-        self.check_write(table, key, None)?;
-        self.lock(table, key)?;
-        let engine = self.engine();
+        let found = self.get_many_for_update(table, &[key])?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Locks many keys at once, in key order, so that two which lock the same keys in one call each do not wait for each other, and gives their
+    /// newest values. As [`Transaction::get_for_update`], which for a second key can only be in conflict or find it unchanged.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_for_update`].
+    pub fn get_many_for_update<K: AsRef<[u8]>>(&mut self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut sorted: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        for key in &sorted {
+            self.check_write(table, key, None)?;
+            self.lock(table, key)?;
+        }
+        table.core.check_not_loading()?;
+        let (engine, core) = (self.engine(), &table.core);
         if self.has_read.load(Ordering::Relaxed) {
-            validate::look_up_one(engine, self.pin.seq(), &table.core, key)?;
+            if core.loaded() > self.pin.seq() {
+                return Err(Error::conflict(table.name(), "the whole", None));
+            }
+            sorted.iter().try_for_each(|key| validate::look_up_one(engine, self.pin.seq(), core, key))?;
         } else {
-            validate::wait_until_visible(engine, engine.recent.newest(engine.recent.place(table.core.id, key)))?;
+            let newest = sorted.iter().map(|key| engine.recent.newest(engine.recent.place(core.id, key))).max();
+            validate::wait_until_visible(engine, newest.unwrap_or_default())?;
             self.pin = Pin::take(self.pin.handle());
         }
-        self.get(table, key)
+        self.get_many(table, keys)
     }
 
     fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         let id = table.core.id;
-        if self.locks.iter().any(|(of, locked)| *of == id && locked == key) {
+        let lock = (id, key.to_vec());
+        if self.locks.contains(&lock) {
             return Ok(());
         }
-        self.hold(writes::cost(key, None))?;
-        let (engine, began) = (self.engine(), Instant::now());
+        let bytes = writes::cost(key, None);
+        self.hold(bytes)?;
         let timeout = self.lock_timeout();
-        let locked = engine.recent.lock(id, key, self.owner, began + timeout);
-        locked.map_err(|refused| not_locked(refused, table.name(), key, timeout))?;
-        self.locks.push((id, key.to_vec()));
+        let locked = self.engine().recent.lock(id, key, self.owner, Instant::now().checked_add(timeout));
+        if let Err(refused) = locked {
+            self.let_go(bytes);
+            return Err(not_locked(refused, table.name(), key, timeout));
+        }
+        self.locks.insert(lock);
         Ok(())
     }
 
@@ -385,16 +412,18 @@ impl Transaction {
     /// Commits: all of it or nothing, with its durability. The seq of the commit, or where nothing was written that of its snapshot.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] when a key that it wrote was locked; as [`Database::write`].
+    /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] or [`Error::Deadlock`] when a key that it wrote was locked;
+    /// [`Error::TransactionTooLarge`] when what it read could not be noted; as [`Database::write`].
     pub fn commit(self) -> Result<Seq> {
-        if let Some(error) = self.too_large.lock().take() {
-            return Err(error);
-        }
         if self.writes.is_empty() {
             return Ok(self.seq());
         }
+        if let Some(error) = self.too_large.lock().take() {
+            return Err(error);
+        }
         let engine = self.engine();
-        let reads = self.reads.as_ref().map(Mutex::lock);
+        let mut reads = self.reads.as_ref().map(Mutex::lock);
+        reads.iter_mut().for_each(|reads| reads.join_ranges());
         let mut check = Check::new(&self.pin, self.owner, reads.as_deref());
         let durability = self.options.durability.unwrap_or(engine.options.durability);
         engine.commit_checked(&self.writes.items(), durability, self.lock_timeout(), &mut check)
@@ -414,7 +443,7 @@ impl Transaction {
 
     /// Notes what a range has shown. It can't fail here: where there is no room, the commit does.
     fn note_range(&self, table: &Table, walked: Bounds) {
-        let Some(reads) = &self.reads else { return };
+        let Some(reads) = self.reads.as_ref().filter(|_| !walked.is_empty()) else { return };
         match self.hold(reads::range_cost(&walked)) {
             Ok(()) => reads.lock().add_range(table, walked),
             Err(error) => *self.too_large.lock() = Some(error),
@@ -427,7 +456,8 @@ impl Transaction {
         // As a plain write, one write by itself is only held against the limits of a commit.
         let only = self.held.load(Ordering::Relaxed) == 0;
         if !engine.recent.take_bytes(bytes, limit, only) {
-            return Err(Error::TransactionTooLarge { bytes, held: engine.recent.held_bytes(), limit });
+            let (own, held) = (self.held.load(Ordering::Relaxed), engine.recent.held_bytes());
+            return Err(Error::TransactionTooLarge { bytes, own, held, limit });
         }
         self.held.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
@@ -454,6 +484,11 @@ impl fmt::Debug for Transaction {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Transaction").field("seq", &self.seq().0).field("options", &self.options).finish()
     }
+}
+
+/// Whether to try at once again may help: a lock was waited for long enough.
+fn is_conflict(error: &Error) -> bool {
+    error.kind() == ErrorKind::Conflict && !matches!(error, Error::LockTimeout { .. })
 }
 
 /// A lock that was not had, as the database tells it.

@@ -79,6 +79,19 @@ fn a_transaction_reads_one_moment_over_rounds() {
 }
 
 #[test]
+fn a_refused_commit_leaves_no_documents() {
+    let (_directory, db, table) = scratch();
+    let long = vec![1; 300_000];
+    for _ in 0..20 {
+        let mut tx = db.begin().expect("begins");
+        tx.put(&table, "k", &long).expect("put");
+        table.put("k", "other").expect("put");
+        assert!(is_conflict(tx.commit()));
+    }
+    assert_eq!(table.stats().expect("stats").document_bytes, 0);
+}
+
+#[test]
 fn dropping_it_rolls_back() {
     let (_directory, db, table) = scratch();
     let mut tx = db.begin().expect("begins");
@@ -144,6 +157,24 @@ fn a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key()
             assert!(is_conflict(tx.commit()), "applied {applied}, deleted {deleted}");
         }
     }
+}
+
+/// Whoever inserts new keys beside others who do is in nobody's way, whatever shares a place with whom, and after rounds too.
+#[test]
+fn new_keys_are_no_conflict() {
+    let (_directory, db, table) = scratch();
+    let mut tx = serializable(&db);
+    for key in 0..100_u32 {
+        assert_eq!(tx.get(&table, [b"tx", key.to_be_bytes().as_slice()].concat()).expect("get"), None);
+        tx.put(&table, [b"tx", key.to_be_bytes().as_slice()].concat(), "").expect("put");
+    }
+    for first in (0..50_000_u32).step_by(2000) {
+        let mut batch = braid::WriteBatch::new();
+        (first..first + 2000).for_each(|key| batch.put(&table, key.to_be_bytes(), ""));
+        db.write_with(batch, braid::Durability::Os).expect("written");
+    }
+    db.drain().expect("drains");
+    tx.commit().expect("nobody was in its way");
 }
 
 #[test]
@@ -300,6 +331,32 @@ fn a_locked_key_waits_for_its_holder() {
 }
 
 #[test]
+fn a_lock_says_what_happened_to_its_key_and_may_be_waited_for_without_end() {
+    let (_directory, db, table) = scratch_with(small().lock_timeout(Duration::MAX));
+    let other = db.table("other", Structure::BTree).expect("a table");
+    let mut tx = db.begin().expect("begins");
+    tx.get(&other, "k").expect("get");
+    table.load([("k", "loaded")]).expect("loads");
+    assert!(is_conflict(tx.get_for_update(&table, "k")));
+    drop(tx);
+    let mut tx = db.begin().expect("begins");
+    let found = tx.get_many_for_update(&table, &["z", "k", "a", "k"]).expect("locks");
+    assert_eq!(found, [None, Some(b"loaded".to_vec()), None, Some(b"loaded".to_vec())]);
+    let held = db.stats().expect("stats").transaction_bytes;
+    let soon = TransactionOptions::new().lock_timeout(Duration::from_millis(1));
+    let mut refused = db.begin_with(soon).expect("begins");
+    for _ in 0..20 {
+        assert!(matches!(refused.get_for_update(&table, "a"), Err(Error::LockTimeout { .. })));
+    }
+    assert_eq!(db.stats().expect("stats").transaction_bytes, held);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| table.put("a", "plain"));
+        drop(tx);
+        waits.join().expect("no panic").expect("put");
+    });
+}
+
+#[test]
 fn counters_under_locks_lose_nothing_and_never_conflict() {
     let (_directory, db, table) = scratch_with(small().lock_timeout(Duration::from_secs(60)));
     let add = |tx: &mut Transaction| -> braid::Result<()> {
@@ -377,6 +434,10 @@ fn conditional_writes_say_what_they_found() {
     assert_eq!(table.compare_and_swap("k", Some(b"1"), None).expect("swap"), Swap::Refused(Some(b"3".to_vec())));
     assert_eq!(table.compare_and_swap("k", Some(b"3"), None).expect("swap"), Swap::Done);
     assert_eq!(table.compare_and_swap("k", Some(b"3"), None).expect("swap"), Swap::Refused(None));
+    // Larger than all that transactions may hold together.
+    let large = vec![1; 3 << 20];
+    assert_eq!(table.put_if_absent("large", &large).expect("put"), Swap::Done);
+    assert_eq!(table.get("large").expect("get"), Some(large));
     thread::scope(|scope| {
         let winners: Vec<_> = (0..8)
             .map(|number| {
@@ -405,9 +466,10 @@ fn limits_are_clear_errors_and_change_nothing() {
     assert_eq!(db.stats().expect("stats").transaction_bytes, 0);
 
     let mut reader = serializable(&db);
+    reader.put(&table, "k", "v").expect("put");
     let error = (0..100_000_u32).find_map(|key| reader.get(&table, key.to_be_bytes()).err()).expect("bounded too");
     assert!(matches!(error, Error::TransactionTooLarge { .. }), "{error}");
-    reader.put(&table, "k", "v").expect_err("there is no room");
+    reader.put(&table, "other", "v").expect_err("there is no room");
     assert!(matches!(reader.commit(), Err(Error::TransactionTooLarge { .. })), "what it read is not known any more");
 
     let (_elsewhere, foreign, _) = scratch();

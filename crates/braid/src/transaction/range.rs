@@ -66,9 +66,12 @@ impl<'a> TransactionRange<'a> {
         }
     }
 
-    /// The same pairs from the other end. To be called before the first pair is taken.
+    /// The same pairs from the other end. To be called before the first pair is taken; later it changes nothing.
     #[must_use]
     pub fn rev(mut self) -> Self {
+        if self.begun {
+            return self;
+        }
         self.below.turn();
         self.direction = match self.direction {
             Direction::Forward => Direction::Backward,

@@ -2,7 +2,7 @@
 //!
 //! A key that was looked for and not found was read, and so was everything between the keys that a range showed.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{cmp::Ordering, collections::HashSet, ops::Bound, sync::Arc};
 
 use index::{Bounds, TableId};
 
@@ -30,10 +30,9 @@ pub(super) const fn key_cost(key: &[u8]) -> u64 {
 
 /// Memory that the read of a range takes.
 pub(super) fn range_cost(bounds: &Bounds) -> u64 {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
-    let length = |bound: &std::ops::Bound<Vec<u8>>| match bound {
-        Included(key) | Excluded(key) => key.len(),
-        Unbounded => 0,
+    let length = |bound: &Bound<Vec<u8>>| match bound {
+        Bound::Included(key) | Bound::Excluded(key) => key.len(),
+        Bound::Unbounded => 0,
     };
     (READ_BYTES + length(&bounds.lower) + length(&bounds.upper)) as u64
 }
@@ -59,6 +58,23 @@ impl Reads {
         self.of(table).ranges.push(bounds);
     }
 
+    /// Puts ranges in order, and those that overlap together.
+    pub(super) fn join_ranges(&mut self) {
+        for reads in &mut self.tables {
+            reads.ranges.sort_by(|one, other| lower_order(&one.lower, &other.lower));
+            reads.ranges.dedup_by(|next, joined| {
+                let overlaps = match &next.lower {
+                    Bound::Included(low) | Bound::Excluded(low) => joined.below_upper(low),
+                    Bound::Unbounded => true,
+                };
+                if overlaps && upper_order(&joined.upper, &next.upper).is_lt() {
+                    joined.upper = std::mem::replace(&mut next.upper, Bound::Unbounded);
+                }
+                overlaps
+            });
+        }
+    }
+
     /// The tables that were read.
     pub(super) fn tables(&self) -> impl Iterator<Item = &Arc<TableCore>> {
         self.tables.iter().map(|reads| &reads.table.core)
@@ -74,9 +90,74 @@ impl Reads {
         self.tables.iter().flat_map(|reads| reads.ranges.iter().map(|bounds| (&reads.table, bounds)))
     }
 
-    /// Whether a range that was read covers `key`.
+    /// Whether a range that was read covers `key`, once they are joined.
     pub(super) fn covers(&self, table: TableId, key: &[u8]) -> bool {
         let reads = self.tables.iter().find(|reads| reads.table.core.id == table);
-        reads.is_some_and(|reads| reads.ranges.iter().any(|bounds| bounds.contains(key)))
+        reads.is_some_and(|reads| {
+            let begun = reads.ranges.partition_point(|bounds| bounds.above_lower(key));
+            begun > 0 && reads.ranges[begun - 1].below_upper(key)
+        })
+    }
+}
+
+/// Which of two lower bounds comes first.
+fn lower_order(one: &Bound<Vec<u8>>, other: &Bound<Vec<u8>>) -> Ordering {
+    place(one, Ordering::Less).cmp(&place(other, Ordering::Less))
+}
+
+/// Which of two upper bounds comes first.
+fn upper_order(one: &Bound<Vec<u8>>, other: &Bound<Vec<u8>>) -> Ordering {
+    place(one, Ordering::Greater).cmp(&place(other, Ordering::Greater))
+}
+
+/// Where a bound is: an end, or right before or behind a key.
+fn place(bound: &Bound<Vec<u8>>, end: Ordering) -> (Ordering, &[u8], bool) {
+    match bound {
+        Bound::Unbounded => (end, &[], false),
+        Bound::Included(key) => (Ordering::Equal, key, end.is_gt()),
+        Bound::Excluded(key) => (Ordering::Equal, key, end.is_lt()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::OnceLock};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table() -> &'static Table {
+        static TABLE: OnceLock<Table> = OnceLock::new();
+        TABLE.get_or_init(|| {
+            let options = crate::Options::new().background(false);
+            let db = options.open_on(psync::sim::SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+            db.table("table", crate::Structure::BTree).expect("a table")
+        })
+    }
+
+    fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
+        prop_oneof![
+            4 => (0..20_u8).prop_map(|key| Bound::Included(vec![key])),
+            4 => (0..20_u8).prop_map(|key| Bound::Excluded(vec![key])),
+            1 => Just(Bound::Unbounded),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn joined_ranges_cover_what_they_covered(ranges in prop::collection::vec((bound(), bound()), 0..12)) {
+            let table = table();
+            let mut reads = Reads::default();
+            let bounds: Vec<_> = ranges.into_iter().map(|(lower, upper)| Bounds { lower, upper }).collect();
+            for bounds in bounds.iter().filter(|bounds| !bounds.is_empty()) {
+                reads.add_range(table, bounds.clone());
+            }
+            reads.join_ranges();
+            for key in 0..20_u8 {
+                let expected = bounds.iter().any(|bounds| bounds.contains(&[key]));
+                prop_assert_eq!(reads.covers(table.core.id, &[key]), expected, "key {}", key);
+            }
+        }
     }
 }

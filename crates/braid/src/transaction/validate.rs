@@ -3,11 +3,11 @@
 //! 1. [`Check::look`] runs without any lock. Keys whose place was noted since the begin are looked up themselves; ranges are
 //!    compared with the commits in the ring, or, where that does not reach back to the begin, walked again beside what they were.
 //! 2. [`Check::confirm`] runs while the stripes are held, so that no such commit gets its seq: it only makes sure that nothing came after
-//!    the look. Otherwise it is looked again.
+//!    the look. Otherwise it is looked again at what did ([`Check::look_again`]), which reads no ranges.
 //!
 //! First committer wins: who finds a later commit in the way is the one that is in conflict.
 
-use index::Seq;
+use index::{Direction, Seq};
 
 use super::reads::Reads;
 use crate::{
@@ -15,11 +15,14 @@ use crate::{
     batch::Item,
     catalog::TableCore,
     engine::Engine,
-    recent::{Owner, Place, Places, Stripes},
+    recent::{Hit, Owner, Place, Places, Stripes},
     snapshot::Pin,
     table,
     walk::Walk,
 };
+
+/// How often the ranges of a commit are walked while more is committed meanwhile than the ring holds.
+const WALKS_MAX: usize = 3;
 
 /// What a commit that belongs to a transaction has to be checked for.
 pub(crate) struct Check<'a> {
@@ -28,22 +31,21 @@ pub(crate) struct Check<'a> {
     reads: Option<&'a Reads>,
     /// Keys at these places were looked up when they had these seqs: none of them was in the way. In the order of places.
     cleared: Vec<(Place, Seq)>,
-    /// No commit up to here was in the way of a range.
-    ranges_through: Seq,
+    /// None of so many commits that were put into the ring first was in the way of a range.
+    ranges_clear: u64,
 }
 
 /// A key that may have been changed.
 struct Suspect<'a> {
     table: &'a TableCore,
     key: &'a [u8],
-    place: Place,
     noted: Seq,
 }
 
 impl<'a> Check<'a> {
     /// Of the transaction `owner` that sees what `pin` holds and, if it is serializable, read `reads`.
     pub(super) const fn new(pin: &'a Pin, owner: Owner, reads: Option<&'a Reads>) -> Self {
-        Self { pin, owner, reads, cleared: Vec::new(), ranges_through: pin.seq() }
+        Self { pin, owner, reads, cleared: Vec::new(), ranges_clear: 0 }
     }
 
     /// The transaction.
@@ -74,13 +76,32 @@ impl<'a> Check<'a> {
     /// [`Error::Conflict`] when there is one; when storage fails.
     pub(crate) fn look(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
         self.look_for_loads(items)?;
+        self.look_at_keys(engine, items)?;
+        self.look_at_ranges(engine)
+    }
+
+    /// Looks at what came since the last look.
+    ///
+    /// # Errors
+    /// As [`Check::look`]; also where so much came that ranges would have to be walked once more.
+    pub(crate) fn look_again(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
+        self.look_at_keys(engine, items)?;
+        match self.reads.filter(|_| self.needs_all()) {
+            Some(reads) if self.ranges_are_clear(engine, reads)?.is_none() => {
+                let table = reads.ranges().next().map_or("", |(table, _)| table.name());
+                Err(Error::conflict(table, "perhaps a range", None))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn look_at_keys(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
         if seeded::on(seeded::Bug::ConflictMissed) {
             return Ok(());
         }
         let read = self.reads.iter().flat_map(|reads| reads.keys());
         let keys = items.iter().map(|item| (&**item.table, item.key)).chain(read);
-        self.cleared = look_up(engine, self.pin.seq(), keys)?;
-        self.look_at_ranges(engine)
+        look_up(engine, self.pin.seq(), &mut self.cleared, keys)
     }
 
     /// Whether nothing came since [`Check::look`] that it did not see, now that the stripes of all its places are held.
@@ -91,22 +112,21 @@ impl<'a> Check<'a> {
         if seeded::on(seeded::Bug::ConflictMissed) {
             return Ok(true);
         }
-        let is_clear = |place: &Place| {
-            let newest = stripes.newest(*place);
-            let known = self.cleared.binary_search_by_key(place, |(place, _)| *place);
-            newest <= self.pin.seq() || known.is_ok_and(|at| self.cleared[at].1 == newest)
-        };
-        if !places.iter().all(is_clear) {
+        let begin = self.pin.seq();
+        if !places.iter().all(|place| is_clear(&self.cleared, begin, *place, stripes.newest(*place))) {
             return Ok(false);
         }
         match self.reads.filter(|_| self.needs_all()) {
-            Some(reads) => self.ring_is_clear(engine, reads, self.ranges_through).map(|reaches| reaches.is_ok()),
+            Some(reads) => Ok(self.ranges_are_clear(engine, reads)?.is_some()),
             None => Ok(true),
         }
     }
 
-    /// A load changes every key of its table.
-    fn look_for_loads(&self, items: &[Item<'_>]) -> Result<()> {
+    /// A load changes every key of its table. To be asked once more with the doors kept open, so that none comes later.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when there was one, [`Error::Loading`] while there is.
+    pub(crate) fn look_for_loads(&self, items: &[Item<'_>]) -> Result<()> {
         let read = self.reads.iter().flat_map(|reads| reads.tables());
         for table in items.iter().map(|item| item.table).chain(read) {
             // One that is under way may have its seq before this commit, and show only after it.
@@ -122,35 +142,50 @@ impl<'a> Check<'a> {
         let Some(reads) = self.reads.filter(|_| self.needs_all() && !seeded::on(seeded::Bug::PhantomMissed)) else {
             return Ok(());
         };
-        if let Err(floor) = self.ring_is_clear(engine, reads, self.ranges_through)? {
-            wait_until_visible(engine, floor)?;
-            let now = Pin::take(self.pin.handle());
-            for (table, bounds) in reads.ranges() {
-                let direction = index::Direction::Forward;
-                let before = Walk::begin(table, bounds, direction, Some(self.pin))?;
-                let after = Walk::begin(table, bounds, direction, Some(&now))?;
-                same(table, before, after)?;
+        let mut after = self.pin.seq();
+        for _ in 0..WALKS_MAX {
+            match engine.recent.find_after(after, |table, key| reads.covers(table, key)) {
+                Ok((hit, count)) => {
+                    self.ranges_clear = count;
+                    return no_hit(reads, hit);
+                }
+                Err(floor) => {
+                    wait_until_visible(engine, floor)?;
+                    let now = Pin::take(self.pin.handle());
+                    for (table, bounds) in reads.ranges() {
+                        let before = Walk::begin(table, bounds, Direction::Forward, Some(self.pin))?;
+                        let after = Walk::begin(table, bounds, Direction::Forward, Some(&now))?;
+                        same(table, before, after)?;
+                    }
+                    after = now.seq();
+                }
             }
-            self.ranges_through = now.seq();
         }
-        Ok(())
+        let table = reads.ranges().next().map_or("", |(table, _)| table.name());
+        Err(Error::conflict(table, "perhaps a range", None))
     }
 
-    /// Fails when a commit in the ring after `after` is in the way of a range; says up to where commits are missing if the ring does not reach back to it.
-    fn ring_is_clear(&self, engine: &Engine, reads: &Reads, after: Seq) -> Result<std::result::Result<(), Seq>> {
+    /// Fails when a commit since the look is in the way of a range. None where the ring does not reach back to it.
+    fn ranges_are_clear(&self, engine: &Engine, reads: &Reads) -> Result<Option<()>> {
         if seeded::on(seeded::Bug::PhantomMissed) {
-            return Ok(Ok(()));
+            return Ok(Some(()));
         }
-        match engine.recent.find_after(after, |table, key| reads.covers(table, key)) {
-            Ok(None) => Ok(Ok(())),
-            Ok(Some((id, key))) => {
-                let table = reads.tables().find(|table| table.id == id);
-                let name = table.map_or("", |table| &table.name);
-                Err(Error::conflict(name, "a range", Some(&key)))
-            }
-            Err(floor) => Ok(Err(floor)),
-        }
+        let hit = engine.recent.find_since(self.ranges_clear, |table, key| reads.covers(table, key));
+        hit.map(|hit| no_hit(reads, hit)).transpose()
     }
+}
+
+/// Fails when a commit is in the way of a range.
+fn no_hit(reads: &Reads, hit: Hit) -> Result<()> {
+    let Some((id, key)) = hit else { return Ok(()) };
+    let name = reads.tables().find(|table| table.id == id).map_or("", |table| &table.name);
+    Err(Error::conflict(name, "a range", Some(&key)))
+}
+
+/// Whether no key at `place`, where `newest` is noted, can have been changed after `begin`.
+fn is_clear(cleared: &[(Place, Seq)], begin: Seq, place: Place, newest: Seq) -> bool {
+    let known = cleared.binary_search_by_key(&place, |(place, _)| *place);
+    newest <= begin || known.is_ok_and(|at| cleared[at].1 == newest)
 }
 
 /// Fails when the newest version of a key is of a commit after `begin`.
@@ -158,40 +193,43 @@ impl<'a> Check<'a> {
 /// # Errors
 /// [`Error::Conflict`], or when storage fails.
 pub(super) fn look_up_one(engine: &Engine, begin: Seq, table: &TableCore, key: &[u8]) -> Result<()> {
-    look_up(engine, begin, std::iter::once((table, key))).map(drop)
+    look_up(engine, begin, &mut Vec::new(), std::iter::once((table, key)))
 }
 
-/// Looks the keys up whose places were noted after `begin`, those of a table as one batch. The places that are clear nevertheless, in order,
+/// Looks the keys up whose places were noted after `begin`, those of a table as one batch, and adds the places that are clear nevertheless to `cleared`,
 /// with the seqs that they had.
 fn look_up<'a>(
-    engine: &Engine, begin: Seq, keys: impl Iterator<Item = (&'a TableCore, &'a [u8])>,
-) -> Result<Vec<(Place, Seq)>> {
-    let mut suspects = Vec::new();
+    engine: &Engine, begin: Seq, cleared: &mut Vec<(Place, Seq)>, keys: impl Iterator<Item = (&'a TableCore, &'a [u8])>,
+) -> Result<()> {
+    let (mut seen, mut suspects) = (Vec::new(), Vec::new());
     for (table, key) in keys {
         let place = engine.recent.place(table.id, key);
         let noted = engine.recent.newest(place);
-        if noted > begin {
-            suspects.push(Suspect { table, key, place, noted });
+        seen.push((place, noted));
+        if !is_clear(cleared, begin, place, noted) {
+            suspects.push(Suspect { table, key, noted });
         }
     }
-    let Some(newest) = suspects.iter().map(|suspect| suspect.noted).max() else { return Ok(Vec::new()) };
-    wait_until_visible(engine, newest)?;
+    if let Some(newest) = suspects.iter().map(|suspect| suspect.noted).max() {
+        wait_until_visible(engine, newest)?;
+    }
     suspects.sort_by_key(|suspect| suspect.table.id);
     for of_table in suspects.chunk_by(|one, other| one.table.id == other.table.id) {
         let table = of_table[0].table;
         let keys: Vec<&[u8]> = of_table.iter().map(|suspect| suspect.key).collect();
-        for (key, newest) in keys.iter().zip(table::newest_many(table, &keys)?) {
+        for (key, newest) in keys.iter().zip(table::newest_many(engine, table, &keys)?) {
             // Where there is nothing at all, nothing came: a deletion stays as long as a snapshot is older.
             if newest.is_some_and(|newest| newest > begin) {
                 return Err(Error::conflict(&table.name, "a key", Some(key)));
             }
         }
     }
-    let mut cleared: Vec<_> = suspects.iter().map(|suspect| (suspect.place, suspect.noted)).collect();
-    cleared.sort_unstable();
-    // Of a place that was noted anew between two of its keys, only the older seq says something about both.
-    cleared.dedup_by_key(|(place, _)| *place);
-    Ok(cleared)
+    seen.sort_unstable();
+    // Of a place that was noted anew between two of its keys, only the oldest seq says something about all of them.
+    seen.dedup_by_key(|(place, _)| *place);
+    seen.retain(|(_, noted)| *noted > begin);
+    *cleared = seen;
+    Ok(())
 }
 
 /// Waits for commits that have their seqs already.
@@ -215,5 +253,51 @@ fn same(table: &Table, mut before: Walk, mut after: Walk) -> Result<()> {
         if one.is_none() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+    use crate::{Options, Structure};
+
+    #[test]
+    fn a_commit_between_two_keys_of_one_place_is_not_overlooked() {
+        let options = Options::new().background(false);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("table", Structure::BTree).expect("a table");
+        let (engine, core) = (table.engine(), &*table.core);
+        let place = |key: u32| engine.recent.place(core.id, &key.to_be_bytes());
+        let mut known = std::collections::HashMap::new();
+        let pair = (0..).find_map(|key| known.insert(place(key), key).map(|other| (other, key)));
+        let (one, other) = pair.expect("there are more keys than places");
+        table.put(one.to_be_bytes(), "").expect("put");
+        table.put(other.to_be_bytes(), "").expect("put");
+        let begin = engine.publisher.visible();
+        let _pin = db.snapshot();
+        let (one_key, other_key) = (one.to_be_bytes(), other.to_be_bytes());
+        let keys = [(core, one_key.as_slice()), (core, other_key.as_slice())];
+        // The first key is committed after it was looked at, and before the second is.
+        let mut cleared = Vec::new();
+        let between = keys.into_iter().inspect(|(_, key)| {
+            if *key == other_key {
+                table.put(one_key, "later").expect("put");
+            }
+        });
+        look_up(engine, begin, &mut cleared, between).expect("the second is unchanged");
+        let newest = engine.recent.newest(place(one));
+        assert!(!is_clear(&cleared, begin, place(one), newest), "{cleared:?}");
+        let again = look_up(engine, begin, &mut cleared, keys.into_iter());
+        assert!(matches!(again, Err(Error::Conflict { .. })), "{again:?}");
+        // Of unchanged ones a neighbour's commit is none of their business.
+        let begin = engine.publisher.visible();
+        let _pin = db.snapshot();
+        table.put(one_key, "neighbour").expect("put");
+        look_up(engine, begin, &mut cleared, std::iter::once(keys[1])).expect("unchanged");
+        assert!(is_clear(&cleared, begin, place(other), engine.recent.newest(place(other))));
     }
 }

@@ -260,24 +260,20 @@ impl World {
         self.commit_all(keys.into_iter().map(|key| (key, None)).collect())?;
         if self.content.is_empty() {
             self.open()?.0.drain().map_err(text)?;
-            if self.seen.snapshots > 0 {
-                // Versions that were kept go when their leaves are written next.
-                self.snapshots.clear();
-                self.open()?.1.compact(&mut |_| ControlFlow::Continue(())).map_err(text)?;
-            }
         }
         self.look()
     }
 
     /// Sees how high the tree is, and that an empty one with nothing waiting has no pages.
     fn look(&mut self) -> Outcome<()> {
+        if self.content.is_empty() && self.seen.snapshots > 0 {
+            // Versions that were kept go when their leaves are written next.
+            self.snapshots.clear();
+            self.open()?.1.compact(&mut |_| ControlFlow::Continue(())).map_err(text)?;
+        }
         let stats = self.open()?.1.stats().map_err(text)?;
         self.seen.height = self.seen.height.max(stats.height);
-        if self.content.is_empty()
-            && stats.waiting_operations == 0
-            && self.snapshots.is_empty()
-            && self.seen.snapshots == 0
-        {
+        if self.content.is_empty() && stats.waiting_operations == 0 {
             self.seen.emptied += 1;
             if (stats.leaf_pages, stats.internal_pages) != (0, 0) {
                 return Err(format!("an empty tree has pages: {stats:?}"));
