@@ -9,6 +9,7 @@
 //!
 //! One that only reads takes no lock, waits for nobody, and is in nobody's way: its snapshot is a prefix of the order of commits.
 
+mod options;
 mod range;
 mod reads;
 mod validate;
@@ -29,6 +30,7 @@ use index::{Bounds, Seq, TableId};
 use parking_lot::Mutex;
 use rand::Rng;
 
+pub use options::{Isolation, TransactionOptions};
 pub use range::TransactionRange;
 pub(crate) use validate::Check;
 pub use writes::Savepoint;
@@ -44,62 +46,6 @@ use crate::{
 };
 use reads::Reads;
 use writes::Writes;
-
-/// What a transaction is protected from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// It reads one moment, and of two that write the same key the first to commit wins. Two that each read what the other writes
-    /// may both commit (write skew).
-    #[default]
-    Snapshot,
-    /// As if serializable transactions ran one after the other: what was read, ranges included, is checked too.
-    Serializable,
-}
-
-/// How a transaction is begun.
-#[derive(Clone, Debug, Default)]
-pub struct TransactionOptions {
-    isolation: Isolation,
-    durability: Option<Durability>,
-    lock_timeout: Option<Duration>,
-    read_only: bool,
-}
-
-impl TransactionOptions {
-    /// Snapshot isolation, and durability and lock timeout of the database.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// What it is protected from.
-    #[must_use]
-    pub const fn isolation(mut self, isolation: Isolation) -> Self {
-        self.isolation = isolation;
-        self
-    }
-
-    /// When its commit counts as done.
-    #[must_use]
-    pub const fn durability(mut self, durability: Durability) -> Self {
-        self.durability = Some(durability);
-        self
-    }
-
-    /// How long it waits for a key that another transaction has locked.
-    #[must_use]
-    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_timeout = Some(timeout);
-        self
-    }
-
-    /// It will not write; what it reads is not noted, whatever its isolation.
-    #[must_use]
-    pub const fn read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
-        self
-    }
-}
 
 /// Most times that [`Database::run`] begins anew.
 const RUN_ATTEMPTS: u32 = 100;
