@@ -233,6 +233,24 @@ impl Shared {
         self.peek_part(pointer, pointer.parts() - 1)
     }
 
+    /// Checks a piece of a scan that was read, a part of a leaf or all of it, and caches it if the cache admits it; none where it does not.
+    pub(crate) fn keep_scanned(
+        &self, table: TableId, pointer: &Pointer, part: Option<usize>, pages: &[u8],
+    ) -> Result<Option<Arc<Leaf>>> {
+        let key = part_key(pointer, part.unwrap_or(pointer.parts() - 1));
+        if !self.cache.admits(&key, pages.len() as u64) {
+            return Ok(None);
+        }
+        let of = part.map_or_else(|| pointer.all(), |part| pointer.part(part));
+        let leaf = Leaf::parse(pages, pointer, of, table).map_err(|damage| self.corrupt(pointer, damage))?;
+        let leaf = Arc::new(leaf);
+        match part {
+            Some(_) => self.cache.insert(key, Image::Leaf(Arc::clone(&leaf))),
+            None => self.keep_leaf(pointer, &leaf),
+        }
+        Ok(Some(leaf))
+    }
+
     /// The image of all of a leaf, if all its parts are cached; leaves no trace.
     pub(crate) fn cached_leaf(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
         let end = self.cached_end(pointer)?;
@@ -285,10 +303,10 @@ impl Shared {
     }
 
     /// Caches the parts of a leaf, or the last one where the image begins with it.
-    pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: Leaf) {
+    pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: &Arc<Leaf>) {
         let last = pointer.parts() - 1;
         if leaf.first() == pointer.part(last).start {
-            self.cache.insert(part_key(pointer, last), Image::Leaf(Arc::new(leaf)));
+            self.cache.insert(part_key(pointer, last), Image::Leaf(Arc::clone(leaf)));
             return;
         }
         for part in 0..=last {

@@ -83,6 +83,7 @@ fn a_scan_asks_ahead_for_as_much_as_it_went_through() {
     let stats = view.stats().expect("whole");
     let count = model.range(&all(), u64::MAX).len();
     for direction in BOTH {
+        home.shared.clear_cache();
         let before = home.shared.counters().leaf_reads;
         let asked = || (home.shared.counters().leaf_reads - before) as f64;
         let mut cursor = Arc::clone(&view).cursor(&all(), Seq::MAX, direction).expect("whole");
@@ -151,6 +152,8 @@ fn damage_comes_out_where_it_is_and_after_everything_before_it() {
             // The first run of the leaf.
             assert!(home.disk.flip_bit(common::DATA, extent.offset() + 100));
             for direction in BOTH {
+                // What a scan begins with may be cached.
+                home.shared.clear_cache();
                 let mut cursor = home.tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
                 let (pairs, error) = walk(&mut *cursor);
                 let expected = turned(expected.clone(), direction);

@@ -379,7 +379,7 @@ impl<'a> Apply<'a> {
             };
             let grown = cached.and_then(|leaf| leaf.extended(&append.pointer, self.base.table, old, pages));
             match grown {
-                Some(leaf) => self.base.shared.keep_leaf(&append.pointer, leaf),
+                Some(leaf) => self.base.shared.keep_leaf(&append.pointer, &Arc::new(leaf)),
                 None => self.keep_tail(&append.pointer, &pages[pages.len() - PAGE..]),
             }
         }
@@ -399,7 +399,7 @@ impl<'a> Apply<'a> {
             if !leaf.hot && !leaf.pointer.documents {
                 self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
             } else if let Ok(image) = Leaf::parse(pages, &leaf.pointer, leaf.pointer.all(), self.base.table) {
-                self.base.shared.keep_leaf(&leaf.pointer, image);
+                self.base.shared.keep_leaf(&leaf.pointer, &Arc::new(image));
             }
         }
     }

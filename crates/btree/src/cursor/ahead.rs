@@ -13,7 +13,8 @@
 //!
 //! Invariant: memory that the device writes to belongs to the stream until the request is complete; to drop a scan waits for that.
 //!
-//! A scan looks into the cache, but does not fill it with leaves and does not make those it finds there any hotter.
+//! A scan looks into the cache. The first [`SHORT_BYTES`] that it goes through it leaves there, where the cache admits them, so that short scans
+//! of what fits in memory are answered from there; what comes behind would only push out what others live on.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
@@ -41,6 +42,9 @@ const WINDOW_LONG: usize = 16;
 
 /// Bytes asked for beyond which no more are, but for the first pieces.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
+
+/// A scan is short up to here.
+const SHORT_BYTES: usize = 64 << 10;
 
 /// Most bytes of a fetch of several pieces.
 const FETCH_BYTES_MAX: u64 = 128 << 10;
@@ -152,9 +156,12 @@ pub(super) struct Ahead {
     bytes: usize,
     /// Whether all of it is expected to be read, between two known ends.
     eager: bool,
-    /// Pieces handed out, and the bytes of the last of them.
+    /// Pieces handed out, the bytes of the last of them, and of all of them.
     taken: usize,
     taken_bytes: usize,
+    passed_bytes: usize,
+    /// The image of the piece that the scan is in, where it is cached now.
+    kept: Option<Arc<Leaf>>,
     spares: Spares,
 }
 
@@ -175,6 +182,8 @@ impl Ahead {
             eager: false,
             taken: 0,
             taken_bytes: 0,
+            passed_bytes: 0,
+            kept: None,
         }
     }
 
@@ -208,6 +217,7 @@ impl Ahead {
         fetch.left -= 1;
         self.taken += 1;
         self.taken_bytes = piece.bytes();
+        self.passed_bytes += piece.bytes();
         self.bytes -= piece.bytes();
         match &fetch.state {
             State::Failed(error) if fetch.pieces == 1 => return Err(error.clone().into()),
@@ -219,11 +229,20 @@ impl Ahead {
             }
             _ => {}
         }
+        self.kept = None;
+        if self.passed_bytes <= SHORT_BYTES
+            && let Image::Read(pages) = self.image(&piece)
+        {
+            self.kept = self.version.shared.keep_scanned(self.version.table, &piece.pointer, piece.part, pages)?;
+        }
         Ok(Some(piece))
     }
 
     /// The piece that `next` went to.
     pub(super) fn image(&self, piece: &Piece) -> Image<'_> {
+        if let Some(leaf) = &self.kept {
+            return Image::Cached(leaf);
+        }
         let fetch = self.fetches.front().expect("the scan is in a piece");
         match &fetch.state {
             State::Cached(leaf) => Image::Cached(leaf),
