@@ -1,6 +1,6 @@
 //! How long opening takes, after a clean close and after kill -9 with 64 MiB of log, by the size of the database. Medians.
 //!
-//! `cargo run --release -p braid-bench --example opens -- DIRECTORY [GIB]...`
+//! `cargo run --release -p braid-bench --example opens -- DIRECTORY [MIB]...`
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -22,15 +22,15 @@ fn main() -> Outcome<()> {
     match arguments.as_slice() {
         [child, path, records] if child == "--write" => write(Path::new(path), records.parse()?),
         [directory, sizes @ ..] => {
-            let sizes = if sizes.is_empty() { vec![0.1, 1.0, 4.0] } else { parse(sizes)? };
-            println!("{:>8} {:>14} {:>14} {:>24}", "GiB", "clean open", "after kill -9", "log replayed");
-            sizes.into_iter().try_for_each(|gib| measure(Path::new(directory), gib))
+            let sizes = if sizes.is_empty() { vec![100, 1024, 4096] } else { parse(sizes)? };
+            println!("{:>8} {:>14} {:>14} {:>24}", "MiB", "clean open", "after kill -9", "log replayed");
+            sizes.into_iter().try_for_each(|mib| measure(Path::new(directory), mib))
         }
         [] => Err("give a directory on the device to measure".into()),
     }
 }
 
-fn parse(sizes: &[String]) -> Outcome<Vec<f64>> {
+fn parse(sizes: &[String]) -> Outcome<Vec<u64>> {
     Ok(sizes.iter().map(|size| size.parse()).collect::<Result<_, _>>()?)
 }
 
@@ -49,10 +49,11 @@ fn timed(path: &Path) -> Outcome<(f64, Database)> {
     Ok((begun.elapsed().as_secs_f64(), db))
 }
 
-fn measure(directory: &Path, gib: f64) -> Outcome<()> {
+fn measure(directory: &Path, mib: u64) -> Outcome<()> {
     let scratch = tempfile::tempdir_in(directory)?;
     let path = scratch.path();
-    let records = (gib * f64::from(1 << 30) / 118.0) as u64;
+    // As a loaded leaf has them.
+    let records = (mib << 20) / (8 + VALUE.len() as u64);
     let db = open(path)?;
     db.table("table", Structure::BTree)?.load((0..records).map(|key| (key.to_be_bytes(), VALUE)))?;
     db.close()?;
@@ -69,7 +70,7 @@ fn measure(directory: &Path, gib: f64) -> Outcome<()> {
     }
     let [clean, killed] = [clean, killed].map(median);
     println!(
-        "{gib:>8} {:>11.1} ms {:>11.1} ms {:>20.1} MiB",
+        "{mib:>8} {:>11.1} ms {:>11.1} ms {:>20.1} MiB",
         clean * 1e3,
         killed * 1e3,
         replayed as f64 / f64::from(1 << 20)
