@@ -8,7 +8,7 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use index::{Bounds, Direction, DocPointer, PairRef, Payload, Stored};
+use index::{Bounds, Direction, DocPointer, PairRef, Pairs, Payload, Stored};
 
 use crate::{Error, Result, Table, snapshot::Pin, walk::Walk};
 
@@ -139,22 +139,24 @@ impl Range {
         let Some(walk) = &mut self.walk else { return Ok(None) };
         let (mut with, mut document) = (None, false);
         let keys_only = self.keys_only;
-        let ran = walk.run(&mut |pair: PairRef<'_>| {
-            let value = match pair.value {
-                Payload::Inline(value) if !keys_only => value,
-                Payload::Document(_) if !keys_only => {
-                    document = true;
-                    return ControlFlow::Break(());
-                }
-                _ => &[],
-            };
-            match show(pair.key, value) {
-                ControlFlow::Continue(()) => ControlFlow::Continue(()),
-                ControlFlow::Break(broken) => {
+        let ran = walk.run(&mut |pairs: Pairs<'_>| {
+            let mut shown = 0;
+            for pair in pairs {
+                shown += 1;
+                let value = match pair.value {
+                    Payload::Inline(value) if !keys_only => value,
+                    Payload::Document(_) if !keys_only => {
+                        document = true;
+                        return ControlFlow::Break(shown);
+                    }
+                    _ => &[],
+                };
+                if let ControlFlow::Break(broken) = show(pair.key, value) {
                     with = Some(broken);
-                    ControlFlow::Break(())
+                    return ControlFlow::Break(shown);
                 }
             }
+            ControlFlow::Continue(())
         });
         if let Err(error) = ran {
             return self.end(Err(error)).map(|_| None);

@@ -65,8 +65,10 @@ impl TreeCursor {
             Direction::Forward => from..from + count,
             Direction::Backward => len - from - count..len - from,
         };
-        let (shown, flow) = self.live.show(pairs, direction, bytes, show);
-        (from + shown, flow)
+        match show(self.live.pairs(pairs, direction, bytes)) {
+            ControlFlow::Continue(()) => (from + count, ControlFlow::Continue(())),
+            ControlFlow::Break(shown) => (from + shown, ControlFlow::Break(())),
+        }
     }
 
     /// Goes to the next piece; false at the end.

@@ -206,8 +206,7 @@ fn add_runs(
         let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
         header.check(run, &identity, position, previous).map_err(|damage| shifted(damage, at))?;
         let entries = Run::new(run, &header);
-        let ends = entries.key(0).zip(entries.key(entries.count() - 1));
-        let ((low, _), (high, _)) = ends.ok_or_else(|| malformed(at))?;
+        let (low, high) = entries.ends().ok_or_else(|| malformed(at))?;
         spans.push(Span { start: at, heads: (head(low), head(high)), filter: u64::MAX, header });
         at += run.len();
     }

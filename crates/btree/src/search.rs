@@ -318,7 +318,7 @@ impl Search<'_, '_> {
         if fetches.is_empty() {
             return Ok(());
         }
-        let request = |fetch: &Fetch| fetch.request(self.version, tasks, 0, Buffer::zeroed(fetch.bytes.len()));
+        let request = |fetch: &Fetch| fetch.request(self.version, tasks, 0, Buffer::for_read(fetch.bytes.len()));
         let buffers = self.version.shared.psync().run_all(fetches.iter().map(request).collect())?;
         let (mut read, mut spans) = (fetches.iter().zip(buffers.into_iter().flatten()), Vec::new());
         read.try_for_each(|(fetch, buffer)| self.arrived(tasks, cached, fetch, &buffer, &mut spans))

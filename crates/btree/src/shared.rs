@@ -159,7 +159,7 @@ impl Shared {
     /// A request for `bytes` of an extent from its page `first` on.
     pub(crate) fn read(&self, pointer: &Pointer, first: usize, bytes: usize, tag: u64) -> Request {
         let offset = pointer.offset() + (first * PAGE) as u64;
-        Request::read(self.pages.file(), offset, Buffer::zeroed(bytes), tag)
+        Request::read(self.pages.file(), offset, Buffer::for_read(bytes), tag)
     }
 
     /// The internal node that `pointer` points to.

@@ -10,10 +10,12 @@
 //! Left to others: what is visible ([`Seq`]s are handed out above), the log, and the order in which views are published.
 
 mod error;
+mod pairs;
 mod types;
 
 pub use doclog::DocPointer;
 pub use error::{Error, Result};
+pub use pairs::{PairAt, Pairs};
 pub use types::{
     Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update,
 };
@@ -108,8 +110,8 @@ pub trait Visit {
     fn keys(&mut self, count: u64);
 }
 
-/// What a cursor shows pairs to.
-pub type Show<'a> = dyn FnMut(PairRef<'_>) -> ControlFlow<()> + 'a;
+/// What a cursor shows pairs to, many at a time. It breaks with how many of them it looked at.
+pub type Show<'a> = dyn FnMut(Pairs<'_>) -> ControlFlow<usize> + 'a;
 
 /// Walks a view in key order. It begins before the first pair.
 pub trait Cursor: Send {
@@ -125,8 +127,8 @@ pub trait Cursor: Send {
     /// Says, before the first pair, that all pairs will most likely be asked for: what they are in may be read sooner.
     fn expect_all(&mut self) {}
 
-    /// Moves on, pair by pair, and shows each that it comes to, while they come before `until` in its direction and `show` goes on.
-    /// It stands on the last one shown, and [`Cursor::advance`] moves to what follows; [`Cursor::current`] need not tell the pair
+    /// Moves on and shows the pairs that it comes to, while they come before `until` in its direction and `show` goes on.
+    /// It stands on the last one that was looked at, and [`Cursor::advance`] moves to what follows; [`Cursor::current`] need not tell the pair
     /// that it stands on.
     ///
     /// # Errors

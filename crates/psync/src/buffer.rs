@@ -2,7 +2,8 @@
 //!
 //! 1. A [`Buffer`] is heap memory aligned to [`BLOCK`], whose capacity is a multiple of it, as direct I/O wants it. It is always
 //!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, or what its owner used it for
-//!    before ([`Buffer::reused`]), never foreign memory.
+//!    before ([`Buffer::reused`]), never foreign memory; one that is made for a read alone may show what its thread read before
+//!    ([`Buffer::for_read`]).
 //! 2. A thread keeps up to [`KEPT_BYTES_MAX`] of freed buffers of up to [`KEPT_BLOCKS_MAX`] blocks for its next ones. Batches allocate and
 //!    free megabytes at a time, which the allocator gives back to the system each time: the page faults of getting them again
 //!    halve the rate of 16 KiB reads in batches of 128.
@@ -70,11 +71,15 @@ impl Drop for Kept {
     }
 }
 
+/// Memory of that capacity that a freed buffer of this thread had, initialised.
+fn kept(capacity: usize) -> Option<NonNull<u8>> {
+    // A thread that is ending has no kept memory.
+    KEPT.try_with(|kept| kept.borrow_mut().take(capacity)).ok().flatten()
+}
+
 /// Memory of that capacity with whatever bytes, perhaps none written yet.
 fn allocate(capacity: usize) -> NonNull<u8> {
-    // A thread that is ending has no kept memory.
-    let kept = KEPT.try_with(|kept| kept.borrow_mut().take(capacity));
-    if let Ok(Some(memory)) = kept {
+    if let Some(memory) = kept(capacity) {
         return memory;
     }
     // SAFETY: the capacity is at least one block, so the layout is not of size zero.
@@ -117,6 +122,17 @@ impl Buffer {
         // SAFETY: freshly allocated with that capacity.
         unsafe { memory.write_bytes(0, capacity) };
         Self { memory, len, capacity }
+    }
+
+    /// `len` bytes for a read to fill, to be looked at only when it has succeeded: zero, or what an earlier buffer of this thread held. To make
+    /// memory zero that is read into right away takes longer than much of what else a read of a page does.
+    ///
+    /// # Panics
+    /// As [`Buffer::zeroed`].
+    pub fn for_read(len: usize) -> Self {
+        let capacity = capacity(len);
+        // What is kept was a buffer's, so it is initialised to its capacity.
+        kept(capacity).map_or_else(|| Self::zeroed(len), |memory| Self { memory, len, capacity })
     }
 
     /// A copy of `bytes`.
@@ -234,5 +250,18 @@ mod tests {
         let buffer = buffer.reused(6).expect("a block");
         assert_eq!(&*buffer, b"braid\0");
         assert!(buffer.reused(BLOCK + 1).is_none());
+    }
+
+    #[test]
+    fn what_is_read_into_need_not_be_zero() {
+        let mut buffer = Buffer::zeroed(3 * BLOCK);
+        buffer.fill(0xA5);
+        let memory = buffer.as_ptr();
+        drop(buffer);
+        let again = Buffer::for_read(2 * BLOCK + 1);
+        assert_eq!((again.as_ptr(), again.len(), again.capacity()), (memory, 2 * BLOCK + 1, 3 * BLOCK));
+        assert!(again.iter().all(|byte| *byte == 0xA5));
+        // There is no other one.
+        assert!(Buffer::for_read(3 * BLOCK).iter().all(|byte| *byte == 0));
     }
 }

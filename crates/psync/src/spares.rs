@@ -27,14 +27,14 @@ impl Spares {
         Self { buffers: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    /// A buffer of `len` bytes for a read to fill: a kept one of at most twice the capacity that it needs, with whatever it held, or a new
-    /// one of zero.
+    /// A buffer of `len` bytes for a read to fill: a kept one of at most twice the capacity that it needs, with whatever it held, or
+    /// another ([`Buffer::for_read`]).
     #[must_use]
     pub fn take(&mut self, len: usize) -> Buffer {
         let fits = |buffer: &Buffer| (len..=len.saturating_mul(2)).contains(&buffer.capacity());
         // The youngest are most likely to be in the processor's cache.
         let kept = self.buffers.iter().rposition(fits).and_then(|index| self.buffers.remove(index));
-        let Some(buffer) = kept else { return Buffer::zeroed(len) };
+        let Some(buffer) = kept else { return Buffer::for_read(len) };
         self.bytes -= buffer.capacity();
         buffer.reused(len).expect("its capacity was compared with the length")
     }
@@ -65,13 +65,12 @@ mod tests {
     fn a_buffer_comes_again_where_it_fits() {
         let mut spares = Spares::new(6 * BLOCK);
         let mut buffer = spares.take(2 * BLOCK);
-        assert!(buffer.iter().all(|byte| *byte == 0));
         buffer.fill(7);
         let memory = buffer.as_ptr();
         spares.keep(buffer);
         // Too small, and far too large.
-        assert!(spares.take(2 * BLOCK + 1).iter().all(|byte| *byte == 0));
-        assert!(spares.take(10).iter().all(|byte| *byte == 0));
+        assert_ne!(spares.take(2 * BLOCK + 1).as_ptr(), memory);
+        assert_ne!(spares.take(10).as_ptr(), memory);
         let again = spares.take(BLOCK + 1);
         assert_eq!((again.as_ptr(), again.len()), (memory, BLOCK + 1));
         assert!(again.iter().all(|byte| *byte == 7));

@@ -35,15 +35,13 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
-
 use doclog::DocPointer;
-use index::{Operation, PairRef, Payload, Seq, Show, TableId, Update};
+use index::{Operation, PairAt, Payload, Seq, TableId, Update};
 use space::PAGE;
 
 pub(crate) use one_seq::OneSeqRun;
 pub(crate) use plan::{Plan, RunSize};
-pub(crate) use read::{EntryPlace, Row, Run, RunHeader};
+pub(crate) use read::{EntryPlace, Run, RunHeader};
 
 use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, u16_at};
 
@@ -143,31 +141,20 @@ impl EntryWord {
     /// What the entry does; `value` is as long as this says.
     #[inline]
     pub(crate) fn operation(self, value: &[u8]) -> Operation<'_> {
-        if self.is_tombstone() { Operation::Delete } else { Operation::Put(self.payload(value)) }
-    }
-
-    /// What a put has; `value` is as long as this says.
-    #[inline]
-    pub(crate) fn payload(self, value: &[u8]) -> Payload<'_> {
-        self.document(value).map_or(Payload::Inline(value), Payload::Document)
-    }
-
-    /// The document that a put has in place of a value.
-    #[inline]
-    fn document(self, value: &[u8]) -> Option<DocPointer> {
-        let is_document = self.0 >> 14 == KIND_DOCUMENT;
-        is_document
-            .then(|| DocPointer::decode(value.try_into().expect("a plausible word of a document has its length")))
-    }
-
-    /// Shows the pair of a put. It is put together where it is handed over: to put it together first, and then to copy it, took more than half
-    /// of a scan's time, because such a copy waits until what it copies is written.
-    #[inline(always)]
-    pub(crate) fn show(self, key: &[u8], seq: Seq, value: &[u8], show: &mut Show<'_>) -> ControlFlow<()> {
-        match self.document(value) {
-            None => show(PairRef { key, seq, value: Payload::Inline(value) }),
-            Some(document) => show(PairRef { key, seq, value: Payload::Document(document) }),
+        match self.0 >> 14 {
+            KIND_TOMBSTONE => Operation::Delete,
+            KIND_DOCUMENT => {
+                let bytes = value.try_into().expect("a plausible word of a document has its length");
+                Operation::Put(Payload::Document(DocPointer::decode(bytes)))
+            }
+            _ => Operation::Put(Payload::Inline(value)),
         }
+    }
+
+    /// Where the pair of a put is. Of a tombstone, its key with a value of no bytes.
+    #[inline]
+    pub(crate) const fn pair_at(self, seq: Seq, key_at: u32, key_length: u16) -> PairAt {
+        PairAt::new(seq, key_at, key_length, self.0 & VALUE_LENGTH, self.0 >> 14 == KIND_DOCUMENT)
     }
 }
 

@@ -4,9 +4,9 @@
 //! their key length and word are such as are written. What stands in a general run is checked as its entries are read. So no bytes whatever
 //! make a panic, and what is given lies within the run.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
-use index::{PairRef, Seq, Show, Update};
+use index::{Seq, Update};
 
 use super::{
     ENTRY_BYTES_MIN, ENTRY_FIXED, EntryWord, Identity, RUN_HEADER, SHAPE, SLOT, Shape, TYPE_GENERAL, TYPE_UNIFORM,
@@ -114,38 +114,6 @@ pub(crate) struct EntryPlace {
     pub(crate) key_length: u16,
     /// Kind and length of the value, which follows the key.
     pub(crate) word: EntryWord,
-}
-
-/// A row of a uniform run of one seq: key and value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
-    /// Where in the run the first one begins.
-    pub(crate) first: usize,
-    key_length: usize,
-    word: EntryWord,
-    pub(crate) seq: Seq,
-}
-
-impl Row {
-    /// Bytes of each.
-    #[inline]
-    pub(crate) const fn bytes(&self) -> usize {
-        self.key_length + self.word.value_length()
-    }
-
-    /// The pair in a row.
-    #[inline]
-    pub(crate) fn pair<'a>(&self, row: &'a [u8]) -> PairRef<'a> {
-        let (key, value) = row.split_at(self.key_length);
-        PairRef { key, seq: self.seq, value: self.word.payload(value) }
-    }
-
-    /// Shows the pair in a row.
-    #[inline(always)]
-    pub(crate) fn show(&self, row: &[u8], show: &mut Show<'_>) -> ControlFlow<()> {
-        let (key, value) = row.split_at(self.key_length);
-        self.word.show(key, self.seq, value, show)
-    }
 }
 
 /// Some entries of a uniform run, one behind the other.
@@ -278,12 +246,6 @@ impl<'a> Run<'a> {
         }
         let Shape { key_length, word } = shape;
         Some(EntryPlace { seq: self.seq_before(key_at)?, key_at: u16::try_from(key_at).ok()?, key_length, word })
-    }
-
-    /// What its rows are, if they are puts of one shape and one seq.
-    pub(crate) fn row(&self) -> Option<Row> {
-        let Shape { key_length, word } = self.shape.filter(|shape| self.width == 0 && !shape.word.is_tombstone())?;
-        Some(Row { first: UNIFORM_HEADER, key_length: key_length.into(), word, seq: Seq(self.base) })
     }
 
     /// Where the key of an entry is in a uniform run.
