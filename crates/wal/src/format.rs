@@ -99,8 +99,13 @@ impl Display for Flaw {
     }
 }
 
-fn ensure(good: bool, what: &'static str, expected: impl Display, found: impl Display) -> Result<(), Flaw> {
-    if good { Ok(()) } else { Err(Flaw::new(what, expected, found)) }
+/// Returns a [`Flaw`] unless `good`. What it says is put together only then: a log has millions of things to check.
+macro_rules! ensure {
+    ($good:expr, $what:expr, $expected:expr, $found:expr $(,)?) => {
+        if !$good {
+            return Err(Flaw::new($what, $expected, $found));
+        }
+    };
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -243,31 +248,31 @@ impl GroupHeader {
 
     /// Reads and checks the group that is expected at `lsn`; `rest` is everything from there to the end of the segment.
     pub(crate) fn open<'a>(database: &[u8; 16], lsn: Lsn, rest: &'a [u8]) -> Result<WholeGroup<'a>, Flaw> {
-        ensure(rest.len() >= GROUP_HEADER, "group header cut short", GROUP_HEADER, rest.len())?;
+        ensure!(rest.len() >= GROUP_HEADER, "group header cut short", GROUP_HEADER, rest.len());
         let header = Self::decode(database, &rest[..GROUP_HEADER])?;
-        ensure(header.lsn == lsn, "group position", lsn, header.lsn)?;
-        ensure(header.durable <= lsn, "group durable position", format!("at most {lsn}"), header.durable)?;
+        ensure!(header.lsn == lsn, "group position", lsn, header.lsn);
+        ensure!(header.durable <= lsn, "group durable position", format!("at most {lsn}"), header.durable);
         let length = header.length as usize;
-        ensure(
+        ensure!(
             (GROUP_HEADER..=rest.len()).contains(&length) && length.is_multiple_of(ALIGNMENT),
             "group length",
             format!("a multiple of 8 from {GROUP_HEADER} to {}", rest.len()),
             length,
-        )?;
+        );
         let content = &rest[GROUP_HEADER..length];
         let crc = header.content_crc(database, content);
         let stored = u32_at(rest, 48);
-        ensure(crc == stored, "group checksum", hex32(crc), hex32(stored))?;
+        ensure!(crc == stored, "group checksum", hex32(crc), hex32(stored));
         let records = Records { bytes: content, lsn: Lsn(lsn.0 + GROUP_HEADER as u64), first_seq: header.first_seq };
         let next_seq = header.check_records(&records)?;
         Ok(WholeGroup { header, records, next_seq })
     }
 
     fn decode(database: &[u8; 16], bytes: &[u8]) -> Result<Self, Flaw> {
-        ensure(Self::is_candidate(bytes), "group magic", hex(&GROUP_MAGIC), hex(&bytes[0..4]))?;
+        ensure!(bytes.starts_with(&GROUP_MAGIC), "group magic", hex(&GROUP_MAGIC), hex(&bytes[0..4]));
         let crc = crc32c_append(crc32c(database), &bytes[..52]);
-        ensure(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)))?;
-        ensure(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5])?;
+        ensure!(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)));
+        ensure!(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5]);
         let kind = GroupType::from_byte(bytes[4]).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))?;
         Ok(Self {
             kind,
@@ -280,9 +285,9 @@ impl GroupHeader {
         })
     }
 
-    /// Whether `bytes` may begin a group: cheap, for a scan.
-    pub(crate) fn is_candidate(bytes: &[u8]) -> bool {
-        bytes.starts_with(&GROUP_MAGIC)
+    /// Whether `bytes`, a group header or more, may begin the group at `lsn`: cheap, for a scan.
+    pub(crate) fn is_candidate(lsn: Lsn, bytes: &[u8]) -> bool {
+        bytes.starts_with(&GROUP_MAGIC) && u64_at(bytes, 16) == lsn.0
     }
 
     fn content_crc(&self, database: &[u8; 16], content: &[u8]) -> u32 {
@@ -295,26 +300,26 @@ impl GroupHeader {
         let mut rest = records.bytes;
         let (mut count, mut sequenced) = (0u32, 0u32);
         while !rest.is_empty() {
-            ensure(rest.len() >= RECORD_HEADER, "record header cut short", RECORD_HEADER, rest.len())?;
+            ensure!(rest.len() >= RECORD_HEADER, "record header cut short", RECORD_HEADER, rest.len());
             let space =
                 (u32_at(rest, 0) as usize).checked_add(RECORD_HEADER + ALIGNMENT - 1).map(|end| end & !(ALIGNMENT - 1));
             let space = space.filter(|space| *space <= rest.len());
             let space =
                 space.ok_or_else(|| Flaw::new("record length", format!("below {}", rest.len()), u32_at(rest, 0)))?;
-            ensure(
+            ensure!(
                 rest[8] != 0 && rest[9] <= 1,
                 "record kind",
                 "kind above 0, flag 0 or 1",
                 format!("{} {}", rest[8], rest[9]),
-            )?;
+            );
             let delta = if rest[9] == 1 { sequenced } else { 0 };
-            ensure(u32_at(rest, 4) == delta, "record seq", delta, u32_at(rest, 4))?;
+            ensure!(u32_at(rest, 4) == delta, "record seq", delta, u32_at(rest, 4));
             sequenced += u32::from(rest[9]);
             count += 1;
             rest = &rest[space..];
         }
-        ensure(count == self.records, "number of records", self.records, count)?;
-        ensure(self.kind == GroupType::Records || count == 0, "records in an empty group", 0, count)?;
+        ensure!(count == self.records, "number of records", self.records, count);
+        ensure!(self.kind == GroupType::Records || count == 0, "records in an empty group", 0, count);
         self.first_seq.checked_add(u64::from(sequenced)).ok_or_else(|| {
             Flaw::new("group first seq", format!("at most {}", u64::MAX - u64::from(sequenced)), self.first_seq)
         })

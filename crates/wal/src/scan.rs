@@ -113,7 +113,7 @@ impl<'a> Scanner<'a> {
             let mut at = if number == geometry.number(lsn) { geometry.offset(lsn) } else { SEGMENT_HEADER };
             while at + GROUP_HEADER <= bytes.len() {
                 let position = Lsn(geometry.base(number).0 + at as u64);
-                let group = GroupHeader::is_candidate(&bytes[at..])
+                let group = GroupHeader::is_candidate(position, &bytes[at..])
                     .then(|| GroupHeader::open(&database, position, &bytes[at..]).ok())
                     .flatten();
                 let Some(WholeGroup { header, .. }) = group else {
@@ -154,7 +154,7 @@ impl<'a> Scanner<'a> {
         bytes.reserve_exact(length);
         let reads = (0..there)
             .step_by(READ_BYTES)
-            .map(|at| Request::read(&segment.file, at as u64, Buffer::zeroed(READ_BYTES.min(there - at)), at as u64));
+            .map(|at| Request::read(&segment.file, at as u64, Buffer::for_read(READ_BYTES.min(there - at)), at as u64));
         for buffer in self.psync.run_all(reads.collect())? {
             bytes.extend_from_slice(&buffer.expect("a read hands its buffer back"));
         }

@@ -237,6 +237,8 @@ impl World {
     }
 
     fn load(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Outcome<()> {
+        // What they see of the table may be something, and then it is not empty.
+        self.snapshots.clear();
         let mut writes = self.puts(shape, from, count, size);
         writes.sort_unstable();
         let pairs = writes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
