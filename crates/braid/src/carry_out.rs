@@ -36,7 +36,7 @@ impl Engine {
                 if let Some(table) = self.catalog.read().by_id(id) {
                     table.keep_last(seq);
                 }
-                if let Some(table) = self.catalog.drop_table(id) {
+                if let Some(table) = self.catalog.drop_table(id, seq) {
                     self.counters.looked_up(table.traffic.lookups());
                 }
                 self.counters.changed();
@@ -55,7 +55,7 @@ impl Engine {
             let enter = |update: index::Update<'_>| {
                 let (Some(table), Some(state)) = (table, &state) else { return };
                 if let Operation::Put(Payload::Document(document)) = update.operation
-                    && let Err(error) = table.documents.retain(&document)
+                    && let Err(error) = table.documents.retain(&document, seq.0)
                 {
                     self.health.fail(error);
                 }

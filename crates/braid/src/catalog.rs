@@ -56,6 +56,8 @@ pub(crate) struct TableCore {
     loading: AtomicBool,
     /// The seq of the newest load since opening; 0 where there was none.
     loaded: AtomicU64,
+    /// Seq of the commit that dropped it; 0 while it is live.
+    dropped: AtomicU64,
     applied: Mutex<AppliedThrough>,
     /// What there was when the table was dropped, for snapshots that are older.
     last: ArcSwapOption<LastState>,
@@ -78,7 +80,7 @@ impl TableCore {
         let state = TableState { active: Arc::new(queues), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
         let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
-        let loaded = AtomicU64::new(0);
+        let (loaded, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         Self {
             id,
             name,
@@ -90,10 +92,27 @@ impl TableCore {
             traffic,
             loading,
             loaded,
+            dropped,
             applied,
             last: ArcSwapOption::empty(),
             pin,
         }
+    }
+
+    /// The commit that dropped it; 0 while it is live.
+    pub(crate) fn dropped(&self) -> Seq {
+        Seq(self.dropped.load(Ordering::Acquire))
+    }
+
+    /// It was dropped by this commit.
+    pub(crate) fn set_dropped(&self, seq: Seq) {
+        self.dropped.store(seq.0, Ordering::Release);
+    }
+
+    /// A commit of this seq does nothing to it: it had been dropped before.
+    pub(crate) fn was_dropped_before(&self, seq: Seq) -> bool {
+        let dropped = self.dropped();
+        dropped > Seq(0) && dropped < seq
     }
 
     /// Lets nobody change the table any more but the load that asks.
@@ -181,6 +200,11 @@ impl TableCore {
         }
     }
 
+    /// Nothing is left of it but its name and documents that no version refers to.
+    pub(crate) fn is_husk(&self) -> bool {
+        self.dropped() > Seq(0) && !self.tree.has_pages() && self.documents.stats().live_bytes == 0
+    }
+
     /// Whether nobody reads in a state older than the current one.
     pub(crate) fn is_read_as_it_is(&self) -> bool {
         Arc::strong_count(&self.pin) == 2
@@ -251,7 +275,7 @@ impl Catalog {
         self.tables.read().by_name.values().cloned().collect()
     }
 
-    /// Dropped tables whose pages are not free yet.
+    /// Dropped tables whose pages are not free yet, and what is left of others as long as the log is kept that names them.
     pub(crate) fn dropped(&self) -> Vec<Arc<TableCore>> {
         self.tables.read().dropped.clone()
     }
@@ -290,16 +314,25 @@ impl Catalog {
         tables.dropped.push(table);
     }
 
-    /// Moves a live table to the dropped ones.
-    pub(crate) fn drop_table(&self, id: TableId) -> Option<Arc<TableCore>> {
+    /// Moves a live table to the dropped ones, because of this commit.
+    pub(crate) fn drop_table(&self, id: TableId, seq: Seq) -> Option<Arc<TableCore>> {
         let mut tables = self.tables.write();
         let table = tables.by_id.remove(&id)?;
+        table.set_dropped(seq);
         tables.by_name.remove(&table.name);
         tables.dropped.push(Arc::clone(&table));
         Some(table)
     }
 
-    /// Forgets a dropped table whose pages are free.
+    /// Puts what is left of a dropped table in its place.
+    pub(crate) fn replace_dropped(&self, husk: Arc<TableCore>) {
+        let mut tables = self.tables.write();
+        if let Some(table) = tables.dropped.iter_mut().find(|table| table.id == husk.id) {
+            *table = husk;
+        }
+    }
+
+    /// Forgets a dropped table of which nothing is left.
     pub(crate) fn forget(&self, id: TableId) {
         self.tables.write().dropped.retain(|table| table.id != id);
     }

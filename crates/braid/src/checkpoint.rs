@@ -3,7 +3,8 @@
 //! 1. Between two publications the roots, the free list, and the positions that recovery needs are captured.
 //! 2. The log is flushed, so that every commit the image counts is in it.
 //! 3. The image goes to fresh pages of the data file, which is flushed.
-//! 4. A superblock slot flips to it; then the log is trimmed and what the image no longer refers to is free.
+//! 4. A superblock slot flips to it; then the log is trimmed and what neither the image nor what is kept of the log
+//!    ([`retention`]) refers to is free.
 //!
 //! Invariants: nothing that the older image refers to is overwritten before the flip; an image says of every page either
 //! that a root reaches it or that it is free; the worker alone writes checkpoints, with no apply under way; pages
@@ -11,7 +12,7 @@
 
 use std::sync::Arc;
 
-use index::{Index, TableId};
+use index::Index;
 use psync::{Buffer, Request};
 use space::{Class, Extent, PAGE};
 
@@ -20,6 +21,8 @@ use crate::{
     catalog::TableCore,
     engine::Engine,
     format::{Image, ImagePlace, TableImage},
+    retention::{self, Choice, Kept},
+    schema,
 };
 
 /// Writes a checkpoint.
@@ -27,66 +30,77 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     let mut superblock = engine.superblock.lock();
     let old = superblock.current().image.map(|image| image.extent);
     let log_error = |error| engine.log_error(error);
-    let leaving = leaving(engine);
+    let choice = retention::choose(engine);
+    let kept = choice.kept;
+    let leaving = leaving(engine, kept);
     let freed: Vec<Extent> = leaving.extents.iter().copied().chain(old).collect();
-    let (place, image, bytes) = place(engine, &leaving.ids, &freed)?;
+    let (place, image, bytes) = place(engine, &leaving, &freed, choice)?;
     // From here on no error is one of space that could be had later, so none is tried again.
     engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
     write_image(engine, place, &bytes)?;
     let length = u32::try_from(bytes.len()).expect("it fits its pages");
     superblock.set_image(ImagePlace { extent: place, length, crc: checksum::crc32c(&bytes) })?;
     engine.counters.checkpointed();
+    engine.retention.set(choice);
 
     engine.pages.retire(&freed)?;
     engine.pages.release(&freed)?;
-    for table in &leaving.tables {
+    for (table, husk) in leaving.tables {
+        // It may have been dropped since the worker looked for such tables.
+        engine.abandon_queues(&table);
+        if let Some(husk) = husk {
+            engine.catalog.replace_dropped(husk);
+            continue;
+        }
         // What stays is unlinked by the next opening.
         if let Err(error) = table.documents.destroy() {
             tracing::warn!(table = table.name, %error, "documents of a dropped table could not be unlinked");
         }
-        // It may have been dropped since the worker looked for such tables.
-        engine.abandon_queues(table);
         engine.catalog.forget(table.id);
     }
-    engine.wal.trim(image.log_start).map_err(log_error)?;
-    release_documents(engine);
+    engine.wal.trim_keeping(kept.from, image.log_start).map_err(log_error)?;
+    release_documents(engine, kept);
     Ok(())
 }
 
-/// Dropped tables that nobody reads any more, nor any snapshot sees, with all their pages.
+/// Dropped tables that nobody reads any more, nor any snapshot sees, with all their pages, and what has to stay of each.
+#[derive(Default)]
 struct Leaving {
-    tables: Vec<Arc<TableCore>>,
-    ids: Vec<TableId>,
+    tables: Vec<(Arc<TableCore>, Option<Arc<TableCore>>)>,
     extents: Vec<Extent>,
 }
 
-fn leaving(engine: &Engine) -> Leaving {
+fn leaving(engine: &Engine, kept: Kept) -> Leaving {
     let oldest = engine.snapshots.oldest();
-    let mut leaving = Leaving { tables: Vec::new(), ids: Vec::new(), extents: Vec::new() };
+    let mut leaving = Leaving::default();
     for table in engine.catalog.dropped() {
         table.forget_last(oldest);
-        if !table.is_unobserved() {
+        let is_named = table.dropped() >= kept.seq;
+        if !table.is_unobserved() || (is_named && table.is_husk()) {
             continue;
         }
         let mut extents = Vec::new();
-        match table.tree.collect_extents(&mut |extent| extents.push(extent)) {
-            Ok(()) => {
+        let found = table.tree.collect_extents(&mut |extent| extents.push(extent)).map_err(Error::from);
+        let husk = found.and_then(|()| {
+            is_named.then(|| schema::husk(&engine.store, &engine.trees, &table).map(Arc::new)).transpose()
+        });
+        match husk {
+            Ok(husk) => {
                 leaving.extents.extend(extents);
-                leaving.ids.push(table.id);
-                leaving.tables.push(table);
+                leaving.tables.push((table, husk));
             }
-            Err(error) => tracing::warn!(table = table.name, %error, "the pages of a dropped table cannot be found"),
+            Err(error) => tracing::warn!(table = table.name, %error, "a dropped table cannot give up its pages"),
         }
     }
     leaving
 }
 
 /// The image and pages for it. Allocating them can grow the file, and tables come meanwhile: pages that are too few are given back.
-fn place(engine: &Engine, leaving: &[TableId], freed: &[Extent]) -> Result<(Extent, Image, Vec<u8>)> {
-    let mut needed = capture(engine, leaving, freed).encode().len() + PAGE;
+fn place(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice) -> Result<(Extent, Image, Vec<u8>)> {
+    let mut needed = capture(engine, leaving, freed, choice).encode().len() + PAGE;
     loop {
         let place = allocate(engine, needed)?;
-        let image = capture(engine, leaving, freed);
+        let image = capture(engine, leaving, freed, choice);
         let bytes = image.encode();
         if bytes.len() <= place.pages as usize * PAGE {
             return Ok((place, image, bytes));
@@ -96,19 +110,23 @@ fn place(engine: &Engine, leaving: &[TableId], freed: &[Extent]) -> Result<(Exte
     }
 }
 
-fn capture(engine: &Engine, leaving: &[TableId], freed: &[Extent]) -> Image {
+fn capture(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice) -> Image {
     // Of what the image says of pages nothing changes meanwhile: what a load takes and gives back is free in it.
     let allocator = engine.pages.image().with_free(freed).encode();
     engine.publisher.between(|visible, frontier| {
         let tables = engine.catalog.live();
-        let dropped: Vec<_> =
-            engine.catalog.dropped().into_iter().filter(|table| !leaving.contains(&table.id)).collect();
+        let leaves = |table: &Arc<TableCore>| leaving.tables.iter().any(|(gone, _)| gone.id == table.id);
+        let mut dropped: Vec<_> = engine.catalog.dropped().into_iter().filter(|table| !leaves(table)).collect();
+        dropped.extend(leaving.tables.iter().filter_map(|(_, husk)| husk.clone()));
+        let Choice { kept, needed } = choice;
         let oldest = tables.iter().filter_map(|table| table.oldest_unapplied()).min().unwrap_or(frontier);
         Image {
             visible,
             flush_ends_below: engine.wal.end(),
-            log_start: oldest.min(frontier),
+            log_start: oldest.min(frontier).max(needed.from),
             log_durable: frontier,
+            kept_from: kept.from,
+            kept_seq: kept.seq,
             next_table: engine.catalog.next_id(),
             tables: tables.iter().map(|table| table_image(table)).collect(),
             dropped: dropped.iter().map(|table| table_image(table)).collect(),
@@ -122,6 +140,7 @@ fn table_image(table: &TableCore) -> TableImage {
         id: table.id,
         structure: table.structure,
         applied: table.applied(),
+        dropped: table.dropped(),
         name: table.name.clone(),
         root: table.tree.root(),
         documents: table.documents.image().encode(),
@@ -144,11 +163,12 @@ fn write_image(engine: &Engine, place: Extent, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Unlinks document segments that this checkpoint knows to be dead, of tables that nobody reads in an older state. What can't be
-/// unlinked now is tried again after the next checkpoint.
-fn release_documents(engine: &Engine) {
-    for table in engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()) {
-        if let Err(error) = table.documents.release_dead() {
+/// Unlinks document segments that this checkpoint knows to be dead, and that no commit names which is kept, of tables that nobody reads in
+/// an older state. What can't be unlinked now is tried again after the next checkpoint.
+fn release_documents(engine: &Engine, kept: Kept) {
+    let (live, dropped) = (engine.catalog.live(), engine.catalog.dropped());
+    for table in live.iter().chain(&dropped).filter(|table| table.is_read_as_it_is()) {
+        if let Err(error) = table.documents.release_dead(kept.seq.0) {
             tracing::warn!(table = table.name, %error, "dead documents could not be unlinked");
         }
     }

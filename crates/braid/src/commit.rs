@@ -266,8 +266,9 @@ impl Engine {
         self.wal.append(kind, &[payload], true, claim)
     }
 
-    /// A checkpoint trims the log: what it makes room for need not be refused because it is `full`.
+    /// A checkpoint trims the log, and what is kept for others goes first: what that makes room for need not be refused because it is `full`.
     fn make_room_in_log(&self, full: wal::Error) -> Result<()> {
+        self.retention.yield_space();
         let ticket = self.signal.post(true);
         self.work_inline();
         self.signal.answer(ticket).map_err(|_| self.write_error(self.log_error(full)))

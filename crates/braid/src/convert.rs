@@ -21,6 +21,12 @@ fn corrupt(file: &Path, offset: u64, what: &str, expected: String, found: String
     Error::Corrupt { file: file.display().to_string(), offset, what: what.to_owned(), expected, found }
 }
 
+/// A record of the log of the database in `path` that makes no sense.
+pub(crate) fn malformed_record(path: &Path, lsn: wal::Lsn, expected: String, found: String) -> Error {
+    let what = "a log record (the offset is its position in the log)";
+    corrupt(&path.join("wal"), lsn.0, what, expected, found)
+}
+
 impl From<space::Error> for Error {
     fn from(error: space::Error) -> Self {
         match error {
@@ -105,6 +111,7 @@ pub(crate) fn log_error(error: wal::Error, path: &Path) -> Error {
         wal::Error::EpochUsed { file, epoch, found } => {
             corrupt(&file, 0, "epoch of the log", format!("below {epoch}"), found.to_string())
         }
+        wal::Error::Trimmed { seq, oldest } => Error::ChangesGone { after: seq.saturating_sub(1), oldest },
         wal::Error::RecordTooLarge { bytes, max } => {
             Error::BatchTooLarge { bytes, limit: max, inline: btree::INLINE_BYTES_MAX }
         }

@@ -29,7 +29,9 @@ use crate::{
     pressure::Pressure,
     publish::Publisher,
     recent::Recent,
-    recovery, round,
+    recovery,
+    retention::{Kept, Retention},
+    round,
     signal::Signal,
     snapshot::Snapshots,
     superblock::SuperblockFile,
@@ -51,6 +53,7 @@ pub(crate) struct Engine {
     pub(crate) snapshots: Snapshots,
     pub(crate) recent: Recent,
     pub(crate) pressure: Pressure,
+    pub(crate) retention: Retention,
     pub(crate) health: Health,
     pub(crate) signal: Signal,
     pub(crate) keeper: Keeper,
@@ -85,6 +88,7 @@ pub(crate) struct Parts {
     pub(crate) unflushed: Arc<UnflushedDocuments>,
     pub(crate) lock: Option<Lock>,
     pub(crate) replayed: crate::stats::Recovery,
+    pub(crate) kept: Kept,
 }
 
 impl Engine {
@@ -94,6 +98,7 @@ impl Engine {
         let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
         let engine = Self {
             pressure,
+            retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
             path: parts.path,
             // Whatever was asked for, segments are as long as they were made.
             options: Options { segment_bytes: parts.superblock.current().segment_bytes, ..parts.options },
@@ -200,6 +205,9 @@ impl Engine {
         let no_space = error.kind() == ErrorKind::DiskFull && !error.is_flush_failure();
         if error.is_write_failure() && !no_space {
             self.fail(error.cause());
+        }
+        if error.kind() == ErrorKind::DiskFull && self.retention.yield_space() {
+            self.signal.kick();
         }
         error
     }

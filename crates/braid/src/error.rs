@@ -217,6 +217,26 @@ pub enum Error {
         /// What it holds.
         found: String,
     },
+    /// Changes were asked for that the log does not hold any more.
+    #[error(
+        "the changes after seq {after} are gone: the log begins with seq {oldest}. Copy the tables anew, and keep more of the log (`retain_log_bytes`)"
+    )]
+    ChangesGone {
+        /// The seq that was given.
+        after: u64,
+        /// The first seq that is there.
+        oldest: u64,
+    },
+    /// Changes were asked for after a commit that this database does not have.
+    #[error(
+        "there is no seq {after}: the newest is {newest}. Whoever saw it has what this database lost, or what another one has; copy the tables anew"
+    )]
+    ChangesAhead {
+        /// The seq that was given.
+        after: u64,
+        /// The newest seq.
+        newest: u64,
+    },
     /// The database was opened for reading.
     #[error("the database is open read-only; nothing was written")]
     ReadOnly,
@@ -260,7 +280,7 @@ pub enum ErrorKind {
     InvalidInput,
     /// Another transaction is in the way; retryable.
     Conflict,
-    /// No such table or database.
+    /// No such table or database, or changes that the log does not hold any more.
     NotFound,
     /// Open elsewhere, or being loaded.
     Locked,
@@ -295,12 +315,13 @@ impl Error {
             | Self::ForeignTable { .. }
             | Self::NoSavepoint
             | Self::ReadOnlyTransaction
+            | Self::ChangesAhead { .. }
             | Self::Option { .. } => ErrorKind::InvalidInput,
             Self::TransactionTooLarge { bytes, own, limit, .. } if own + bytes > *limit => ErrorKind::InvalidInput,
             // Others hold the room.
             Self::TransactionTooLarge { .. } => ErrorKind::Conflict,
             Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
-            Self::NoSuchTable { .. } | Self::NoDatabase { .. } => ErrorKind::NotFound,
+            Self::NoSuchTable { .. } | Self::NoDatabase { .. } | Self::ChangesGone { .. } => ErrorKind::NotFound,
             Self::ForeignFile { .. } => ErrorKind::ForeignFile,
             Self::NewerVersion { .. } => ErrorKind::NewerVersion,
             Self::Locked { .. } | Self::Loading { .. } => ErrorKind::Locked,

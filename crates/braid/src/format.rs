@@ -138,6 +138,8 @@ pub(crate) struct TableImage {
     pub(crate) structure: Structure,
     /// Which commits are in the structure.
     pub(crate) applied: AppliedThrough,
+    /// The commit that dropped it; 0 while it is live.
+    pub(crate) dropped: Seq,
     /// Name.
     pub(crate) name: String,
     /// Root of the structure, in its own format.
@@ -157,6 +159,10 @@ pub(crate) struct Image {
     pub(crate) log_start: Lsn,
     /// The log was on stable storage up to here: a bad group below is damage, never a torn tail.
     pub(crate) log_durable: Lsn,
+    /// The log is kept from here on, for those who follow its changes.
+    pub(crate) kept_from: Lsn,
+    /// The first seq from there on.
+    pub(crate) kept_seq: Seq,
     /// The next table gets this id.
     pub(crate) next_table: u32,
     /// Live tables.
@@ -171,9 +177,10 @@ impl Image {
     /// The bytes of the image.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = IMAGE_MAGIC.to_vec();
-        for field in [self.visible.0, self.flush_ends_below.0, self.log_start.0, self.log_durable.0] {
-            bytes.extend_from_slice(&field.to_le_bytes());
-        }
+        let positions = [self.flush_ends_below, self.log_start, self.log_durable, self.kept_from];
+        bytes.extend_from_slice(&self.visible.0.to_le_bytes());
+        positions.iter().for_each(|position| bytes.extend_from_slice(&position.0.to_le_bytes()));
+        bytes.extend_from_slice(&self.kept_seq.0.to_le_bytes());
         bytes.extend_from_slice(&self.next_table.to_le_bytes());
         for tables in [&self.tables, &self.dropped] {
             bytes.extend_from_slice(&length_of(tables.len()).to_le_bytes());
@@ -181,6 +188,7 @@ impl Image {
                 bytes.extend_from_slice(&table.id.0.to_le_bytes());
                 bytes.push(structure_code(table.structure));
                 put_applied(&mut bytes, &table.applied);
+                bytes.extend_from_slice(&table.dropped.0.to_le_bytes());
                 put_block(&mut bytes, table.name.as_bytes());
                 put_block(&mut bytes, &table.root);
                 put_block(&mut bytes, &table.documents);
@@ -201,6 +209,8 @@ impl Image {
             flush_ends_below: Lsn(fields.u64()?),
             log_start: Lsn(fields.u64()?),
             log_durable: Lsn(fields.u64()?),
+            kept_from: Lsn(fields.u64()?),
+            kept_seq: Seq(fields.u64()?),
             next_table: fields.u32()?,
             tables: decode_tables(&mut fields)?,
             dropped: decode_tables(&mut fields)?,
@@ -217,6 +227,7 @@ fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
             id: TableId(fields.u32()?),
             structure: structure_from(fields.u8()?)?,
             applied: applied(fields)?,
+            dropped: Seq(fields.u64()?),
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,
             root: fields.block()?.to_vec(),
             documents: fields.block()?.to_vec(),
@@ -279,6 +290,8 @@ pub(crate) mod kind {
     pub(crate) const DROP_TABLE: u8 = 4;
     /// A piece of a flush-end that does not fit one record.
     pub(crate) const FLUSH_END_PART: u8 = 5;
+    /// A load ends: what it brings is in no commit.
+    pub(crate) const LOAD: u8 = 6;
 }
 
 /// Operation codes inside a commit; 0 is never valid, 4 and up are free.
@@ -471,13 +484,13 @@ impl CreateTable {
     }
 }
 
-/// The payload of the record that ends a table.
-pub(crate) fn encode_drop_table(id: TableId) -> [u8; 4] {
+/// The payload of a record that says only which table it is about: one that ends it, or a load of it.
+pub(crate) fn encode_table(id: TableId) -> [u8; 4] {
     id.0.to_le_bytes()
 }
 
-/// Decodes the payload of the record that ends a table.
-pub(crate) fn decode_drop_table(payload: &[u8]) -> Option<TableId> {
+/// Decodes the payload of a record that says only which table it is about.
+pub(crate) fn decode_table(payload: &[u8]) -> Option<TableId> {
     Fields(payload).u32().map(TableId)
 }
 
@@ -549,6 +562,7 @@ mod tests {
             id: TableId(3),
             structure: Structure::BTree,
             applied: applied_through(),
+            dropped: Seq(11),
             name: "users".into(),
             root: vec![1, 2],
             documents: vec![],
@@ -558,6 +572,8 @@ mod tests {
             flush_ends_below: Lsn(100),
             log_start: Lsn(50),
             log_durable: Lsn(99),
+            kept_from: Lsn(40),
+            kept_seq: Seq(6),
             next_table: 4,
             tables: vec![table.clone()],
             dropped: vec![table],

@@ -33,7 +33,8 @@
 //!    the table's structure in one sweep of batched I/O (`worker`).
 //! 3. A reader takes {queues, structure} of its table as one unit and asks newest first (`table`, `walk`).
 //! 4. Sorted pairs for an empty table go past log and queue (`load`), and a table can be rebuilt in key order (`compact`).
-//! 5. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
+//! 5. What was committed can be followed, in order, out of the log (`changes`), as far back as the log is kept (`retention`).
+//! 6. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
 //!    `recovery`).
 //!
 //! # What is guaranteed
@@ -46,6 +47,7 @@ mod applied;
 mod batch;
 mod carry_out;
 mod catalog;
+mod changes;
 mod checkpoint;
 mod choice;
 mod commit;
@@ -67,6 +69,7 @@ mod publish;
 mod range;
 mod recent;
 mod recovery;
+mod retention;
 mod round;
 mod schema;
 mod signal;
@@ -82,6 +85,7 @@ mod walk;
 mod worker;
 
 pub use batch::WriteBatch;
+pub use changes::{Change, ChangeEvent, ChangeOperation, ChangedTable, Changes};
 pub use commit::{KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};
 pub use compact::{CompactProgress, CompactReport, Compaction};
 pub use database::{Database, TableInfo};

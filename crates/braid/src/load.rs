@@ -4,7 +4,7 @@
 //!    way are waited for.
 //! 2. Pairs go straight into packed leaves ([`btree::Load`]). From the first value that is too long for a leaf on they
 //!    wait until [`WAITING_BYTES`] are together; then the long values go to the document log in one psync, and the pairs on.
-//! 3. At the end the data file and the documents are flushed. An empty commit gives the load its seq; a flush-end up to that seq is
+//! 3. At the end the data file and the documents are flushed. A record of its own gives the load its seq; a flush-end up to that seq is
 //!    logged and flushed; then the table gets its new view, and the seq becomes visible.
 //!
 //! Invariants: pages that a load takes are written only after what freed them is durable; until its flush-end is logged
@@ -25,7 +25,7 @@ use crate::{
     commit,
     engine::Engine,
     error::shown,
-    format::{FlushEnd, kind},
+    format::{self, FlushEnd, kind},
     publish::{Change, Pending, Safety},
     round,
 };
@@ -127,7 +127,7 @@ impl Loader {
     fn publish(&self, loaded: btree::Loaded) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
         let _still = engine.maintenance.lock();
-        let commit = engine.wal.append(kind::COMMIT, &[], true, Claim::Upkeep);
+        let commit = engine.wal.append(kind::LOAD, &[&format::encode_table(table.id)], true, Claim::Upkeep);
         let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
         let seq = commit.as_ref().map_or(Seq(0), |position| Seq(position.seq));
         let applied = table.tree.take_loaded(loaded, seq);
@@ -141,7 +141,7 @@ impl Loader {
             Err(_) => table.tree.discard(&applied),
         }
         if let Ok(position) = commit {
-            // Whatever became of the rest: the log has the commit, and later ones wait for its turn.
+            // Whatever became of the rest: the log has the record, and later ones wait for its turn.
             let change = Change::Commit(Vec::new());
             let pending = Pending { lsn: position.lsn, end: position.end, safety: Safety::Written, change };
             engine.publisher.enqueue(seq, pending);

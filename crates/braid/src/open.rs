@@ -18,6 +18,7 @@ use crate::{
     convert::log_error,
     engine::{Engine, Parts},
     recovery,
+    retention::Kept,
     stats::Recovery,
     superblock::{self, SuperblockFile},
     tuning::{self, Tuning},
@@ -139,6 +140,7 @@ fn create(
         unflushed,
         lock,
         replayed: Recovery::default(),
+        kept: Kept::ALL,
     };
     let engine = Engine::new(parts);
     engine.store.sync_directories()?;
@@ -170,6 +172,7 @@ pub(crate) fn log_options(
         epoch,
         database: current.database,
         start,
+        keep: None,
         durable_floor,
         next_seq,
         read_only: options.read_only,

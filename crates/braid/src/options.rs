@@ -159,6 +159,7 @@ pub struct Options {
     pub(crate) bcnt: usize,
     pub(crate) flush_scheme: FlushScheme,
     pub(crate) lock_timeout: Duration,
+    pub(crate) retain_log_bytes: u64,
 }
 
 /// Bytes of the cache where nothing is said.
@@ -200,6 +201,7 @@ impl Default for Options {
             bcnt: usize::MAX,
             flush_scheme: FlushScheme::default(),
             lock_timeout: LOCK_TIMEOUT,
+            retain_log_bytes: 0,
         }
     }
 }
@@ -315,6 +317,18 @@ impl Options {
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
+        self
+    }
+
+    /// Bytes of the log that are kept for those who follow its changes ([`Database::changes`]), at least, counted from its end; without this, or with 0,
+    /// only what recovery needs, which may be little.
+    ///
+    /// What is kept takes this much space and up to a log segment (16 MiB) more. Large values that were replaced or deleted since, and those of dropped
+    /// tables, stay as long as a kept commit names them, and count: where they are many, fewer commits are kept. On a full disk, what is kept
+    /// is given up before a write is refused for good. It is a matter of each opening: one that says nothing gives everything up.
+    #[must_use]
+    pub const fn retain_log_bytes(mut self, bytes: u64) -> Self {
+        self.retain_log_bytes = bytes;
         self
     }
 

@@ -12,6 +12,7 @@ use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use index::{Seq, TableId};
@@ -151,6 +152,29 @@ impl Publisher {
             queue = self.moved.wait(queue);
         }
         Ok(())
+    }
+
+    /// Waits until something above `seq` is visible, at most so long. Whether it is.
+    ///
+    /// # Errors
+    /// When publishing ended, so that it never will be.
+    pub(crate) fn wait_above(&self, seq: Seq, longest: Duration) -> Result<bool, ()> {
+        let deadline = Instant::now().checked_add(longest);
+        let mut queue = self.queue.lock();
+        while self.visible() <= seq {
+            if queue.failed {
+                return Err(());
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            queue = match left {
+                Some(left) => self.moved.wait_for(queue, left),
+                None => self.moved.wait(queue),
+            };
+        }
+        Ok(true)
     }
 
     /// Ends publishing: nothing becomes visible any more, and whoever waits gets an error.

@@ -28,11 +28,12 @@ use crate::{
     Error, Options, Result,
     catalog::{Catalog, TableCore, TableIdentity},
     commit::UnflushedDocuments,
-    convert::log_error,
+    convert::{log_error, malformed_record},
     engine::{Engine, Parts},
     format::{self, CreateTable, FlushEnd, FlushEndPiece, Image, Operations, TableImage, VERSION, kind},
     open::{DATA, log_options, trees},
     opq::Sections,
+    retention::Kept,
     schema::{DOCUMENT_SEGMENT_BYTES, new_table},
     stats::Recovery,
     superblock::SuperblockFile,
@@ -62,7 +63,10 @@ pub(crate) fn recover(
     for table in &image.dropped {
         catalog.insert_dropped(Arc::new(open_table(&store, &trees, table, options.speriod)?));
     }
-    let log_options = log_options(options, &superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1);
+    let log_options = wal::Options {
+        keep: Some(image.kept_from),
+        ..log_options(options, &superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1)
+    };
     let unflushed = Arc::new(UnflushedDocuments::default());
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
     let (pieces, kept) = Default::default();
@@ -80,6 +84,7 @@ pub(crate) fn recover(
     let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
     pages.release_all_retired();
+    let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
         remove_stray_documents(&store, &catalog)?;
         sync_directories(&store)?;
@@ -104,6 +109,7 @@ pub(crate) fn recover(
         unflushed,
         lock,
         replayed,
+        kept,
     }))
 }
 
@@ -130,7 +136,7 @@ fn remove_stray_documents(store: &FileStore, catalog: &Catalog) -> Result<()> {
 }
 
 fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Result<Image> {
-    let place = superblock.current().image.expect("the caller saw an image");
+    let place = superblock.current().image.expect("an open database has an image");
     let offset = place.extent.page.0.saturating_mul(PAGE as u64);
     let corrupt = |what: &str, expected: String, found: String| Error::Corrupt {
         file: store.directory().join(DATA).display().to_string(),
@@ -168,7 +174,9 @@ fn open_table(
     let documents = DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?;
     let tree = btree::BTree::open(Arc::clone(trees), image.id, &image.root)?;
     let identity = TableIdentity { id: image.id, name: image.name.clone(), structure: image.structure };
-    Ok(TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(sort_period)))
+    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(sort_period));
+    table.set_dropped(image.dropped);
+    Ok(table)
 }
 
 /// Keeps of the operations of a table those that its structure lacks, in sections cut at `fences`.
@@ -242,6 +250,8 @@ impl Replay<'_> {
                 kind::FLUSH_END => self.flush_end(record.lsn, payload),
                 kind::CREATE_TABLE => self.create_table(seq, record.lsn, payload),
                 kind::DROP_TABLE => self.drop_table(seq, record.lsn, payload),
+                // What it brought is in the flush-end behind it, if that was durable.
+                kind::LOAD => Ok(()),
                 other => Err(self.malformed(record.lsn, format!("a record of kind {other}"))),
             };
             done.map_err(Wrapped)?;
@@ -284,7 +294,7 @@ impl Replay<'_> {
             let (id, update) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
             let Some(table) = catalog.by_id(id) else { continue };
             if let (Operation::Put(Payload::Document(document)), true) = (update.operation, seq > self.image.visible) {
-                table.documents.retain(&document)?;
+                table.documents.retain(&document, seq.0)?;
             }
             if table.lacks(update.key, seq) {
                 let state = table.state.load();
@@ -359,19 +369,13 @@ impl Replay<'_> {
         if seq <= self.image.visible {
             return Ok(());
         }
-        let id = format::decode_drop_table(payload)
+        let id = format::decode_table(payload)
             .ok_or_else(|| self.malformed(lsn, "a table's end that does not decode".into()))?;
-        self.catalog.drop_table(id);
+        self.catalog.drop_table(id, seq);
         Ok(())
     }
 
     fn malformed(&self, lsn: Lsn, found: String) -> Error {
-        Error::Corrupt {
-            file: self.path.join("wal").display().to_string(),
-            offset: lsn.0,
-            what: "a log record (the offset is its position in the log)".into(),
-            expected: format!("a record of format version {VERSION}"),
-            found,
-        }
+        malformed_record(self.path, lsn, format!("a record of format version {VERSION}"), found)
     }
 }

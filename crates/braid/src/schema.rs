@@ -59,7 +59,7 @@ impl Engine {
         let no_such_table = || Error::NoSuchTable { name: name.to_owned() };
         let table = self.catalog.by_name(name).ok_or_else(no_such_table)?;
         table.check_not_loading()?;
-        let position = self.append(kind::DROP_TABLE, &format::encode_drop_table(table.id), true)?;
+        let position = self.append(kind::DROP_TABLE, &format::encode_table(table.id), true)?;
         self.finish(position, Change::Drop(table.id), Durability::Sync)?;
         self.signal.kick();
         Ok(())
@@ -75,6 +75,20 @@ pub(crate) fn new_table(
     let identity = TableIdentity { id: record.id, name: record.name.clone(), structure: record.structure };
     let applied = AppliedThrough::new(Seq(0));
     Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sort_period)))
+}
+
+/// What stays of a dropped table whose pages are free: its name, and the documents that commits still in the log name.
+pub(crate) fn husk(store: &FileStore, trees: &Arc<btree::Shared>, table: &TableCore) -> Result<TableCore> {
+    let mut image = table.documents.image();
+    for segment in &mut image.segments {
+        (segment.live_bytes, segment.sealed) = (0, true);
+    }
+    let documents = doclog::DocLog::open(store, table.id.0, &image, DOCUMENT_SEGMENT_BYTES)?;
+    let tree = btree::BTree::create(Arc::clone(trees), table.id, table.tree.leaf_pages());
+    let identity = TableIdentity { id: table.id, name: table.name.clone(), structure: table.structure };
+    let husk = TableCore::new(identity, tree, documents, table.applied(), Sections::new(1));
+    husk.set_dropped(table.dropped());
+    Ok(husk)
 }
 
 fn check_structure(table: Arc<TableCore>, wanted: Structure) -> Result<Arc<TableCore>> {

@@ -160,6 +160,10 @@ pub struct CacheStats {
 pub struct LogStats {
     /// Bytes that a recovery would have to look at.
     pub retained_bytes: u64,
+    /// Bytes of all that there is of it, for recovery and for those who follow changes.
+    pub kept_bytes: u64,
+    /// The oldest seq that [`Database::changes`](crate::Database::changes) can show.
+    pub oldest_seq: u64,
     /// Records appended.
     pub records: u64,
     /// Of them, those whose thread had the end of the log for itself.
@@ -408,6 +412,8 @@ fn log(engine: &Engine) -> LogStats {
     let stats = engine.wal.stats();
     LogStats {
         retained_bytes: engine.wal.bytes_retained(),
+        kept_bytes: engine.wal.bytes_kept(),
+        oldest_seq: engine.retention.kept().seq.0,
         records: stats.records,
         direct_records: stats.direct_records,
         consolidated_records: stats.consolidated_records,

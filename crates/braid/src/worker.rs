@@ -125,7 +125,8 @@ impl Worker {
             Err(Error::DiskFull { .. }) => true,
             Err(_) => return outcome,
         };
-        if asked.checkpoint || log_full || old || (unsaved && (asked.stop || idle || trim)) {
+        let yields = engine.retention.yields();
+        if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle || trim)) {
             checkpoint::write(engine)?;
         }
         if outcome.is_ok() && !next(engine).is_empty() {

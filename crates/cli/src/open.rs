@@ -41,6 +41,9 @@ pub(crate) struct Tuning {
     /// `lazy:MS` in memory, on stable storage within that many milliseconds [default: sync]
     #[arg(long, help_heading = HEADING, value_name = "sync|os|lazy:MS", value_parser = parse_durability)]
     pub(crate) durability: Option<Durability>,
+    /// Keep so much of the log for `braid changes`, at least, instead of only what recovery needs; it is for each command that writes to say so [default: 0]
+    #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) retain_log: Option<u64>,
     /// How I/O is done: `io_uring`, `libaio`, `threads` or `sync` [default: the first of these that this system allows]
     #[arg(long, help_heading = HEADING, value_name = "BACKEND", value_parser = parse_backend)]
     pub(crate) backend: Option<BackendKind>,
@@ -71,6 +74,9 @@ impl Tuning {
         }
         if let Some(bytes) = self.write_buffer {
             options = options.write_buffer_bytes(bytes);
+        }
+        if let Some(bytes) = self.retain_log {
+            options = options.retain_log_bytes(bytes);
         }
         match self.backend {
             Some(backend) => options.backend(backend),

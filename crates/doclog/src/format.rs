@@ -23,7 +23,8 @@
 //! 16  8  bytes of the image
 //! 24  8  number of the next segment
 //! 32  8  segments
-//! 40     per segment, in number order: number 8, bytes that committed documents reach 8, live bytes 8, 1 if sealed 8
+//! 40     per segment, in number order: number 8, bytes that committed documents reach 8, live bytes 8, 1 if sealed 8,
+//!        the last commit that names a document in it 8
 //! ```
 
 use std::path::Path;
@@ -45,7 +46,7 @@ const TYPE_DOCUMENT: u16 = 1;
 const IMAGE_MAGIC: &[u8; 8] = b"BRAIDDOC";
 const IMAGE_VERSION: u32 = 1;
 const IMAGE_HEADER: usize = 40;
-const IMAGE_SEGMENT: usize = 32;
+const IMAGE_SEGMENT: usize = 40;
 /// What an image calls itself in errors: the checkpoint around it knows the file.
 const IMAGE_NAME: &str = "document-log image";
 const IMAGE_CRC: std::ops::Range<usize> = 12..16;
@@ -171,6 +172,8 @@ pub struct SegmentImage {
     pub live_bytes: u64,
     /// Whether nothing is appended to it any more.
     pub sealed: bool,
+    /// Seq of the last commit that names a document in it; 0 without one.
+    pub last_commit: u64,
 }
 
 /// The segments of a table, as a checkpoint keeps them. The default is that of a new table.
@@ -196,7 +199,7 @@ impl DocImage {
         }
         for segment in &self.segments {
             let sealed = u64::from(segment.sealed);
-            for field in [segment.id.0, segment.length, segment.live_bytes, sealed] {
+            for field in [segment.id.0, segment.length, segment.live_bytes, sealed, segment.last_commit] {
                 bytes.extend_from_slice(&field.to_le_bytes());
             }
         }
@@ -220,6 +223,7 @@ impl DocImage {
                 length: get_u64(fields, 8),
                 live_bytes: get_u64(fields, 16),
                 sealed: get_u64(fields, 24) == 1,
+                last_commit: get_u64(fields, 32),
             };
             let after = segments.last().map_or(0, |before| before.id.0);
             let valid = segment.id.0 > after
@@ -328,7 +332,13 @@ mod tests {
     }
 
     fn image() -> DocImage {
-        let segment = |id, length, live_bytes, sealed| SegmentImage { id: SegmentId(id), length, live_bytes, sealed };
+        let segment = |id, length, live_bytes, sealed| SegmentImage {
+            id: SegmentId(id),
+            length,
+            live_bytes,
+            sealed,
+            last_commit: id + 300,
+        };
         DocImage { next: SegmentId(9), segments: vec![segment(2, 4096, 64, true), segment(8, 32, 32, false)] }
     }
 
@@ -337,12 +347,12 @@ mod tests {
         let golden = concat!(
             "4252414944444f43",
             "01000000",
-            "c8644c98",
-            "6800000000000000",
+            "1c1a56d1",
+            "7800000000000000",
             "0900000000000000",
             "0200000000000000",
-            "0200000000000000001000000000000040000000000000000100000000000000",
-            "0800000000000000200000000000000020000000000000000000000000000000",
+            "02000000000000000010000000000000400000000000000001000000000000002e01000000000000",
+            "08000000000000002000000000000000200000000000000000000000000000003401000000000000",
         );
         let bytes = image().encode();
         assert_eq!(hex(&bytes), golden);

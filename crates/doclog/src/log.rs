@@ -1,6 +1,7 @@
 //! The document log of a table.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -231,12 +232,13 @@ impl DocLog {
         files.collect()
     }
 
-    /// A committed version refers to this document: its bytes are live. Called once per version, in recovery too.
+    /// A committed version refers to this document: its bytes are live. Called once per version, in recovery too, with the seq of the
+    /// `commit` that names it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when there can be no document at that place; nothing is counted then.
-    pub fn retain(&self, pointer: &DocPointer) -> Result<()> {
-        self.segments.lock().retain(pointer)
+    pub fn retain(&self, pointer: &DocPointer, commit: u64) -> Result<()> {
+        self.segments.lock().retain(pointer, commit)
     }
 
     /// As [`DocLog::retain`] for many documents of a segment, which are all that is pending there.
@@ -265,13 +267,31 @@ impl DocLog {
         self.segments.lock().abandon(pointer);
     }
 
-    /// Unlinks the segments that were dead in the image made last. The caller has made the checkpoint with that image durable, and knows that
-    /// no reader needs a document that was dropped before it. Returns their numbers.
+    /// Bytes of live documents of each segment that has any, with headers and padding.
+    #[must_use]
+    pub fn live(&self) -> BTreeMap<SegmentId, u64> {
+        self.segments.lock().live()
+    }
+
+    /// Where a segment's file is.
+    #[must_use]
+    pub fn path_of(&self, segment: SegmentId) -> PathBuf {
+        self.files.path(segment)
+    }
+
+    /// Last commit and bytes of each segment in which no document is live and that is not appended to any more.
+    #[must_use]
+    pub fn dead(&self) -> Vec<(u64, u64)> {
+        self.segments.lock().dead()
+    }
+
+    /// Unlinks the segments that were dead in the image made last and that no commit from the seq `oldest` on names. The caller has made the
+    /// checkpoint with that image durable, and knows that no reader needs a document that was dropped before it. Returns their numbers.
     ///
     /// # Errors
     /// When a file cannot be removed; it is tried again by the next call.
-    pub fn release_dead(&self) -> Result<Vec<SegmentId>> {
-        let mut dead = self.segments.lock().take_dead();
+    pub fn release_dead(&self, oldest: u64) -> Result<Vec<SegmentId>> {
+        let mut dead = self.segments.lock().take_dead(oldest);
         dead.sort_unstable();
         for (index, segment) in dead.iter().enumerate() {
             if let Err(error) = self.files.remove(*segment) {

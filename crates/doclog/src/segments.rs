@@ -5,7 +5,8 @@
 //! 2. Where a new file is needed, `reserve` stops; the caller makes it, outside the lock, offers it as a spare and goes on.
 //! 3. A document that was appended in this life is pending until it is retained or abandoned. It keeps its segment from being released.
 //! 4. A segment is released when it was sealed, without live bytes and without pending documents at the time of the last image: after the
-//!    checkpoint that keeps the image, neither the log nor the checkpoint refers to it.
+//!    checkpoint that keeps the image, recovery has no use for it. What is kept of the log may name its documents still: of each segment
+//!    the last commit is known that does.
 //!
 //! Invariant: reserved ranges of a segment are disjoint, and a failed append's range is only given out again when it was the last.
 
@@ -65,10 +66,18 @@ struct Segment {
     /// End of the last document that was ever retained.
     retained_end: u64,
     live_bytes: u64,
+    /// Seq of the last commit that names a document in it.
+    last_commit: u64,
     /// Offsets of pending documents.
     pending: BTreeSet<u64>,
     /// See the module's point 4.
     dead_in_image: bool,
+}
+
+impl Segment {
+    fn is_dead(&self) -> bool {
+        self.live_bytes == 0 && self.pending.is_empty()
+    }
 }
 
 /// Room for consecutive documents in one segment.
@@ -124,6 +133,7 @@ impl Segments {
             let segment = all.entry(kept.id).or_default();
             segment.retained_end = kept.length;
             segment.live_bytes = kept.live_bytes;
+            segment.last_commit = kept.last_commit;
         }
         let segments = Self {
             files,
@@ -257,11 +267,12 @@ impl Segments {
         Ok(())
     }
 
-    pub(crate) fn retain(&mut self, pointer: &DocPointer) -> Result<()> {
+    pub(crate) fn retain(&mut self, pointer: &DocPointer, commit: u64) -> Result<()> {
         self.check(pointer)?;
         if let Some(segment) = self.all.get_mut(&pointer.segment) {
             segment.pending.remove(&pointer.offset);
             segment.live_bytes += pointer.stored_bytes();
+            segment.last_commit = segment.last_commit.max(commit);
             segment.retained_end = segment.retained_end.max(pointer.offset + pointer.stored_bytes());
             segment.dead_in_image = false;
         }
@@ -316,15 +327,29 @@ impl Segments {
         let active = self.active.as_ref().map(|(id, _)| *id);
         let segments = self.all.iter_mut().map(|(&id, segment)| {
             let sealed = active != Some(id);
-            segment.dead_in_image = sealed && segment.live_bytes == 0 && segment.pending.is_empty();
-            SegmentImage { id, length: segment.retained_end, live_bytes: segment.live_bytes, sealed }
+            segment.dead_in_image = sealed && segment.is_dead();
+            let Segment { retained_end, live_bytes, last_commit, .. } = *segment;
+            SegmentImage { id, length: retained_end, live_bytes, sealed, last_commit }
         });
         DocImage { segments: segments.collect(), next: self.next }
     }
 
-    /// Takes out the segments that nothing can refer to, and spares.
-    pub(crate) fn take_dead(&mut self) -> Vec<SegmentId> {
-        let dead = self.all.iter().filter(|(_, segment)| segment.dead_in_image);
+    /// Live bytes of each segment that has any.
+    pub(crate) fn live(&self) -> BTreeMap<SegmentId, u64> {
+        let all = self.all.iter().map(|(id, segment)| (*id, segment.live_bytes));
+        all.filter(|(_, bytes)| *bytes > 0).collect()
+    }
+
+    /// Last commit and bytes of each sealed segment without anything live in it.
+    pub(crate) fn dead(&self) -> Vec<(u64, u64)> {
+        let active = self.active.as_ref().map(|(id, _)| *id);
+        let dead = self.all.iter().filter(|(id, segment)| active != Some(**id) && segment.is_dead());
+        dead.map(|(_, segment)| (segment.last_commit, segment.end)).collect()
+    }
+
+    /// Takes out the segments that no commit from `oldest` on names, and nothing else, and spares.
+    pub(crate) fn take_dead(&mut self, oldest: u64) -> Vec<SegmentId> {
+        let dead = self.all.iter().filter(|(_, segment)| segment.dead_in_image && segment.last_commit < oldest);
         let mut dead: Vec<_> = dead.map(|(id, _)| *id).collect();
         for id in &dead {
             self.all.remove(id);

@@ -75,7 +75,7 @@ fn documents_of_every_size_come_back_on_every_backend() {
         let pointers = append(&log, &documents);
         // At once: what is not on the device is read too, sealed segments directly and the active one through the cache.
         assert_eq!(log.read_many(&pointers).expect("reads"), documents);
-        pointers.iter().for_each(|pointer| log.retain(pointer).expect("retains"));
+        pointers.iter().for_each(|pointer| log.retain(pointer, 1).expect("retains"));
         flush(&store, &log.take_unflushed());
         assert!(log.take_unflushed().is_empty());
 

@@ -38,19 +38,19 @@ fn a_segment_goes_when_a_checkpoint_knows_that_it_is_dead() {
     let disk = SimDisk::new(1);
     let log = open(&store(&disk), &DocImage::default());
     let first = append(&log, &[vec![1; 2000], vec![2; 2000]]);
-    first.iter().for_each(|pointer| log.retain(pointer).expect("retains"));
+    first.iter().for_each(|pointer| log.retain(pointer, 1).expect("retains"));
     log.drop_document(&first[0]).expect("drops");
     assert_eq!(log.image().segments[0].live_bytes, first[1].stored_bytes());
-    assert_eq!(log.release_dead().expect("releases"), []);
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), []);
     log.drop_document(&first[1]).expect("drops");
     let _ = log.image();
-    assert_eq!(log.release_dead().expect("releases"), [], "it is active");
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), [], "it is active");
 
     let second = append(&log, &[vec![3; 2000]]);
     assert_eq!(second[0].segment, SegmentId(2));
-    assert_eq!(log.release_dead().expect("releases"), [], "no image knows that it is dead");
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), [], "no image knows that it is dead");
     let _ = log.image();
-    assert_eq!(log.release_dead().expect("releases"), ids(&[1]));
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), ids(&[1]));
     assert_eq!(disk.files(), [Path::new("/db/doc/3-2.doc")]);
     let error = log.read_many(&first).expect_err("gone");
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
@@ -64,12 +64,37 @@ fn a_document_without_a_verdict_keeps_its_segment() {
     // Each has a segment of its own, sealed from the start.
     let pointers = append(&log, &[vec![1; 5000], vec![2; 5000]]);
     let _ = log.image();
-    assert_eq!(log.release_dead().expect("releases"), []);
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), []);
     log.abandon(&pointers[0]);
-    log.retain(&pointers[1]).expect("retains");
+    log.retain(&pointers[1], 1).expect("retains");
     let _ = log.image();
-    assert_eq!(log.release_dead().expect("releases"), ids(&[1]));
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), ids(&[1]));
     assert_eq!(log.stats().segments, 1);
+}
+
+#[test]
+fn what_a_kept_commit_names_stays_over_the_lives_of_a_process() {
+    let disk = SimDisk::new(1);
+    let log = open(&store(&disk), &DocImage::default());
+    // Each has a segment of its own; a later commit names an earlier segment's document last.
+    let pointers = append(&log, &[vec![1; 5000], vec![2; 5000], vec![3; 5000]]);
+    for (pointer, commit) in pointers.iter().zip([7, 5, 6]) {
+        log.retain(pointer, commit).expect("retains");
+    }
+    pointers.iter().for_each(|pointer| log.drop_document(pointer).expect("drops"));
+    assert_eq!(log.dead(), [7, 5, 6].map(|commit| (commit, pointers[0].stored_bytes())));
+    let image = DocImage::decode(&log.image().encode()).expect("whole");
+    assert_eq!(log.release_dead(5).expect("releases"), []);
+    assert_eq!(log.release_dead(6).expect("releases"), ids(&[2]));
+
+    // A checkpoint says so to the next life, also of what is gone already.
+    let log = open(&store(&disk), &image);
+    assert_eq!(log.read_many(&pointers[2..]).expect("reads"), [vec![3; 5000]]);
+    assert_eq!(log.dead().len(), 2);
+    let _ = log.image();
+    assert_eq!(log.release_dead(7).expect("releases"), ids(&[3]));
+    assert_eq!(log.release_dead(8).expect("releases"), ids(&[1]));
+    assert!(disk.files().is_empty());
 }
 
 #[test]
@@ -78,14 +103,14 @@ fn live_bytes_never_go_below_zero() {
     let log = open(&store(&disk), &DocImage::default());
     let pointers = append(&log, &[vec![1; 10]]);
     log.drop_document(&pointers[0]).expect_err("was never retained");
-    log.retain(&pointers[0]).expect("retains");
+    log.retain(&pointers[0], 1).expect("retains");
     log.drop_document(&pointers[0]).expect("drops");
     let error = log.drop_document(&pointers[0]).expect_err("twice");
     assert!(matches!(error, Error::Corrupt { .. }) && error.to_string().contains("doc/3-1.doc"), "{error}");
     let outside = DocPointer { offset: 4000, ..pointers[0] };
-    log.retain(&outside).expect_err("there is nothing");
+    log.retain(&outside, 1).expect_err("there is nothing");
     let nowhere = DocPointer { segment: SegmentId(5), ..pointers[0] };
-    log.retain(&nowhere).expect_err("there is nothing");
+    log.retain(&nowhere, 1).expect_err("there is nothing");
     log.drop_document(&nowhere).expect_err("there is nothing");
     assert_eq!(log.stats().live_bytes, 0);
 }
@@ -101,8 +126,8 @@ fn a_new_life_writes_to_a_new_segment_and_adopts_the_ones_the_image_does_not_kno
     let new = append(&second, &[vec![2; 100]]);
     assert_eq!([old[0].segment, new[0].segment], [SegmentId(1), SegmentId(2)]);
     // The log's replay finds the commits of both.
-    second.retain(&old[0]).expect("retains");
-    second.retain(&new[0]).expect("retains");
+    second.retain(&old[0], 1).expect("retains");
+    second.retain(&new[0], 1).expect("retains");
     assert_eq!(second.read_many(&[old[0], new[0]]).expect("reads"), [vec![1; 100], vec![2; 100]]);
     assert_eq!(second.stats().live_bytes, old[0].stored_bytes() + new[0].stored_bytes());
     // An image keeps numbers from being used again, also when the files are gone.
@@ -132,7 +157,7 @@ fn a_segment_shorter_than_the_image_says_is_reported_and_the_rest_is_readable() 
     let store = store(&disk);
     let log = open(&store, &DocImage::default());
     let pointers = append(&log, &[vec![1; 100], vec![2; 100], vec![3; 5000], vec![4; 5000]]);
-    pointers.iter().for_each(|pointer| log.retain(pointer).expect("retains"));
+    pointers.iter().for_each(|pointer| log.retain(pointer, 1).expect("retains"));
     let image = log.image();
     log.take_unflushed()[0].set_len(200).expect("cuts");
     store.release("doc/3-2.doc").expect("removes");
@@ -156,7 +181,7 @@ fn a_segment_shorter_than_the_image_says_is_reported_and_the_rest_is_readable() 
     // What the damaged parts hold can still be dropped, so that the database can be repaired.
     pointers.iter().for_each(|pointer| log.drop_document(pointer).expect("drops"));
     let _ = log.image();
-    assert_eq!(log.release_dead().expect("releases"), ids(&[1, 2, 3]));
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), ids(&[1, 2, 3]));
 }
 
 #[test]
@@ -260,7 +285,7 @@ impl World {
                 }
                 flush(&self.store, &self.log.take_unflushed());
                 for (pointer, document) in pointers.into_iter().zip(documents) {
-                    self.log.retain(&pointer).expect("retains");
+                    self.log.retain(&pointer, 1).expect("retains");
                     self.since.push((pointer, true));
                     assert!(self.live.insert(pointer, document).is_none(), "a place is used once");
                 }
@@ -276,7 +301,7 @@ impl World {
             Step::Checkpoint => {
                 self.image = DocImage::decode(&self.log.image().encode()).expect("whole");
                 self.since.clear();
-                self.log.release_dead().expect("releases");
+                self.log.release_dead(u64::MAX).expect("releases");
             }
             Step::Reopen => self.reopen(),
             Step::Read { every } => self.read(*every),
@@ -291,7 +316,7 @@ impl World {
         assert!(self.log.damage().is_empty(), "{:?}", self.log.damage());
         for (pointer, commit) in &self.since {
             if *commit {
-                self.log.retain(pointer).expect("retains");
+                self.log.retain(pointer, 1).expect("retains");
             } else {
                 self.log.drop_document(pointer).expect("drops");
             }

@@ -26,6 +26,14 @@ mod primitives {
             guard
         }
 
+        /// As [`Condvar::wait`], at most so long.
+        #[inline]
+        #[must_use = "the guard comes back"]
+        pub fn wait_for<'a, T>(&self, mut guard: MutexGuard<'a, T>, longest: std::time::Duration) -> MutexGuard<'a, T> {
+            self.0.wait_for(&mut guard, longest);
+            guard
+        }
+
         /// Wakes one that waits.
         #[inline]
         pub fn notify_one(&self) {
@@ -76,6 +84,12 @@ mod primitives {
         #[must_use = "the guard comes back"]
         pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
             self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+
+        /// As [`Condvar::wait`], at most so long: in a model, where time does not pass, for as long as it takes.
+        #[must_use = "the guard comes back"]
+        pub fn wait_for<'a, T>(&self, guard: MutexGuard<'a, T>, longest: std::time::Duration) -> MutexGuard<'a, T> {
+            self.0.wait_timeout(guard, longest).unwrap_or_else(|poisoned| poisoned.into_inner()).0
         }
 
         /// Wakes one that waits.

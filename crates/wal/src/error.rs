@@ -84,6 +84,14 @@ pub enum Error {
         /// Epoch in the log.
         found: u64,
     },
+    /// The log was trimmed: it does not hold a record any more that a reader needs.
+    #[error("the log no longer holds the record of seq {seq}: it begins with seq {oldest}")]
+    Trimmed {
+        /// The seq that the reader needs next.
+        seq: u64,
+        /// The first seq that is there, or will be.
+        oldest: u64,
+    },
     /// The record does not fit into a segment. Nothing was written.
     #[error("a log record of {bytes} bytes is over the limit of {max}")]
     RecordTooLarge {

@@ -285,6 +285,12 @@ impl GroupHeader {
         })
     }
 
+    /// The header of the group at `lsn`, as far as it can be told without the records; `bytes` may be cut behind it.
+    pub(crate) fn peek(database: &[u8; 16], lsn: Lsn, bytes: &[u8]) -> Option<Self> {
+        let header = Self::decode(database, bytes.get(..GROUP_HEADER)?).ok()?;
+        (header.lsn == lsn).then_some(header)
+    }
+
     /// Whether `bytes`, a group header or more, may begin the group at `lsn`: cheap, for a scan.
     pub(crate) fn is_candidate(lsn: Lsn, bytes: &[u8]) -> bool {
         bytes.starts_with(&GROUP_MAGIC) && u64_at(bytes, 16) == lsn.0

@@ -13,7 +13,8 @@
 //!    flushed in the same batch.
 //! 4. [`Wal::trim`] recycles the files of segments that no checkpoint needs; [`Wal::prepare`] makes new ones ahead of time
 //!    (`segment`).
-//! 5. [`Wal::open`] walks the groups from the checkpoint's position, tells a torn tail from damage, and hands every record to
+//! 5. A [`Reader`] follows the log behind its writer, from any seq that is still there (`reader`).
+//! 6. [`Wal::open`] walks the groups from the checkpoint's position, tells a torn tail from damage, and hands every record to
 //!    its caller (`replay`).
 //!
 //! Invariants: what is written is a prefix of the log without a hole, and so is what is durable; a group never crosses a segment;
@@ -35,6 +36,7 @@ mod format_tests;
 mod geometry;
 #[cfg(all(test, feature = "shuttle"))]
 mod models;
+mod reader;
 mod replay;
 mod scan;
 mod scheme;
@@ -51,6 +53,7 @@ mod write;
 
 pub use error::{Error, Result};
 pub use failure::Failure;
+pub use reader::Reader;
 pub use scheme::{FlushScheme, UnknownFlushScheme};
 pub use stats::Stats;
 pub use types::{

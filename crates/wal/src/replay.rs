@@ -21,7 +21,7 @@ use space::FileStore;
 use crate::format::{Flaw, SegmentHeader, WholeGroup};
 use crate::geometry::{Geometry, LSN_MAX};
 use crate::scan::Scanner;
-use crate::segment::{DIRECTORY, Found, SegmentFile, discover};
+use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
 use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
 
 /// No log gives out more seqs than it has bytes.
@@ -33,8 +33,10 @@ pub(crate) struct Recovered {
     pub(crate) replayed: Replayed,
     /// The seq to give out next.
     pub(crate) next_seq: u64,
-    /// Files of the segments that hold the accepted log.
-    pub(crate) live: BTreeMap<u64, Arc<SegmentFile>>,
+    /// The segments that hold the accepted log, and those before it that are kept.
+    pub(crate) live: Live,
+    /// Files of the segments that replay read.
+    pub(crate) replayed_files: BTreeMap<u64, Arc<SegmentFile>>,
     /// All files.
     pub(crate) found: Vec<Found>,
 }
@@ -52,9 +54,9 @@ pub(crate) fn recover<E: From<Error>>(
     // As it is given, for a short record may begin where no group can.
     let start = options.start;
     let first = geometry.number(start);
-    let mut live = candidates(&found, first)?;
-    let (replayed, next_seq) = {
-        let mut scanner = Scanner::new(store.psync(), geometry, options.database, &live);
+    let mut files = candidates(&found, first)?;
+    let (mut replayed, next_seq) = {
+        let mut scanner = Scanner::new(store.psync(), geometry, options.database, &files);
         let mut epochs = Epochs::of_headers(&found);
         let chain = scanner.walk(first, &mut |group| {
             epochs.see(group.header.epoch);
@@ -73,12 +75,45 @@ pub(crate) fn recover<E: From<Error>>(
         }
         show(store, &mut scanner, &Known { first, start, durable, end: chain.lsn }, replayer)?
     };
-    live.retain(|number, _| *number <= geometry.number(replayed.end));
+    files.retain(|number, _| *number <= geometry.number(replayed.end));
     let next_seq = next_seq.max(options.next_seq).max(1);
     if next_seq > SEQ_MAX {
         return Err(Error::InvalidOptions(format!("seq {next_seq} is beyond the last of any log")).into());
     }
-    Ok(Recovered { geometry, next_seq, replayed, live, found })
+    replayed.last_seq = next_seq - 1;
+    let live = live(&found, &files, geometry, &replayed, options);
+    Ok(Recovered { geometry, next_seq, replayed, live, replayed_files: files, found })
+}
+
+/// The segments of the log: those that replay read, and those right before them that are to be kept.
+///
+/// A kept segment was never a spare, so its file is as the log left it. One that does not begin as it should is damaged: the log is kept
+/// from behind it only, for nothing needs it to open.
+fn live(
+    found: &[Found], files: &BTreeMap<u64, Arc<SegmentFile>>, geometry: Geometry, replayed: &Replayed,
+    options: &Options,
+) -> Live {
+    let mut live = Live::default();
+    let begin = |segment: &Arc<SegmentFile>| {
+        found.iter().find(|file| Arc::ptr_eq(&file.segment, segment)).and_then(|file| file.first_seq)
+    };
+    for (number, segment) in files {
+        // Where the log ends before the first group of a segment, what is there is a tail that was dropped.
+        let is_empty = geometry.first(*number) >= geometry.normal(replayed.end);
+        let first_seq = begin(segment).filter(|_| !is_empty).unwrap_or(replayed.last_seq + 1);
+        live.insert(*number, Arc::clone(segment), first_seq);
+    }
+    let first = geometry.number(options.start);
+    let oldest = geometry.number(options.keep.unwrap_or(options.start));
+    for number in (oldest..first).rev() {
+        let of_number = found.iter().filter(|file| file.header.as_ref().is_ok_and(|header| header.number == number));
+        // Of two files with a number the one of the later epoch is the log's.
+        let epoch = |file: &&Found| file.header.as_ref().map_or(0, |header| header.epoch);
+        let kept = of_number.max_by_key(epoch).and_then(|file| Some((Arc::clone(&file.segment), file.first_seq?)));
+        let Some((segment, first_seq)) = kept else { break };
+        live.insert(number, segment, first_seq);
+    }
+    live
 }
 
 fn check_options(options: &Options) -> Result<()> {

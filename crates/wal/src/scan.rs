@@ -11,14 +11,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use psync::{Buffer, Psync, Request};
+use psync::{Buffer, File, Psync, Request};
 
 use crate::format::{ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, WholeGroup};
 use crate::geometry::Geometry;
 use crate::segment::SegmentFile;
 use crate::{Error, Lsn, Result};
 
-const READ_BYTES: usize = 1 << 20;
+/// Bytes of one read.
+pub(crate) const READ_BYTES: usize = 1 << 20;
 
 /// Reads groups out of segment files.
 pub(crate) struct Scanner<'a> {
@@ -152,13 +153,20 @@ impl<'a> Scanner<'a> {
         let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(length);
         bytes.clear();
         bytes.reserve_exact(length);
-        let reads = (0..there)
-            .step_by(READ_BYTES)
-            .map(|at| Request::read(&segment.file, at as u64, Buffer::for_read(READ_BYTES.min(there - at)), at as u64));
-        for buffer in self.psync.run_all(reads.collect())? {
-            bytes.extend_from_slice(&buffer.expect("a read hands its buffer back"));
-        }
+        read_range(self.psync, &segment.file, 0, there, bytes)?;
         bytes.resize(length, 0);
         Ok(())
     }
+}
+
+/// Appends a part of a file to `bytes`, in large reads, all in one batch.
+pub(crate) fn read_range(psync: &Psync, file: &File, from: usize, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    let reads = (0..length).step_by(READ_BYTES).map(|at| {
+        let buffer = Buffer::for_read(READ_BYTES.min(length - at));
+        Request::read(file, (from + at) as u64, buffer, at as u64)
+    });
+    for buffer in psync.run_all(reads.collect())? {
+        bytes.extend_from_slice(&buffer.expect("a read hands its buffer back"));
+    }
+    Ok(())
 }

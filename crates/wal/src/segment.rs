@@ -10,7 +10,8 @@
 //! 5. Spares are made ahead of time by [`Pool::prepare`], and by an append only when it needs one that is not there. Three are
 //!    held ready: one to grow into, two in reserve. They come with the first use of the log, one with each quarter of its
 //!    very first segment: opening a new log makes a single file, and one that stays small keeps it at that.
-//! 6. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]): each attempt on a nearly full disk writes up to a
+//! 6. Of each live segment the seq is known that its records begin with, so that a reader finds its place ([`Live`]).
+//! 7. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]): each attempt on a nearly full disk writes up to a
 //!    whole segment, to unlink it again.
 //!
 //! Invariants: no two live files have the same number; a put leaves two spares, a delete one ([`Claim`]), so that a full disk can
@@ -28,7 +29,7 @@ use psync::{Buffer, File, Request};
 use space::{FileStore, StreamKind};
 
 use crate::backoff::BackOff;
-use crate::format::{BadSegment, Flaw, SEGMENT_HEADER, SegmentHeader, hex};
+use crate::format::{BadSegment, Flaw, GROUP_HEADER, GroupHeader, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
 use crate::stats::{Counters, add};
 use crate::{Claim, Error, Lsn, Options, Result};
@@ -69,6 +70,8 @@ fn file_name(index: u64) -> String {
 pub(crate) struct Found {
     pub(crate) segment: Arc<SegmentFile>,
     pub(crate) header: std::result::Result<SegmentHeader, Flaw>,
+    /// The first seq of its first group, if that has a header.
+    pub(crate) first_seq: Option<u64>,
     /// Its length in bytes; shorter than a segment when a crash stopped its making, or when it was cut.
     pub(crate) len: u64,
 }
@@ -88,14 +91,18 @@ pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options)
         files.push((Arc::new(SegmentFile { index, file }), len));
     }
     let reads = files.iter().zip(0..).map(|((segment, len), tag)| {
-        let wanted = usize::try_from(*len).unwrap_or(usize::MAX).min(SEGMENT_HEADER);
+        let wanted = usize::try_from(*len).unwrap_or(usize::MAX).min(SEGMENT_HEADER + GROUP_HEADER);
         Request::read(&segment.file, 0, Buffer::zeroed(wanted), tag)
     });
     let headers = store.psync().run_all(reads.collect())?;
     let mut found = Vec::new();
     for ((segment, len), block) in files.into_iter().zip(headers) {
-        let header = read_header(&segment, block.as_deref().unwrap_or_default(), geometry, options)?;
-        found.push(Found { segment, header, len });
+        let block = block.as_deref().unwrap_or_default();
+        let (block, group) = block.split_at(block.len().min(SEGMENT_HEADER));
+        let header = read_header(&segment, block, geometry, options)?;
+        let first = header.as_ref().ok().map(|header| geometry.first(header.number));
+        let first = first.and_then(|lsn| GroupHeader::peek(&options.database, lsn, group));
+        found.push(Found { segment, header, first_seq: first.map(|group| group.first_seq), len });
     }
     Ok(found)
 }
@@ -127,9 +134,36 @@ fn read_header(
     Ok(Ok(header))
 }
 
+/// The segments that hold the log, by number: the file of each, and the seq that its first sequenced record has, or would have.
+#[derive(Debug, Default)]
+pub(crate) struct Live(BTreeMap<u64, (Arc<SegmentFile>, u64)>);
+
+impl Live {
+    pub(crate) fn insert(&mut self, number: u64, segment: Arc<SegmentFile>, first_seq: u64) {
+        let before = self.0.insert(number, (segment, first_seq));
+        assert!(before.is_none(), "segment {number} is live already");
+    }
+
+    /// The file of a segment.
+    pub(crate) fn file(&self, number: u64) -> Option<&Arc<SegmentFile>> {
+        self.0.get(&number).map(|(segment, _)| segment)
+    }
+
+    /// Number and first seq of each segment, oldest first.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().map(|(number, (_, first_seq))| (*number, *first_seq))
+    }
+
+    /// The segment that holds the record of `seq`, or will; none where it was trimmed. Of several with the same first seq only the
+    /// last one can have a record that has it.
+    pub(crate) fn find(&self, seq: u64) -> Option<(u64, u64)> {
+        self.0.iter().rev().map(|(number, (_, first_seq))| (*number, *first_seq)).find(|(_, first)| *first <= seq)
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    live: BTreeMap<u64, Arc<SegmentFile>>,
+    live: Live,
     spares: VecDeque<Arc<SegmentFile>>,
     /// Indices of all files there are, or are being made.
     indices: BTreeSet<u64>,
@@ -153,8 +187,7 @@ impl Pool {
     /// Takes over the files of a log: those of the segments that hold it, and all others as spares. Files that are too
     /// short to be used are removed.
     pub(crate) fn adopt(
-        store: FileStore, geometry: Geometry, counters: Arc<Counters>, found: Vec<Found>,
-        live: BTreeMap<u64, Arc<SegmentFile>>,
+        store: FileStore, geometry: Geometry, counters: Arc<Counters>, found: Vec<Found>, live: Live,
     ) -> Result<Self> {
         if !found.is_empty() {
             // An earlier life may have ended, or failed, before it made their entries durable.
@@ -162,7 +195,7 @@ impl Pool {
         }
         let mut state = State { live, ..State::default() };
         for Found { segment, len, .. } in found {
-            let is_live = state.live.values().any(|live| Arc::ptr_eq(live, &segment));
+            let is_live = state.live.0.values().any(|(live, _)| Arc::ptr_eq(live, &segment));
             if is_live && len < geometry.segment_bytes() {
                 write_zeros(&store, &segment.file, len, geometry.segment_bytes())?;
             } else if len < geometry.segment_bytes() {
@@ -179,18 +212,23 @@ impl Pool {
 
     /// The file of a live segment.
     pub(crate) fn live(&self, number: u64) -> Option<Arc<SegmentFile>> {
-        self.state.lock().live.get(&number).cloned()
+        self.state.lock().live.file(number).cloned()
     }
 
     /// Number of the oldest live segment.
     pub(crate) fn first_live(&self) -> Option<u64> {
-        self.state.lock().live.keys().next().copied()
+        self.state.lock().live.0.keys().next().copied()
+    }
+
+    /// Shows the live segments.
+    pub(crate) fn with_live<R>(&self, with: impl FnOnce(&Live) -> R) -> R {
+        with(&self.state.lock().live)
     }
 
     /// Live and spare files.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let state = self.state.lock();
-        (state.live.len() as u64, state.spares.len() as u64)
+        (state.live.0.len() as u64, state.spares.len() as u64)
     }
 
     /// Spare files.
@@ -198,16 +236,15 @@ impl Pool {
         self.state.lock().spares.len()
     }
 
-    /// Makes a spare live as segment `number`. None when there are no more than the claim leaves to others
-    /// ([`Pool::make_spares`]).
-    pub(crate) fn take(&self, number: u64, claim: Claim) -> Option<Arc<SegmentFile>> {
+    /// Makes a spare live as segment `number`, whose records begin with `first_seq`. None when there are no more than the claim leaves to
+    /// others ([`Pool::make_spares`]).
+    pub(crate) fn take(&self, number: u64, claim: Claim, first_seq: u64) -> Option<Arc<SegmentFile>> {
         let mut state = self.state.lock();
         if state.spares.len() <= claim.leaves() {
             return None;
         }
         let segment = state.spares.pop_front()?;
-        let before = state.live.insert(number, Arc::clone(&segment));
-        assert!(before.is_none(), "segment {number} is live already");
+        state.live.insert(number, Arc::clone(&segment), first_seq);
         Some(segment)
     }
 
@@ -305,15 +342,15 @@ impl Pool {
     pub(crate) fn trim(&self, number: u64) -> Result<()> {
         let excess: Vec<_> = {
             let mut state = self.state.lock();
-            let rest = state.live.split_off(&number);
-            let trimmed = std::mem::replace(&mut state.live, rest);
+            let rest = state.live.0.split_off(&number);
+            let trimmed = std::mem::replace(&mut state.live.0, rest);
             if trimmed.is_empty() {
                 return Ok(());
             }
             let count = trimmed.len() as u64;
             add(&self.counters.segments_recycled, count);
             state.demand = count.max(state.demand - state.demand.div_ceil(8));
-            state.spares.extend(trimmed.into_values());
+            state.spares.extend(trimmed.into_values().map(|(segment, _)| segment));
             state.back_off.end();
             // What is grown into before the next trim, and the reserve.
             let demand = usize::try_from(state.demand.min(SPARES_MAX)).expect("a small number");
@@ -370,7 +407,7 @@ mod tests {
     fn pool(disk: &SimDisk) -> Pool {
         let store = FileStore::open(disk.psync(), Path::new("/db"), false).expect("the store opens");
         let geometry = Geometry::new(SEGMENT_BYTES).expect("valid");
-        Pool::adopt(store, geometry, Arc::default(), Vec::new(), BTreeMap::new()).expect("it opens")
+        Pool::adopt(store, geometry, Arc::default(), Vec::new(), Live::default()).expect("it opens")
     }
 
     #[test]
@@ -382,7 +419,7 @@ mod tests {
         let end = Lsn(SEGMENT_BYTES);
         pool.prepare(end, clock).expect("there is room");
         assert_eq!(pool.spares(), SPARES);
-        pool.take(1, Claim::Put).expect("a spare");
+        pool.take(1, Claim::Put, 1).expect("a spare");
         disk.set_capacity(Some(3 * SEGMENT_BYTES));
 
         // An hour of calls, ten a second: eight while the pauses grow, then one a minute.
@@ -404,7 +441,7 @@ mod tests {
         assert_eq!(disk.operations(), operations, "a trim of nothing is no reason to try again");
         pool.trim(2).expect("it trims");
         for number in 2..4 {
-            pool.take(number, Claim::Upkeep).expect("a spare");
+            pool.take(number, Claim::Upkeep, 1).expect("a spare");
         }
         assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "a trim is");
 

@@ -287,7 +287,8 @@ impl Space {
     /// Sees to it that there is so much space in the segment that the log ends in, for somebody with this claim.
     fn admit(&mut self, space: usize, claim: Claim, pool: &Pool) -> Result<(), Wanted> {
         if space > self.rest() {
-            let segment = pool.take(self.number + 1, claim).ok_or(Wanted { spares: claim.leaves() + 1 })?;
+            let segment = pool.take(self.number + 1, claim, self.next_seq);
+            let segment = segment.ok_or(Wanted { spares: claim.leaves() + 1 })?;
             self.enter(segment);
             self.claim = claim;
         } else if claim < self.claim {

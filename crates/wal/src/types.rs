@@ -96,6 +96,9 @@ pub struct Options {
     pub database: [u8; 16],
     /// Records from here on are replayed: the checkpoint's position, durable when the checkpoint was written.
     pub start: Lsn,
+    /// The segments from the one that holds this position on are kept, though replay begins later: they can be read ([`crate::Reader`]). They
+    /// were kept by every trim since ([`crate::Wal::trim_keeping`]). Without it nothing is kept but what replay needs.
+    pub keep: Option<Lsn>,
     /// The log is known to be durable up to here, because the checkpoint says so.
     pub durable_floor: Lsn,
     /// The first seq to give out is at least this. The checkpoint holds the seq behind its last one, for the records before
@@ -116,6 +119,7 @@ impl Options {
             epoch,
             database,
             start: Lsn(0),
+            keep: None,
             durable_floor: Lsn(0),
             next_seq: 1,
             read_only: false,
@@ -168,7 +172,7 @@ pub struct Replayed {
     pub records: u64,
     /// Payload bytes of these records.
     pub bytes: u64,
-    /// The last seq that was given out before; 0 when none.
+    /// The last seq that was given out before, as far as the log or the checkpoint tells; 0 when none.
     pub last_seq: u64,
     /// Why the log ends there.
     pub tail: String,

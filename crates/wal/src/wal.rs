@@ -20,7 +20,7 @@ use crate::flush::{Flusher, Wish, Work};
 use crate::format::SegmentHeader;
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
-use crate::segment::Pool;
+use crate::segment::{Live, Pool};
 use crate::settle::settle;
 use crate::space::{Batch, NewRecord, Reserved, Space};
 use crate::stats::{Counters, add};
@@ -31,10 +31,15 @@ use sync::{AtomicU64, Mutex, Ordering};
 /// A write-ahead log. All of it may be used from many threads at once. Dropping it writes nothing: what was not flushed may
 /// be lost.
 pub struct Wal {
-    geometry: Geometry,
-    replayed: Replayed,
+    pub(crate) geometry: Geometry,
+    pub(crate) replayed: Replayed,
     /// None when read-only.
     pub(crate) log: Option<Log>,
+    /// What it is read with.
+    pub(crate) psync: Psync,
+    pub(crate) database: [u8; 16],
+    /// Its segments, when read-only.
+    pub(crate) still: Live,
 }
 
 /// A log that is open for writing.
@@ -50,6 +55,8 @@ pub(crate) struct Log {
     pub(crate) space: Mutex<Space>,
     /// Position behind the last record, for those who do not need the lock else.
     pub(crate) end: AtomicU64,
+    /// Where a recovery would begin to replay.
+    start: AtomicU64,
     pub(crate) array: Array<Arc<Reserved>>,
     pub(crate) writer: Writer,
     pub(crate) touched: Mutex<Touched>,
@@ -79,9 +86,13 @@ impl Wal {
     ) -> std::result::Result<(Self, Replayed), E> {
         let recovered = recover(store, options, replay)?;
         let (geometry, replayed) = (recovered.geometry, recovered.replayed.clone());
-        let log = if options.read_only { None } else { Some(Log::open(store, options, companions, recovered)?) };
-        let wal = Self { geometry, replayed: replayed.clone(), log };
-        Ok((wal, replayed))
+        let (log, still) = if options.read_only {
+            (None, recovered.live)
+        } else {
+            (Some(Log::open(store, options, companions, recovered)?), Live::default())
+        };
+        let (psync, database) = (store.psync().clone(), options.database);
+        Ok((Self { geometry, replayed: replayed.clone(), log, psync, database, still }, replayed))
     }
 
     /// Appends a record of a kind of the caller's (not 0), its payload gathered from parts, and gives it the next seq if it is to
@@ -165,9 +176,18 @@ impl Wal {
     /// # Errors
     /// When a file that is not needed cannot be removed; the log goes on. [`Error::ReadOnly`].
     pub fn trim(&self, before: Lsn) -> Result<()> {
+        self.trim_keeping(before, before)
+    }
+
+    /// As [`Wal::trim`] for a checkpoint that replays from `start` on, but what lies between `keep` and there stays, for readers ([`crate::Reader`]).
+    ///
+    /// # Errors
+    /// As [`Wal::trim`].
+    pub fn trim_keeping(&self, keep: Lsn, start: Lsn) -> Result<()> {
         let log = self.log()?;
-        let before = before.min(log.flusher.durable());
-        log.pool.trim(self.geometry.number(before))
+        let durable = log.flusher.durable();
+        log.start.store(start.min(durable).0, Ordering::Release);
+        log.pool.trim(self.geometry.number(keep.min(start).min(durable)))
     }
 
     /// Makes segments ahead of time, so that no append has to: for a background thread, after each trim and now and then. Returns
@@ -197,10 +217,21 @@ impl Wal {
         log.pool.make_spares(Claim::Put.leaves())
     }
 
-    /// Bytes of log from the beginning of the oldest segment kept to the end.
+    /// Bytes of log from the beginning of the oldest segment that a recovery would read to the end.
     #[must_use]
     pub fn bytes_retained(&self) -> u64 {
-        let first = self.log.as_ref().and_then(|log| log.pool.first_live());
+        let Some(log) = &self.log else { return 0 };
+        let needed = self.geometry.number(Lsn(log.start.load(Ordering::Acquire)));
+        self.bytes_from(log.pool.first_live().map(|first| first.max(needed)))
+    }
+
+    /// Bytes of log from the beginning of the oldest segment that is there to the end.
+    #[must_use]
+    pub fn bytes_kept(&self) -> u64 {
+        self.bytes_from(self.log.as_ref().and_then(|log| log.pool.first_live()))
+    }
+
+    fn bytes_from(&self, first: Option<u64>) -> u64 {
         first.map_or(0, |first| self.end().0.saturating_sub(self.geometry.base(first).0))
     }
 
@@ -235,10 +266,17 @@ impl Log {
     fn open(
         store: &FileStore, options: &Options, companions: Arc<dyn Companions>, recovered: Recovered,
     ) -> Result<Self> {
-        let Recovered { geometry, replayed, next_seq, live, found } = recovered;
+        let Recovered { geometry, replayed, next_seq, live, replayed_files, found } = recovered;
         let counters = Arc::new(Counters::default());
         if replayed.durable < replayed.end {
-            settle(store.psync(), geometry, &live, replayed.durable, replayed.end, companions.take_unflushed())?;
+            settle(
+                store.psync(),
+                geometry,
+                &replayed_files,
+                replayed.durable,
+                replayed.end,
+                companions.take_unflushed(),
+            )?;
         }
         let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), found, live)?;
         let end = replayed.end;
@@ -247,8 +285,9 @@ impl Log {
             Some(segment) => (segment, false),
             None => {
                 pool.make_spares(1)?;
-                let segment =
-                    pool.take(number, Claim::Upkeep).expect("a spare was just prepared, and nobody else takes one");
+                let segment = pool
+                    .take(number, Claim::Upkeep, next_seq)
+                    .expect("a spare was just prepared, and nobody else takes one");
                 (segment, true)
             }
         };
@@ -262,6 +301,7 @@ impl Log {
             pool,
             space: Mutex::new(Space::new(geometry, segment, activate, end, next_seq)),
             end: AtomicU64::new(end.0),
+            start: AtomicU64::new(options.start.0),
             // A group of a slot fits into any segment.
             array: Array::new(geometry.record_bytes_max()),
             writer: Writer::new(Arc::clone(&failure), end),

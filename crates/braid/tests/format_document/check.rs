@@ -30,6 +30,7 @@ pub(crate) fn layouts() -> Vec<&'static str> {
         "flush-end",
         "internal node",
         "leaf pointer",
+        "load",
         "log group header",
         "log record",
         "log segment header",
@@ -147,6 +148,9 @@ impl Reader<'_> {
         let [start, durable, below] =
             [image.number("log start")?, image.number("log durable")?, image.number("flush ends below")?];
         ensure!(start > 0 && start <= durable && durable < below, "log positions {start}, {durable}, {below}");
+        let (kept, seq) = (image.number("kept from")?, image.number("kept seq")?);
+        ensure!(kept < start, "the log is kept from {kept}, and replayed from {start}");
+        self.kept(slot, kept, seq)?;
         Ok(image)
     }
 
@@ -194,12 +198,12 @@ impl Reader<'_> {
     fn tables(&self, image: &Values, made: &Made) -> Outcome<()> {
         let free = self.free(image)?;
         let mut rest = [image.bytes("list of table entry")?, image.bytes(&second_list(image)?)?].concat();
-        for (id, name, applied, count) in
-            [(1, "first", 108, made.first.len()), (2, "second", 0, 0), (3, "gone", 106, 1)]
+        for (id, name, applied, dropped, count) in
+            [(1, "first", 108, 0, made.first.len()), (2, "second", 0, 0, 0), (3, "gone", 106, 108, 1)]
         {
             let table = self.decode("table entry", &rest)?;
             rest.drain(..table.length);
-            table.expect(&[("id", id), ("structure", 1)])?;
+            table.expect(&[("id", id), ("structure", 1), ("dropped", dropped)])?;
             self.applied(table.bytes("applied")?, applied)?;
             ensure!(table.bytes("name")? == name.as_bytes(), "{name} is called {:?}", table.bytes("name")?);
             let root = self.root(table.bytes("root")?, id)?;
@@ -251,7 +255,7 @@ impl Reader<'_> {
             let segment = self.decode("document segment", part(bytes, at..bytes.len(), "a segment")?)?;
             at += segment.length;
             // It is the one that is appended to.
-            segment.expect(&[("number", expected), ("sealed", 0)])?;
+            segment.expect(&[("number", expected), ("sealed", 0), ("last commit", 105)])?;
             let reach = segment.number("reach")?;
             ensure!(reach == self.file("doc/1-1.doc")?.len() as u64, "reach is {reach}");
             segments.push([reach, segment.number("live bytes")?]);

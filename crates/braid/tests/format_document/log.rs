@@ -24,12 +24,23 @@ impl Reader<'_> {
     pub(crate) fn log(&self, slot: &Values, image: &Values, made: &Made) -> Outcome<()> {
         let records = self.records(slot, image)?;
         let kinds: Vec<(u64, Option<u64>)> = records.iter().map(|record| (record.kind, record.seq)).collect();
-        let expected = [(3, Some(109)), (1, Some(110)), (1, Some(111)), (2, None), (2, None), (4, Some(112))];
+        let expected = [
+            (3, Some(109)),
+            (1, Some(110)),
+            (1, Some(111)),
+            (2, None),
+            (2, None),
+            (3, Some(112)),
+            (6, Some(113)),
+            (2, None),
+            (4, Some(114)),
+        ];
         ensure!(kinds == expected, "the records are {kinds:?}");
         let create = self.payload("create table", &records[0])?;
         create.expect(&[("id", 4), ("structure", 1), ("leaf pages", LEAF_PAGES.into())])?;
         ensure!(create.bytes("name")? == b"late", "a table {:?}", create.bytes("name")?);
-        self.payload("drop table", &records[5])?.expect(&[("id", 4)])?;
+        self.payload("load", &records[6])?.expect(&[("table", 5)])?;
+        self.payload("drop table", &records[8])?.expect(&[("id", 4)])?;
 
         let replaced = self.commit(&records[1].payload)?;
         let operations = self.commit(&records[2].payload)?;
@@ -41,6 +52,16 @@ impl Reader<'_> {
         }
         ensure!(tables == BTreeSet::from([1, 2]), "flush-ends of {tables:?}");
         Ok(())
+    }
+
+    /// The log is kept from `position` on, where a segment begins with `seq`.
+    pub(crate) fn kept(&self, slot: &Values, position: u64, seq: u64) -> Outcome<()> {
+        let segments = self.segments(slot)?;
+        let (number, at) = (position / SEGMENT_BYTES, (position % SEGMENT_BYTES) as usize);
+        ensure!(at == PAGE, "a segment's groups begin at {at}");
+        let segment = segments.get(&number).ok_or_else(|| format!("segment {number} is not kept"))?;
+        let (group, _) = self.group(part(segment, at..segment.len(), "a group")?, slot, position)?;
+        group.expect(&[("first seq", seq)])
     }
 
     fn payload(&self, layout: &str, record: &Record) -> Outcome<Values> {
@@ -101,7 +122,7 @@ impl Reader<'_> {
             };
         }
         ensure!(durable > start && behind > 0, "durable up to {durable}");
-        ensure!(next_seq == Some(113), "the next seq is {next_seq:?}");
+        ensure!(next_seq == Some(115), "the next seq is {next_seq:?}");
         Ok(records)
     }
 

@@ -35,6 +35,7 @@ pub(crate) fn make() -> Made {
         .cache_bytes(1 << 20)
         .write_buffer_bytes(1 << 20)
         .segment_bytes(SEGMENT_BYTES)
+        .retain_log_bytes(3 * SEGMENT_BYTES)
         .leaf_pages(LEAF_PAGES);
     let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
     let table = |name: &str| db.table(name, Structure::BTree).expect("the table opens");
@@ -88,6 +89,7 @@ pub(crate) fn make() -> Made {
     }
     db.write(batch).expect("writes");
     db.drain().expect("drains");
+    table("filled").load([("key", "value")]).expect("loads");
     db.drop_table("late").expect("drops");
 
     drop(reader);

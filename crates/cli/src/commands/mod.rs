@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod bench;
+mod changes;
 mod compact;
 mod crash;
 mod del;
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Tables(tables::Tables),
     Stats(stats::Stats),
     Verify(verify::Verify),
+    Changes(changes::Changes),
     Compact(compact::Compact),
     Device(device::Device),
     Bench(Box<bench::Bench>),
@@ -49,6 +51,7 @@ impl Command {
             Self::Tables(tables) => tables.run(json),
             Self::Stats(stats) => stats.run(json),
             Self::Verify(verify) => verify.run(json),
+            Self::Changes(changes) => changes.run(),
             Self::Compact(compact) => compact.run(json),
             Self::Device(device) => device.run(json),
             Self::Bench(bench) => bench.run(json),

@@ -2,7 +2,7 @@
 
 use crate::common::braid;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "load",
     "get",
     "put",
@@ -11,6 +11,7 @@ const COMMANDS: [&str; 13] = [
     "tables",
     "stats",
     "verify",
+    "changes",
     "compact",
     "device",
     "bench",

@@ -23,6 +23,32 @@ fn a_value_is_there_until_it_is_deleted() {
 }
 
 #[test]
+fn what_was_committed_is_told_as_far_as_it_is_kept() {
+    let place = Place::new();
+    let db = place.database();
+    let keep = ["--retain-log", "64m"];
+    braid(&[&["put", &db, "ada", "1815"][..], &keep[..]].concat()).expect(0);
+    braid(&[&["put", &db, "00ff", "fe", "--format", "hex"][..], &keep[..]].concat()).expect(0);
+    braid(&[&["del", &db, "ada"][..], &keep[..]].concat()).expect(0);
+    let told = braid(&["changes", &db]).expect(0).text();
+    let expected = [
+        r#"{"seq":1,"created":{"table":"default","id":1,"structure":"btree"}}"#,
+        r#"{"seq":2,"operations":[{"put":"default","id":1,"key":"ada","value":"1815"}]}"#,
+        r#"{"seq":3,"operations":[{"put":"default","id":1,"key_hex":"00ff","value_hex":"fe"}]}"#,
+        r#"{"seq":4,"operations":[{"delete":"default","id":1,"key":"ada"}]}"#,
+    ];
+    let parse = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+    assert!(told.lines().map(parse).eq(expected.map(parse)), "{told}");
+    assert_eq!(braid(&["changes", &db, "--from", "2", "--limit", "1"]).expect(0).json()[0]["seq"], 3);
+    assert_eq!(braid(&["changes", &db, "--from", "4"]).expect(0).text(), "");
+    braid(&["changes", &db, "--from", "5"]).expect(2).says("the newest is 4");
+    // A command that does not say so keeps nothing.
+    braid(&["put", &db, "grace", "1906"]).expect(0);
+    braid(&["changes", &db, "--from", "0"]).expect(3).says("begins with seq 6");
+    assert_eq!(braid(&["changes", &db]).expect(0).text(), "");
+}
+
+#[test]
 fn tables_do_not_mix() {
     let place = Place::new();
     let db = place.database();

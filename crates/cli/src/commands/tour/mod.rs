@@ -156,6 +156,7 @@ impl Tour {
             cache: Some(self.cache),
             write_buffer: Some(16 << 20),
             durability: None,
+            retain_log: None,
             backend: None,
         };
         tuning.open(path, Mode::Create)

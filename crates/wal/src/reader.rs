@@ -1,0 +1,181 @@
+//! Reading the log behind its writer.
+//!
+//! 1. A [`Reader`] finds the segment that holds the first record it lacks by the seqs that segments begin with, and follows the groups
+//!    from its beginning: at most one segment is read for nothing.
+//! 2. It reads [`READ_BYTES`] at a time, more where one group is longer, and never beyond what is written.
+//! 3. Segments are recycled under it. After each read it looks whether the file still is that segment: if so, nothing wrote to it
+//!    meanwhile. If not, it looks for its place anew, and where that was trimmed it says so.
+//!
+//! Invariants: a record is shown once, in the order of seqs, after its group has checked; bytes of an older use of a file and of a tail that
+//! was dropped are not shown, for they are behind what is written or not in the chain; a reader holds nothing up.
+//!
+//! Left to others: which of the records shown are visible.
+
+use std::sync::Arc;
+
+use psync::File;
+
+use crate::format::{Flaw, GroupHeader, GroupType, Record, SEGMENT_HEADER};
+use crate::scan::{READ_BYTES, read_range};
+use crate::segment::{Live, SegmentFile};
+use crate::{Error, Lsn, Result, Wal};
+
+/// Reads the records that have a seq, in order, from some seq on.
+#[derive(Debug)]
+pub struct Reader {
+    /// The last seq that was passed.
+    seen: u64,
+    /// None where it has to be looked for.
+    place: Option<Place>,
+}
+
+/// Where the next group is, and what it cannot be below.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    lsn: Lsn,
+    epoch: u64,
+    next_seq: u64,
+}
+
+impl Reader {
+    /// A reader of the records above a seq.
+    #[must_use]
+    pub fn new(after: u64) -> Self {
+        Self { seen: after, place: None }
+    }
+
+    /// The last seq that was shown or passed.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Shows the records of some more groups. False when it has read everything that is written.
+    ///
+    /// # Errors
+    /// [`Error::Trimmed`] when a record that it lacks is gone; [`Error::Corrupt`], [`Error::Io`]. The next call tries again.
+    pub fn read(&mut self, wal: &Wal, show: &mut dyn FnMut(Record<'_>)) -> Result<bool> {
+        let geometry = wal.geometry;
+        // Each turn but the last finds that the segment was recycled meanwhile, or goes to another segment.
+        loop {
+            let written = wal.written();
+            let place = match self.place.take() {
+                Some(place) => Some(place),
+                None => self.locate(wal)?,
+            };
+            let Some(place) = place.filter(|place| place.lsn < written) else {
+                self.place = place;
+                return Ok(false);
+            };
+            let number = geometry.number(place.lsn);
+            let Some(segment) = wal.segment(number) else { continue };
+            let end = written.min(geometry.base(number + 1));
+            let bytes = fetch(wal, &segment, place.lsn, end)?;
+            // What was read while the file was this segment is the log's.
+            if !wal.segment(number).is_some_and(|now| Arc::ptr_eq(&now, &segment)) {
+                continue;
+            }
+            let (place, records) = self.follow(wal, place, &bytes, &segment.file, show)?;
+            self.place = Some(place);
+            if records {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The beginning of the segment that holds the record behind the last one seen, or will; none where it has no segment yet.
+    fn locate(&self, wal: &Wal) -> Result<Option<Place>> {
+        let seq = self.seen.saturating_add(1);
+        let (found, oldest) = wal.with_live(|live| (live.find(seq), live.starts().next()));
+        match (found, oldest) {
+            (Some((number, next_seq)), _) => Ok(Some(Place { lsn: wal.geometry.first(number), epoch: 0, next_seq })),
+            (None, Some((_, oldest))) => Err(Error::Trimmed { seq, oldest }),
+            (None, None) => {
+                let oldest = wal.last_seq().saturating_add(1);
+                if seq < oldest { Err(Error::Trimmed { seq, oldest }) } else { Ok(None) }
+            }
+        }
+    }
+
+    /// Shows the whole groups of `bytes`, which begin at a place. Returns the place behind them, and whether a record was shown.
+    fn follow(
+        &mut self, wal: &Wal, mut place: Place, bytes: &[u8], file: &File, show: &mut dyn FnMut(Record<'_>),
+    ) -> Result<(Place, bool)> {
+        let geometry = wal.geometry;
+        let (mut at, mut shown) = (0, false);
+        while at < bytes.len() {
+            let group = match GroupHeader::open(&wal.database, place.lsn, &bytes[at..]) {
+                Ok(group) => group,
+                // It may be cut: then the next read begins with it.
+                Err(_) if at > 0 => break,
+                Err(flaw) => return Err(damage(file, geometry.offset(place.lsn), flaw)),
+            };
+            let header = &group.header;
+            if header.epoch < place.epoch || header.first_seq < place.next_seq {
+                let flaw = Flaw::new(
+                    "epoch and first seq of a group",
+                    format!("at least {} and {}", place.epoch, place.next_seq),
+                    format!("{} and {}", header.epoch, header.first_seq),
+                );
+                return Err(damage(file, geometry.offset(place.lsn), flaw));
+            }
+            for record in group.records.clone() {
+                if record.seq > self.seen {
+                    self.seen = record.seq;
+                    shown = true;
+                    show(record);
+                }
+            }
+            at += header.length as usize;
+            let lsn = match header.kind {
+                GroupType::Pad => geometry.first(geometry.number(place.lsn) + 1),
+                GroupType::Records | GroupType::Opening => geometry.normal(Lsn(place.lsn.0 + u64::from(header.length))),
+            };
+            place = Place { lsn, epoch: header.epoch, next_seq: group.next_seq };
+            if geometry.offset(lsn) == SEGMENT_HEADER {
+                break;
+            }
+        }
+        Ok((place, shown))
+    }
+}
+
+/// What is written from a place on: whole groups, up to [`READ_BYTES`] or one that is longer.
+fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8>> {
+    let rest = usize::try_from(end.0 - from.0).expect("a segment is at most 1 GiB");
+    let offset = wal.geometry.offset(from);
+    let mut bytes = Vec::new();
+    read_range(&wal.psync, &segment.file, offset, rest.min(READ_BYTES), &mut bytes)?;
+    let first = GroupHeader::peek(&wal.database, from, &bytes).map_or(0, |header| header.length as usize);
+    if first > bytes.len() {
+        let had = bytes.len();
+        read_range(&wal.psync, &segment.file, offset + had, first.min(rest) - had, &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn damage(file: &File, offset: usize, flaw: Flaw) -> Error {
+    let Flaw { what, expected, found } = flaw;
+    Error::Corrupt { file: file.path().to_owned(), offset: offset as u64, what, expected, found }
+}
+
+impl Wal {
+    /// Where the segments begin that are there, oldest first: a position, and the seq that the first sequenced record behind it has, or would
+    /// have. A [`Reader`] can begin with any of these seqs, and with all above the first.
+    #[must_use]
+    pub fn segment_starts(&self) -> Vec<(Lsn, u64)> {
+        let of = |live: &Live| live.starts().map(|(number, seq)| (self.geometry.first(number), seq)).collect();
+        self.with_live(of)
+    }
+
+    fn with_live<R>(&self, with: impl FnOnce(&Live) -> R) -> R {
+        match &self.log {
+            Some(log) => log.pool.with_live(with),
+            None => with(&self.still),
+        }
+    }
+
+    fn segment(&self, number: u64) -> Option<Arc<SegmentFile>> {
+        self.with_live(|live| live.file(number).cloned())
+    }
+}
