@@ -358,6 +358,14 @@ fn decode(engine: &Engine, record: Record<'_>) -> Ahead {
     Ahead { seq, what: what.unwrap_or_else(malformed) }
 }
 
+/// Whether a record can be told.
+pub(crate) fn decodes(engine: &Engine, record: Record<'_>) -> Result<()> {
+    match decode(engine, record).what {
+        What::Malformed(error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn drafts(payload: &[u8], seq: Seq) -> Option<Vec<Draft>> {
     let draft = |item: Option<(TableId, index::Update<'_>)>| {
         let (table, update) = item?;

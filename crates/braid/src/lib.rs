@@ -81,6 +81,7 @@ mod traffic;
 mod transaction;
 mod tuning;
 mod verify;
+mod verify_storage;
 mod walk;
 mod worker;
 

@@ -135,7 +135,7 @@ fn remove_stray_documents(store: &FileStore, catalog: &Catalog) -> Result<()> {
     Ok(())
 }
 
-fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Result<Image> {
+pub(crate) fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Result<Image> {
     let place = superblock.current().image.expect("an open database has an image");
     let offset = place.extent.page.0.saturating_mul(PAGE as u64);
     let corrupt = |what: &str, expected: String, found: String| Error::Corrupt {

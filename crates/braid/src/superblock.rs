@@ -62,6 +62,24 @@ impl SuperblockFile {
         Ok(blank(before) && (blank(first) || first.starts_with(&MAGIC)))
     }
 
+    /// What is wrong with slots as they are on storage.
+    pub(crate) fn bad_slots(&self) -> Result<Vec<Error>> {
+        let read = |slot: u64| Request::read(&self.file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
+        let buffers = self.psync.run_all(vec![read(0), read(1)])?;
+        let slots = buffers.into_iter().map(|buffer| decode(buffer.as_deref().unwrap_or_default()));
+        let problem = |(slot, decoded): (u64, std::result::Result<Superblock, SlotError>)| {
+            let found = decoded.err()?;
+            Some(Error::Corrupt {
+                file: self.file.path().display().to_string(),
+                offset: slot * SLOT_BYTES as u64,
+                what: format!("slot {slot} of the superblock"),
+                expected: "a whole slot".into(),
+                found: format!("{found:?}"),
+            })
+        };
+        Ok((0..).zip(slots).filter_map(problem).collect())
+    }
+
     /// What the newest slot says.
     pub(crate) const fn current(&self) -> &Superblock {
         &self.current

@@ -1,20 +1,26 @@
-//! Checks a whole database while it is open: every page, run and document, and that each page is used once or free.
+//! Checks a whole database while it is open: every page, run, document and log record, that each page is used once or free, and that documents
+//! are counted as they are used.
 //!
-//! 1. With the worker held still for a moment, the view of every table and the free list are taken together.
-//! 2. Each view is walked: checksums, order, fences. Documents it refers to are checked in batches.
-//! 3. The pages that were met are compared with the free list.
+//! 1. With the worker held still for a moment, between two publications, the view of every table, the free list, and the documents that
+//!    waiting operations name are taken together with the counts of live documents.
+//! 2. Each view is walked: checksums, order, fences. Documents it refers to are checked in batches, and counted.
+//! 3. The pages that were met are compared with the free list, the documents with the counts.
+//! 4. What is not reached from a view, the superblock, the checkpoint image and the log, is checked by `verify_storage`.
 //!
-//! Writers go on meanwhile; what they add later is not part of the check.
+//! Writers go on meanwhile; what they add later is not part of the check. A database that was opened read-only is checked as it is on storage:
+//! opening it replayed the log in memory and wrote nothing.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use index::{DocPointer, Visit};
+use doclog::SegmentId;
+use index::{DocPointer, Operation, Payload, Seq, Visit};
 use space::{Extent, PageId, Survey};
 
 use crate::{
     Result,
     catalog::{TableCore, TableState},
     engine::Engine,
+    verify_storage,
 };
 
 /// Documents checked in one psync.
@@ -44,57 +50,117 @@ pub struct Verification {
     pub keys: u64,
     /// Documents checked.
     pub documents: u64,
+    /// Log records of commits and tables checked.
+    pub log_records: u64,
     /// Bytes of pages and documents checked.
     pub bytes: u64,
 }
 
+/// Bytes of documents by segment, with headers and padding.
+type Documents = BTreeMap<SegmentId, u64>;
+
 struct Moment {
-    tables: Vec<(Arc<TableCore>, Arc<TableState>)>,
+    tables: Vec<Table>,
     pages: Survey,
     image: Option<Extent>,
 }
 
+struct Table {
+    core: Arc<TableCore>,
+    state: Arc<TableState>,
+    /// As they are counted.
+    live: Documents,
+    /// Of operations that the structure lacks.
+    waiting: Documents,
+}
+
 pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> Result<Verification> {
     let moment = capture(engine);
-    let mut visitor =
-        Visitor { result: Verification::default(), extents: Vec::new(), documents: Vec::new(), table: None, progress };
+    let mut visitor = Visitor {
+        result: Verification::default(),
+        extents: Vec::new(),
+        documents: Vec::new(),
+        used: Documents::new(),
+        table: None,
+        progress,
+    };
     visitor.extents.extend(moment.image);
-    for (table, state) in &moment.tables {
-        visitor.table = Some(Arc::clone(table));
-        visitor.result.findings.extend(table.documents.damage().iter().map(ToString::to_string));
-        state.view.verify(&mut visitor)?;
+    for table in &moment.tables {
+        visitor.table = Some(Arc::clone(&table.core));
+        visitor.used.clone_from(&table.waiting);
+        let before = visitor.result.findings.len();
+        visitor.result.findings.extend(table.core.documents.damage().iter().map(ToString::to_string));
+        table.state.view.verify(&mut visitor)?;
         visitor.check_documents();
+        // A damaged leaf hides documents, which are no leak then. A dropped table has given up what waited, and goes as a whole.
+        if visitor.result.findings.len() == before && table.core.dropped() == Seq(0) {
+            compare_documents(table, &visitor.used, &mut visitor.result);
+        }
         visitor.result.tables += 1;
     }
     let Visitor { mut result, extents, .. } = visitor;
-    // A damaged node hides what is below it, which is then no leak.
-    if result.findings.is_empty() {
-        audit(engine, moment.pages, &extents, &mut result);
-    }
+    audit(engine, moment.pages, &extents, &mut result);
+    verify_storage::run(engine, &mut result)?;
     Ok(result)
+}
+
+/// Says where the count of live documents is another than what versions and waiting operations refer to: more is space that never comes back,
+/// less is a segment that may be unlinked while it is needed.
+fn compare_documents(table: &Table, used: &Documents, result: &mut Verification) {
+    let segments = table.live.keys().chain(used.keys()).collect::<std::collections::BTreeSet<_>>();
+    for &segment in segments {
+        let of = |documents: &Documents| documents.get(&segment).copied().unwrap_or(0);
+        let (live, used) = (of(&table.live), of(used));
+        if live != used {
+            let file = table.core.documents.path_of(segment);
+            result.findings.push(format!(
+                "{} at byte 0: {live} bytes of its documents are counted as live, and {used} are in use",
+                file.display()
+            ));
+        }
+    }
 }
 
 fn capture(engine: &Engine) -> Moment {
     let _still = engine.maintenance.lock();
     let mut tables = engine.catalog.live();
     tables.extend(engine.catalog.dropped());
-    let with_state = |table: Arc<TableCore>| {
-        let state = table.state.load_full();
-        (table, state)
+    let with_state = |core: Arc<TableCore>| {
+        let state = core.state.load_full();
+        let (live, waiting) = (core.documents.live(), waiting(&core, &state));
+        Table { core, state, live, waiting }
     };
     Moment {
-        tables: tables.into_iter().map(with_state).collect(),
+        tables: engine.publisher.between(|_, _| tables.into_iter().map(with_state).collect()),
         pages: engine.pages.survey(),
         image: engine.superblock.lock().current().image.map(|image| image.extent),
     }
 }
 
+/// The documents of operations that the structure lacks.
+fn waiting(table: &TableCore, state: &TableState) -> Documents {
+    let (mut waiting, applied) = (Documents::new(), table.applied());
+    let frozen = state.frozen.as_ref().map(|frozen| frozen.sections());
+    for queue in frozen.into_iter().chain([&state.active]).flat_map(|sections| sections.queues()) {
+        let queue = queue.read();
+        for (update, _) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
+            if let Operation::Put(Payload::Document(document)) = update.operation {
+                *waiting.entry(document.segment).or_default() += document.stored_bytes();
+            }
+        }
+    }
+    waiting
+}
+
 fn audit(engine: &Engine, pages: Survey, used: &[Extent], result: &mut Verification) {
     let audit = pages.audit(used);
     let file = engine.pages.file().path().display().to_string();
+    // A damaged node hides what is below it, which is then no leak.
+    let leaked = if result.findings.is_empty() { audit.leaked } else { Vec::new() };
     let kinds = [
-        (&audit.leaked, "is neither used nor free"),
+        (&leaked, "is neither used nor free"),
         (&audit.used_while_free, "is used and free at once"),
+        (&audit.used_while_retired, "is used and given up at once"),
         (&audit.used_twice, "is used twice"),
         (&audit.outside, "is used and outside of the file"),
     ];
@@ -113,6 +179,8 @@ struct Visitor<'a> {
     result: Verification,
     extents: Vec<Extent>,
     documents: Vec<DocPointer>,
+    /// Of the table so far.
+    used: Documents,
     table: Option<Arc<TableCore>>,
     progress: &'a mut dyn FnMut(VerifyProgress),
 }
@@ -146,6 +214,7 @@ impl Visit for Visitor<'_> {
 
     fn document(&mut self, document: &DocPointer) {
         self.documents.push(*document);
+        *self.used.entry(document.segment).or_default() += document.stored_bytes();
         if self.documents.len() >= DOCUMENTS_PER_BATCH {
             self.check_documents();
         }
@@ -155,5 +224,55 @@ impl Visit for Visitor<'_> {
         self.result.keys += count;
         let table = self.table.as_ref().map(|table| table.name.clone()).unwrap_or_default();
         (self.progress)(VerifyProgress { table, keys: self.result.keys, bytes: self.result.bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+    use space::Class;
+
+    use crate::{Database, Options, Structure};
+
+    fn open(disk: &SimDisk) -> Database {
+        let options = Options::new().background(false).cache_bytes(1 << 20).segment_bytes(64 << 10).leaf_pages(1);
+        options.open_on(disk.psync(), Path::new("/db")).expect("opens")
+    }
+
+    fn findings(db: &Database) -> Vec<String> {
+        db.verify(&mut |_| {}).expect("verifies").findings
+    }
+
+    #[track_caller]
+    fn one(findings: &[String], parts: &[&str]) {
+        assert!(findings.len() == 1 && parts.iter().all(|part| findings[0].contains(part)), "{findings:?}");
+    }
+
+    #[test]
+    fn pages_and_documents_are_counted_as_they_are_used() {
+        let db = open(&SimDisk::new(1));
+        let table = db.table("t", Structure::BTree).expect("a table");
+        for round in 0..3_u8 {
+            (0..200_u8).for_each(|key| table.put([key], vec![round; 30 * usize::from(key)]).expect("put"));
+            assert_eq!(findings(&db), [""; 0], "round {round}, operations wait");
+            db.drain().expect("drains");
+            (0..200_u8).step_by(3).for_each(|key| table.delete([key]).expect("delete"));
+            assert_eq!(findings(&db), [""; 0], "round {round}");
+        }
+        let engine = table.engine();
+
+        let leak = engine.pages.allocate(3, Class::Normal).expect("space");
+        let place = format!("at byte {}: a run of 3 pages is neither used nor free", leak.offset());
+        one(&findings(&db), &["/db/data", &place]);
+        engine.pages.discard(&[leak]).expect("it was allocated");
+        assert_eq!(findings(&db), [""; 0]);
+
+        let pointer = table.core.documents.append(&[&[1; 5000]]).expect("appends")[0];
+        table.core.documents.retain(&pointer, 1).expect("retains");
+        one(&findings(&db), &["/db/doc/1-1.doc", "are counted as live"]);
+        table.core.documents.drop_document(&pointer).expect("drops");
+        assert_eq!(findings(&db), [""; 0]);
     }
 }

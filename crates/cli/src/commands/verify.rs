@@ -13,7 +13,8 @@ use crate::units::{bytes, count, seconds};
 
 /// Check every page, record, checksum and document of a database
 ///
-/// Reads all of it and changes nothing. Each finding is a line that names the file and the place; with findings the exit code is 5, and what is not
+/// Reads all of it, the superblock, the newest checkpoint and the log too, and changes nothing. Pages have to be used once or free, and documents
+/// to be counted as they are used. Each finding is a line that names the file and the place; with findings the exit code is 5, and what is not
 /// affected by them stays readable.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -31,6 +32,7 @@ struct Report {
     keys: u64,
     tables: u64,
     documents: u64,
+    log_records: u64,
     bytes: u64,
     seconds: f64,
 }
@@ -50,6 +52,7 @@ impl Verify {
             keys: verification.keys,
             tables: verification.tables,
             documents: verification.documents,
+            log_records: verification.log_records,
             bytes: verification.bytes,
             seconds: begun.elapsed().as_secs_f64(),
         };
@@ -62,11 +65,12 @@ impl Verify {
             }
             let findings = if report.findings.is_empty() { "no".into() } else { count(report.findings.len() as u64) };
             output.line(format!(
-                "{findings} findings: {} keys and {} documents in {} tables, {} of pages and documents, checked in {}",
+                "{findings} findings: {} keys and {} documents in {} tables, {} of pages and documents, {} log records, checked in {}",
                 count(report.keys),
                 count(report.documents),
                 count(report.tables),
                 bytes(report.bytes),
+                count(report.log_records),
                 seconds(report.seconds)
             ))?;
         }
