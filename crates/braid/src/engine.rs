@@ -127,7 +127,7 @@ impl Engine {
         };
         for table in engine.catalog.live() {
             let fences = round::fences(&engine, &*table.tree.view());
-            recovery::settle(&table, &fences, engine.pressure.sections());
+            recovery::settle(&table, &fences, engine.pressure.sections(), engine.options.speriod);
             for queue in table.state.load().active.queues() {
                 let bytes = queue.read().bytes() as u64;
                 engine.note_growth(&table, 0, bytes);

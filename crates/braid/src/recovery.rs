@@ -58,10 +58,10 @@ pub(crate) fn recover(
     let trees = trees(&pages, &tuning, epoch, path)?;
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
-        catalog.insert(Arc::new(open_table(&store, &trees, table, options.speriod)?));
+        catalog.insert(Arc::new(open_table(&store, &trees, table)?));
     }
     for table in &image.dropped {
-        catalog.insert_dropped(Arc::new(open_table(&store, &trees, table, options.speriod)?));
+        catalog.insert_dropped(Arc::new(open_table(&store, &trees, table)?));
     }
     let log_options = wal::Options {
         keep: Some(image.kept_from),
@@ -72,7 +72,6 @@ pub(crate) fn recover(
     let (pieces, kept) = Default::default();
     let replay = Replay {
         path,
-        options,
         store: &store,
         trees: &trees,
         catalog: &catalog,
@@ -167,23 +166,20 @@ pub(crate) fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Resu
     Image::decode(bytes).ok_or_else(|| corrupt("the checkpoint image", version(), "fields that make no sense".into()))
 }
 
-fn open_table(
-    store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage, sort_period: usize,
-) -> Result<TableCore> {
+fn open_table(store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage) -> Result<TableCore> {
     let documents = DocImage::decode(&image.documents)?;
     let documents = DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?;
     let tree = btree::BTree::open(Arc::clone(trees), image.id, &image.root)?;
     let identity = TableIdentity { id: image.id, name: image.name.clone(), structure: image.structure };
-    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(sort_period));
+    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(UNSORTED));
     table.set_dropped(image.dropped);
     Ok(table)
 }
 
 /// Keeps of the operations of a table those that its structure lacks, in sections cut at `fences`.
-pub(crate) fn settle(table: &TableCore, fences: &[Vec<u8>], most: usize) {
+pub(crate) fn settle(table: &TableCore, fences: &[Vec<u8>], most: usize, sort_period: usize) {
     let (state, applied) = (table.state.load_full(), table.applied());
-    let all: Vec<usize> = (0..state.active.len()).collect();
-    let sections = state.active.recut(&all, fences, most);
+    let sections = Sections::new(sort_period).recut(&[0], fences, most);
     for queue in state.active.queues() {
         let queue = queue.read();
         for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
@@ -192,6 +188,9 @@ pub(crate) fn settle(table: &TableCore, fences: &[Vec<u8>], most: usize) {
     }
     table.replace_state(Arc::new(sections), None, table.tree.view());
 }
+
+/// While operations are replayed nobody asks for ranges of them: they are sorted once they are where they belong ([`settle`]).
+const UNSORTED: usize = usize::MAX;
 
 /// Why replay ended early.
 enum ReplayError {
@@ -225,7 +224,6 @@ impl ReplayError {
 /// Brings the tables of an image forward, group by group.
 struct Replay<'a> {
     path: &'a Path,
-    options: &'a Options,
     store: &'a FileStore,
     trees: &'a Arc<btree::Shared>,
     catalog: &'a Catalog,
@@ -330,7 +328,7 @@ impl Replay<'_> {
         let mut kept = self.kept.borrow_mut();
         let kept = kept.entry(record.table).or_default();
         if waiting > 2 * *kept + SWEEP_MIN {
-            settle(&table, &[], 1);
+            settle(&table, &[], 1, UNSORTED);
             *kept = table.state.load().active.operations();
         }
         Ok(())
@@ -361,7 +359,7 @@ impl Replay<'_> {
         }
         let malformed = || self.malformed(lsn, "a table's begin that does not decode".into());
         let record = CreateTable::decode(payload).ok_or_else(malformed)?;
-        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, self.options.speriod)?));
+        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, UNSORTED)?));
         Ok(())
     }
 
