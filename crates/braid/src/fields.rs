@@ -36,6 +36,11 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// Whether nothing is left.
+    pub(crate) const fn end(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A block with its length before it.
     pub(crate) fn block(&mut self) -> Option<&'a [u8]> {
         let length = self.u32()?;

@@ -94,8 +94,7 @@ impl Superblock {
         }
         let mut slot = [0; SLOT_BYTES];
         slot[..bytes.len()].copy_from_slice(&bytes);
-        let crc = checksum::crc32c(&slot);
-        slot[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        seal_slot(&mut slot);
         slot
     }
 
@@ -127,6 +126,13 @@ impl Superblock {
         let image = (pages > 0).then_some(ImagePlace { extent: Extent { page: PageId(page), pages }, length, crc });
         fits.then_some(Self { database, generation, epoch, segment_bytes, image })
     }
+}
+
+/// Puts its checksum on a slot.
+pub(crate) fn seal_slot(slot: &mut [u8; SLOT_BYTES]) {
+    slot[CRC_AT..CRC_AT + 4].fill(0);
+    let crc = checksum::crc32c(slot);
+    slot[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// A table as a checkpoint knows it.
@@ -204,8 +210,8 @@ impl Image {
         if fields.array()? != IMAGE_MAGIC {
             return None;
         }
-        Some(Self {
-            visible: Seq(fields.u64()?),
+        let image = Self {
+            visible: Seq(fields.u64().filter(|visible| *visible < u64::MAX)?),
             flush_ends_below: Lsn(fields.u64()?),
             log_start: Lsn(fields.u64()?),
             log_durable: Lsn(fields.u64()?),
@@ -215,8 +221,14 @@ impl Image {
             tables: decode_tables(&mut fields)?,
             dropped: decode_tables(&mut fields)?,
             allocator: fields.block()?.to_vec(),
-        })
+        };
+        fields.end().then_some(image)
     }
+}
+
+/// The id of a table, above which there is room for another.
+fn new_table_id(fields: &mut Fields<'_>) -> Option<TableId> {
+    fields.u32().filter(|id| *id < u32::MAX).map(TableId)
 }
 
 fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
@@ -224,7 +236,7 @@ fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
     let mut tables = Vec::new();
     for _ in 0..count {
         tables.push(TableImage {
-            id: TableId(fields.u32()?),
+            id: new_table_id(fields)?,
             structure: structure_from(fields.u8()?)?,
             applied: applied(fields)?,
             dropped: Seq(fields.u64()?),
@@ -445,7 +457,7 @@ impl FlushEnd {
         for _ in 0..counts.1 {
             retained.push(Retained { segment: SegmentId(fields.u64()?), bytes: fields.u64()?, end: fields.u64()? });
         }
-        Some(Self { table, applied, redo, dropped, retained })
+        fields.end().then_some(Self { table, applied, redo, dropped, retained })
     }
 }
 
@@ -475,12 +487,13 @@ impl CreateTable {
     /// Decodes a payload.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
-        Some(Self {
-            id: TableId(fields.u32()?),
+        let record = Self {
+            id: new_table_id(&mut fields)?,
             structure: structure_from(fields.u8()?)?,
             leaf_pages: fields.u32()?,
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,
-        })
+        };
+        fields.end().then_some(record)
     }
 }
 
@@ -491,7 +504,8 @@ pub(crate) fn encode_table(id: TableId) -> [u8; 4] {
 
 /// Decodes the payload of a record that says only which table it is about.
 pub(crate) fn decode_table(payload: &[u8]) -> Option<TableId> {
-    Fields(payload).u32().map(TableId)
+    let mut fields = Fields(payload);
+    fields.u32().map(TableId).filter(|_| fields.end())
 }
 
 #[cfg(test)]
@@ -584,6 +598,29 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(Image::decode(&bytes[..length]), None);
         }
+    }
+
+    #[test]
+    fn the_last_id_and_the_last_seq_are_none() {
+        let create = |id| CreateTable { id: TableId(id), structure: Structure::BTree, leaf_pages: 1, name: "t".into() };
+        assert!(CreateTable::decode(&create(u32::MAX - 1).encode()).is_some());
+        assert_eq!(CreateTable::decode(&create(u32::MAX).encode()), None);
+        let image = |visible| Image {
+            visible: Seq(visible),
+            flush_ends_below: Lsn(0),
+            log_start: Lsn(0),
+            log_durable: Lsn(0),
+            kept_from: Lsn(0),
+            kept_seq: Seq(0),
+            next_table: 0,
+            tables: vec![],
+            dropped: vec![],
+            allocator: vec![],
+        };
+        assert!(Image::decode(&image(u64::MAX - 1).encode()).is_some());
+        assert_eq!(Image::decode(&image(u64::MAX).encode()), None);
+        let longer = [&image(1).encode()[..], &[0]].concat();
+        assert_eq!(Image::decode(&longer), None);
     }
 
     #[test]

@@ -301,7 +301,7 @@ impl Layout {
         let (mut rests, mut short) = (0, true);
         for separator in 0..self.separators() {
             let length = self.length(bytes, separator);
-            short &= prefix + length <= KEY_BYTES_MAX;
+            short &= prefix + length <= KEY_BYTES_MAX && self.is_padded(bytes, separator, length);
             rests += length.saturating_sub(self.head_bytes.into());
         }
         let mut next = 0;
@@ -314,6 +314,12 @@ impl Layout {
         let whole = short && children && next == self.bounds() && usize::from(self.rests) + rests == self.used();
         // Heads that rise prove it; where two are equal, searches compare whole separators.
         whole && (1..self.separators()).all(|separator| self.rises(bytes, separator))
+    }
+
+    /// Whether what a separator of this length lacks of a head is zero. Heads would not sort as separators do otherwise.
+    fn is_padded(&self, bytes: &[u8], separator: usize, length: usize) -> bool {
+        let missing = usize::from(self.head_bytes).saturating_sub(length);
+        missing == 0 || self.head(bytes, separator) & (u64::MAX >> (64 - 8 * missing)) == 0
     }
 
     /// Whether a separator is above the one before it.
@@ -552,6 +558,22 @@ mod tests {
             bad[index] ^= 0x10;
             decode(&IDENTITY, &bad).expect_err("a flipped byte");
         }
+    }
+
+    #[test]
+    fn a_short_separator_has_zeros_in_its_head() {
+        let mut edges = Edges::default();
+        for bound in [&b""[..], b"abcd", b"bcde", b"cdef", b"defg", b"efgh", b"fghi", b"z"] {
+            edges.push(bound, leaf(7));
+        }
+        let mut page = page_of(&IDENTITY, &edges);
+        assert_eq!(page[38], 4, "bytes of a head");
+        let last = page.windows(4).position(|head| head == b"z\0\0\0").expect("the last head");
+        // Searches would go by a separator that nothing else shows.
+        page[last + 1] = 7;
+        let crc = checksum::crc32c(&page[8..]);
+        page[4..8].copy_from_slice(&crc.to_le_bytes());
+        decode(&IDENTITY, &page).expect_err("a head that is not its separator's");
     }
 
     proptest! {
