@@ -6,15 +6,16 @@ CASES ?= 10000
 ROUNDS ?= 50
 DIR ?= target/bench
 EFFORT ?= quick
+TIME ?= 600
 
-.PHONY: run test models check format bench crash property kill big reproduce-pio reproduce-flush clean toolchain
+.PHONY: run test models check format bench crash property histories fuzz kill big reproduce-pio reproduce-flush clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid tour
 
-## test: every test, the crash simulation and the kill test at their short length, and the models of threads
+## test: every test, the crash simulation, histories, changed bytes and the kill test at their short length, and the models of threads
 test: toolchain
 	$(CARGO) test --workspace --locked
 	$(MAKE) models
@@ -26,6 +27,7 @@ models: toolchain
 ## check: format, lints with warnings denied, documentation
 check: toolchain
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --all-targets --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
@@ -48,6 +50,14 @@ crash: toolchain
 ## property: random operations, power cuts and kills against a map (CASES: how many)
 property: toolchain
 	BRAID_PROPERTY_SEEDS=$(CASES) $(CARGO) test --locked -p braid --test property -- --nocapture
+
+## histories: concurrent transactions, searched for isolation anomalies (SEEDS: how many)
+histories: toolchain
+	BRAID_HISTORY_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test histories -- --nocapture
+
+## fuzz: everything that is read from a disk, under libFuzzer (TIME: seconds for all targets together)
+fuzz: toolchain
+	CARGO=$(CARGO) SECONDS_ALL=$(TIME) fuzz/run
 
 ## kill: kill -9 of a process that commits (ROUNDS: how often)
 kill: toolchain

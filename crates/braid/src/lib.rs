@@ -58,6 +58,8 @@ mod engine;
 mod error;
 mod fields;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod health;
 mod keeper;
 mod load;

@@ -33,6 +33,8 @@ mod counters;
 mod cursor;
 mod fences;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod leaf;
 mod load;
 mod node;

@@ -273,6 +273,13 @@ fn image_checksum(bytes: &[u8]) -> u32 {
     checksum::crc32c_append(checksum::crc32c(&bytes[..IMAGE_CRC.start]), &bytes[IMAGE_CRC.end..])
 }
 
+/// Puts the right checksum on an image that was changed.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seal_image(bytes: &mut [u8]) {
+    let crc = image_checksum(bytes);
+    bytes[IMAGE_CRC].copy_from_slice(&crc.to_le_bytes());
+}
+
 fn get_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }

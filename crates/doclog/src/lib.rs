@@ -20,6 +20,8 @@
 mod error;
 mod files;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod log;
 mod read;
 mod rewrite;

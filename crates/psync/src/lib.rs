@@ -22,6 +22,8 @@ mod buffer;
 mod counters;
 mod error;
 mod file;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod names;
 pub mod probe;
 mod psync;

@@ -182,6 +182,13 @@ fn checksum(bytes: &[u8]) -> u32 {
     checksum::crc32c_append(checksum::crc32c(&bytes[..CRC.start]), &bytes[CRC.end..])
 }
 
+/// Puts the right checksum on bytes that were changed.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let crc = checksum(bytes);
+    bytes[CRC].copy_from_slice(&crc.to_le_bytes());
+}
+
 fn get_u32(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[at..at + 4]);

@@ -17,6 +17,8 @@ mod allocator;
 mod error;
 mod extent;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod paged;
 mod runs;
 mod store;

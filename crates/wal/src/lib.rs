@@ -33,6 +33,8 @@ mod flush;
 mod format;
 #[cfg(test)]
 mod format_tests;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod geometry;
 #[cfg(all(test, feature = "shuttle"))]
 mod models;

@@ -163,7 +163,8 @@ fn pieces(extents: &[Extent]) -> Vec<(u64, u16)> {
     out
 }
 
-fn sign(record: &mut [u8]) {
+/// Makes the CRC of a record right.
+pub(crate) fn sign(record: &mut [u8]) {
     let crc = checksum::crc32c(&record[8..]);
     record[4..8].copy_from_slice(&crc.to_le_bytes());
 }

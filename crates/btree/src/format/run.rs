@@ -208,7 +208,7 @@ fn short(length: usize) -> u16 {
 }
 
 /// Makes the CRC of a changed run right again.
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn sign(run: &mut [u8], identity: &Identity, position: u32, previous: u32) -> u32 {
     let crc = identity.crc(position, previous, run);
     run[2..6].copy_from_slice(&crc.to_le_bytes());

@@ -367,10 +367,15 @@ impl DeviceProfile {
 /// When it is not there, cannot be read or makes no sense; measuring again mends that.
 pub fn load(path: &Path) -> Result<DeviceProfile> {
     let failed = |error| Error::path("read", path, error);
-    let unusable = |reason: String| Error::Profile { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
     fs::File::open(path).map_err(failed)?.take(PROFILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    let profile: DeviceProfile = serde_json::from_slice(&bytes).map_err(|error| unusable(error.to_string()))?;
+    parse(path, &bytes)
+}
+
+/// The profile that these bytes of a file say.
+pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<DeviceProfile> {
+    let unusable = |reason: String| Error::Profile { path: path.to_owned(), reason };
+    let profile: DeviceProfile = serde_json::from_slice(bytes).map_err(|error| unusable(error.to_string()))?;
     if profile.version != VERSION {
         return Err(unusable(format!("it has version {}, this library writes {VERSION}", profile.version)));
     }

@@ -1,0 +1,312 @@
+//! What a fuzzer gives bytes to. For tests of the workspace alone.
+//!
+//! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, reads them, and searches
+//! what it read; what was read has to come back when it is written again.
+
+use std::sync::Arc;
+
+use doclog::{DocPointer, SegmentId};
+use index::{Operation, Payload, Seq, TableId, Update};
+use space::{Extent, PAGE, PageId};
+
+use crate::format::node::{NodeIdentity, decode, encode, node_bytes};
+use crate::format::root::{Redo, Root, sign as sign_record};
+use crate::format::run::{Identity, Plan, RUN_HEADER, Run, RunHeader, sign as sign_run};
+use crate::format::{LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u32_at, u64_at};
+use crate::leaf::{Leaf, Visible, check_tail};
+use crate::node::{Edges, Keys};
+
+/// A name, what takes bytes, and the encodings to begin with.
+pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
+
+/// Everything of trees that is read from a disk.
+pub const TARGETS: &[Target] = &[
+    ("btree_node", node, nodes),
+    ("btree_leaf", leaf, leaves),
+    ("btree_root", root, roots),
+    ("btree_redo", redo, redos),
+];
+
+const TABLE: TableId = TableId(3);
+/// A fuzzer learns nothing from longer leaves.
+const LEAF_BYTES_MAX: usize = 16 * PAGE;
+
+fn node(bytes: &[u8]) {
+    let mut page = bytes.to_vec();
+    page.resize(PAGE, 0);
+    page[..4].copy_from_slice(b"BtNd");
+    page[8] = 1;
+    sign_record(&mut page);
+    let identity = NodeIdentity {
+        table: TableId(u32_at(&page, 32).unwrap_or(0)),
+        page: u64_at(&page, 16).unwrap_or(0),
+        incarnation: u64_at(&page, 24).unwrap_or(0),
+        level: page[9],
+    };
+    let Ok(node) = decode(&identity, &page) else { return };
+    let edges = node.edges(b"");
+    assert_eq!((edges.len(), node.pointers().len()), (node.len(), node.len()));
+    let bounds = (1..edges.bounds()).map(|bound| edges.bound(bound).to_vec());
+    let probes = bounds.chain([Vec::new(), vec![0xff; 1024], page[40..60].to_vec(), page[200..201].to_vec()]);
+    for probe in probes {
+        let place = node.find(&probe);
+        assert!(place.child < node.len() && node.search_below(&probe) <= place.child);
+        if identity.level == 1 {
+            assert!(place.part < node.pointer(place.child).parts());
+        }
+        assert!(node.below_part_end(place, &probe) && node.below_end(place.child, &probe));
+    }
+    // Written anew it may take more: heads are chosen for searches, too.
+    if node_bytes(identity.level, &edges) <= PAGE {
+        let mut again = vec![0; PAGE];
+        encode(&identity, &edges, &mut again);
+        let reread = decode(&identity, &again).expect("what was written is whole");
+        assert_eq!(reread.edges(b""), edges);
+    }
+}
+
+fn nodes() -> Vec<Vec<u8>> {
+    let page = |level, edges: &Edges| {
+        let mut page = vec![0; PAGE];
+        encode(&NodeIdentity { table: TABLE, page: 77, incarnation: 5, level }, edges, &mut page);
+        let used = page.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        page.truncate(used);
+        page
+    };
+    let leaf = |page: u64| Pointer { length: 50, chain: 7, entries: 2, ..Pointer::to_node(page, page) };
+    let keys = |list: &[&[u8]]| {
+        let mut keys = Keys::default();
+        list.iter().for_each(|key| keys.push(key));
+        keys
+    };
+    let mut fenced = Edges::default();
+    fenced.push(b"", leaf(1));
+    let parts = Pointer { pages: 4, sorted: 2, length: 8000, keys_min: 2, ..leaf(300) };
+    fenced.push_fenced(b"user/m", &keys(&[b"user/mo"]), parts);
+    fenced.push(b"user/n-long-one", leaf(3));
+    let (mut many, mut above) = (Edges::default(), Edges::default());
+    for index in 0..60_u32 {
+        let mixed = index.wrapping_mul(2_654_435_769);
+        let pointer =
+            Pointer { pages: 4, length: 1 + mixed % 16_384, chain: mixed, appended: true, ..leaf(index.into()) };
+        many.push(&(index * 40_503).to_be_bytes(), pointer);
+        above.push(format!("a key of node {index:04}").as_bytes(), Pointer::to_node(mixed.into(), index.into()));
+    }
+    vec![page(1, &fenced), page(1, &many), page(2, &above)]
+}
+
+/// A pointer, and the pages of its leaf.
+fn leaf(bytes: &[u8]) {
+    let Some((head, pages)) = bytes.split_at_checked(LEAF_POINTER) else { return };
+    let Some(mut pointer) = Pointer::decode_leaf(head) else { return };
+    if pointer.published_bytes() > LEAF_BYTES_MAX {
+        return;
+    }
+    let mut pages = pages.to_vec();
+    pages.resize(pointer.published_bytes(), 0);
+    let _ = Leaf::parse(&pages, &pointer, pointer.all(), TABLE);
+    sign_leaf(&mut pages, &mut pointer);
+    let mut encoded = Vec::new();
+    pointer.encode_leaf(&mut encoded);
+    // Where its runs end is known now, and may be where those of such a leaf can't.
+    if Pointer::decode_leaf(&encoded) != Some(pointer) {
+        return;
+    }
+    let pages = &pages[..pointer.published_bytes()];
+    let _ = check_tail(&pages[pages.len() - PAGE..], &pointer, TABLE);
+    let parts: Result<Vec<_>, _> = (0..pointer.parts())
+        .map(|part| {
+            let parsed = Leaf::parse(&pages[pointer.part(part)], &pointer, pointer.part(part), TABLE)?;
+            if let Some(seen) = parsed.seen(&pointer, part) {
+                look(&seen, &pointer);
+            }
+            Ok::<_, crate::format::Damage>(Arc::new(parsed))
+        })
+        .collect();
+    let Ok(whole) = Leaf::parse(pages, &pointer, pointer.all(), TABLE) else { return };
+    let visible = whole.visible(&pointer).expect("it ends as its pointer says");
+    look(&visible, &pointer);
+    visible.runs().for_each(|(_, _, run)| write_again(&run));
+    if let Ok(parts) = parts {
+        let joined = Leaf::joined(&parts);
+        let seen = joined.visible(&pointer).expect("the parts are all of it");
+        assert!(seen.runs().map(|(at, ..)| at).eq(visible.runs().map(|(at, ..)| at)));
+    }
+}
+
+/// Makes the checksums of all runs right as far as there are any, and the pointer end with the last of them.
+fn sign_leaf(pages: &mut [u8], pointer: &mut Pointer) {
+    let identity = Identity { incarnation: pointer.incarnation, table: TABLE };
+    let (mut at, mut previous, mut end) = (0, 0, pointer.length as usize);
+    while at < end {
+        let page_end = (at / PAGE + 1) * PAGE;
+        if page_end - at < RUN_HEADER {
+            at = page_end;
+            continue;
+        }
+        match RunHeader::decode(&pages[at..page_end]) {
+            Ok(Some(header)) => {
+                let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
+                let follows = if pointer.begins_page(at) { 0 } else { previous };
+                let run = &mut pages[at..at + usize::from(header.length)];
+                previous = sign_run(run, &identity, position, follows);
+                at += run.len();
+                (pointer.length, pointer.chain) = (u32::try_from(at).expect("the same"), previous);
+            }
+            Ok(None) => at = page_end,
+            Err(_) => end = at,
+        }
+    }
+}
+
+/// Searches a leaf in every way.
+fn look(visible: &Visible<'_>, pointer: &Pointer) {
+    let (sorted, rises) = (visible.sorted(), visible.check_order().is_ok());
+    let mut entries = Vec::new();
+    let whole = visible.entries(&mut entries).is_ok();
+    assert_eq!(sorted.is_ok(), whole);
+    assert!(visible.tail().len() <= PAGE);
+    let _ = visible.check_fences(pointer, &[]);
+    for update in entries.iter().step_by(1 + entries.len() / 32) {
+        let found = visible.find(update.key, Seq::MAX);
+        // Of entries that do not rise, searches may miss some.
+        assert!(!(whole && rises) || found.is_ok_and(|found| found.is_some_and(|found| found.seq >= update.seq)));
+        let mut versions = Vec::new();
+        let found = visible.versions(update.key, &mut versions);
+        assert!(!(whole && rises) || (found.is_ok() && versions.contains(update)));
+        let _ = (visible.is_beyond(update.key, true), visible.is_beyond(update.key, false));
+    }
+    for key in [&b""[..], b"key", &[0xff; 1024]] {
+        let _ = visible.find(key, Seq(5));
+    }
+    for (_, _, run) in visible.runs() {
+        let _ = run.ends();
+        for prefix in [0, 1, 8] {
+            let strip = run.strip(0..run.count(), prefix);
+            assert!(strip.is_none_or(|strip| strip.entries().len() == run.count()));
+        }
+    }
+}
+
+/// The entries of a run, if they are whole, come back from a run that is made of them.
+fn write_again(run: &Run<'_>) {
+    let Some(updates) = (0..run.count()).map(|index| run.entry(index)).collect::<Option<Vec<Update<'_>>>>() else {
+        return;
+    };
+    // Entries of a damaged run may lie over one another, and not fit a page then.
+    let Some(plan) = Plan::fit(updates.iter().copied(), PAGE).filter(|plan| plan.count == updates.len()) else {
+        return;
+    };
+    let mut again = vec![0; plan.bytes];
+    plan.encode(updates.iter().copied(), &Identity { incarnation: 1, table: TABLE }, 0, 0, &mut again);
+    let header = RunHeader::decode(&again).expect("what was written is whole").expect("a run");
+    let again = Run::new(&again, &header);
+    assert!((0..again.count()).map(|index| again.entry(index)).eq(updates.into_iter().map(Some)));
+}
+
+/// A leaf of these runs, appended one after the other, behind its pointer.
+fn leaf_of(pages: u32, runs: &[Vec<(Vec<u8>, Operation<'_>)>]) -> Vec<u8> {
+    let mut bytes = vec![0; pages as usize * PAGE];
+    let mut pointer = Pointer { pages, appended: true, ..Pointer::to_node(5, 9) };
+    let identity = Identity { incarnation: 9, table: TABLE };
+    for (seq, run) in (1..).zip(runs) {
+        let updates = || run.iter().map(|(key, operation)| Update { key, seq: Seq(seq), operation: *operation });
+        let mut at = pointer.length as usize;
+        let plan = Plan::fit(updates(), PAGE).expect("a run");
+        if at % PAGE + plan.bytes > PAGE {
+            at = at.next_multiple_of(PAGE);
+        }
+        let number = |value| u32::try_from(value).expect("small");
+        let out = &mut bytes[at..at + plan.bytes];
+        pointer.chain = plan.encode(updates(), &identity, number(at), pointer.chain, out);
+        (pointer.length, pointer.entries) = (number(at + plan.bytes), pointer.entries + number(plan.count));
+    }
+    let mut encoded = Vec::new();
+    pointer.encode_leaf(&mut encoded);
+    encoded.extend_from_slice(&bytes[..pointer.length as usize]);
+    encoded
+}
+
+fn leaves() -> Vec<Vec<u8>> {
+    let document = DocPointer { segment: SegmentId(2), offset: 8, length: 9000, crc: 1 };
+    let inline = |value| Operation::Put(Payload::Inline(value));
+    let operations = [inline(b"value"), inline(b""), Operation::Delete, Operation::Put(Payload::Document(document))];
+    let mixed = |from: u8| {
+        let entry = |key: u8| (vec![b'a' + key; 1 + usize::from(key)], operations[usize::from(key % 4)]);
+        (from..from + 9).map(entry).collect::<Vec<_>>()
+    };
+    let uniform = |from: u64| (from..from + 150).map(|key| (key.to_be_bytes().to_vec(), inline(b"8 bytes."))).collect();
+    vec![
+        leaf_of(1, &[mixed(0)]),
+        leaf_of(1, &[mixed(0), mixed(4), mixed(9)]),
+        leaf_of(2, &[uniform(0), uniform(100), mixed(3)]),
+        leaf_of(2, &[vec![(vec![7; 1024], inline(&[1; 2048]))], vec![(vec![8; 1024], inline(&[1; 2048]))]]),
+    ]
+}
+
+fn table_of(bytes: &[u8]) -> TableId {
+    TableId(u32_at(bytes, 12).unwrap_or(0))
+}
+
+fn root(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() < 9 {
+        return;
+    }
+    let _ = Root::decode(&bytes, table_of(&bytes));
+    sign_record(&mut bytes);
+    let table = table_of(&bytes);
+    if let Ok(root) = Root::decode(&bytes, table) {
+        assert_eq!(Root::decode(&root.encode(table), table), Ok(root));
+    }
+}
+
+fn a_root(height: u8) -> Root {
+    let leaf = Pointer { length: 100, chain: 3, entries: 2, keys_min: 1, ..Pointer::to_node(5, 9) };
+    let pointer = match height {
+        0 => None,
+        1 => Some(leaf),
+        _ => Some(Pointer::to_node(70_000, 1 << 40)),
+    };
+    Root { height, pointer, leaf_pages: if height == 2 { LEAF_PAGES_MAX } else { 4 } }
+}
+
+fn roots() -> Vec<Vec<u8>> {
+    (0..3).map(|height| a_root(height).encode(TABLE)).collect()
+}
+
+fn redo(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() < 80 {
+        return;
+    }
+    let table = table_of(&bytes);
+    let _ = Redo::decode(&bytes, table);
+    // The root in it has a checksum and a table of its own.
+    bytes.copy_within(12..16, 36);
+    sign_record(&mut bytes[24..80]);
+    sign_record(&mut bytes);
+    if let Ok(redo) = Redo::decode(&bytes, table) {
+        let mut expected = redo.clone();
+        // An extent of no pages is no piece of any.
+        for list in [&mut expected.allocated, &mut expected.retired] {
+            list.retain(|extent| extent.pages > 0);
+        }
+        assert_eq!(Redo::decode(&redo.encode(table), table), Ok(expected));
+    }
+}
+
+/// The redo of a batch that left a tree with this root record as it is.
+#[must_use]
+pub fn unchanged(root: &[u8], table: TableId) -> Vec<u8> {
+    let root = Root::decode(root, table).expect("a root record of that table");
+    Redo { root, allocated: vec![], retired: vec![] }.encode(table)
+}
+
+fn redos() -> Vec<Vec<u8>> {
+    let extents = |list: &[(u64, u32)]| list.iter().map(|(page, pages)| Extent::new(PageId(*page), *pages)).collect();
+    let redo = |height, allocated: &[(u64, u32)], retired: &[(u64, u32)]| {
+        Redo { root: a_root(height), allocated: extents(allocated), retired: extents(retired) }.encode(TABLE)
+    };
+    vec![redo(0, &[], &[]), redo(1, &[(5, 2), (70_000, 65_535)], &[(1, 1)]), redo(2, &[(9, 1)], &[(5, 2), (30, 4)])]
+}

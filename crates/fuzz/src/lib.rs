@@ -1,0 +1,102 @@
+//! Everything that is read from a disk, against bytes that were changed on purpose.
+//!
+//! 1. The crates that read bytes have a module `fuzzing` with targets: what takes bytes, and valid encodings to begin with. A target puts
+//!    right checksums on what it is given, so that it gets past them; it panics if something is wrong.
+//! 2. [`Target::run`] gives it bytes, and panics too if it takes more memory than a small multiple of them ([`bytes_max`]).
+//! 3. [`changed`] makes inputs from a seed, out of valid encodings, the same each time: for tests. `make fuzz` has them made by libFuzzer,
+//!    which sees what they reach (`fuzz/` at the top of the repository).
+//! 4. `corpus/<target>` keeps inputs that found something, and such as reach what no change of a valid encoding reaches soon.
+//!
+//! Left to others: the targets themselves.
+
+mod change;
+
+use std::{fs, io, path::PathBuf};
+
+use allocation_counter::measure;
+
+pub use change::changed;
+
+/// Something that takes bytes from a disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: the crate's, and what is read.
+    pub name: &'static str,
+    take: fn(&[u8]),
+    valid: fn() -> Vec<Vec<u8>>,
+    /// Memory that it takes whatever it is given.
+    fixed_bytes: u64,
+}
+
+/// Most bytes that a target may take at a time for an input of so many: each field of an encoding may become some tens of bytes in memory.
+#[must_use]
+pub const fn bytes_max(input: usize, fixed_bytes: u64) -> u64 {
+    64 * input as u64 + fixed_bytes
+}
+
+/// Pages, messages, and what targets build their inputs in.
+const FIXED_BYTES: u64 = 256 << 10;
+
+/// What a simulated disk with a database on it takes.
+const DATABASE_BYTES: u64 = 32 << 20;
+
+/// Every target.
+#[must_use]
+pub fn targets() -> Vec<Target> {
+    let of = [
+        psync::fuzzing::TARGETS,
+        space::fuzzing::TARGETS,
+        doclog::fuzzing::TARGETS,
+        wal::fuzzing::TARGETS,
+        btree::fuzzing::TARGETS,
+        braid::fuzzing::TARGETS,
+    ];
+    let target = |(name, take, valid): &psync::fuzzing::Target| {
+        let opens = name.contains("_open_");
+        Target { name, take: *take, valid: *valid, fixed_bytes: if opens { DATABASE_BYTES } else { FIXED_BYTES } }
+    };
+    of.into_iter().flatten().map(target).collect()
+}
+
+/// The target of that name.
+#[must_use]
+pub fn target(name: &str) -> Option<Target> {
+    targets().into_iter().find(|target| target.name == name)
+}
+
+impl Target {
+    /// Gives it bytes.
+    ///
+    /// # Panics
+    /// If they make it do what it may not.
+    pub fn run(&self, bytes: &[u8]) {
+        let taken = measure(|| (self.take)(bytes)).bytes_max;
+        let most = bytes_max(bytes.len(), self.fixed_bytes);
+        assert!(
+            taken <= most,
+            "{} takes {taken} bytes of memory for {} of input: more than {most}",
+            self.name,
+            bytes.len()
+        );
+    }
+
+    /// Valid encodings.
+    #[must_use]
+    pub fn valid(&self) -> Vec<Vec<u8>> {
+        (self.valid)()
+    }
+
+    /// Inputs that are kept.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn kept(&self) -> io::Result<Vec<Vec<u8>>> {
+        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name);
+        if !directory.exists() {
+            return Ok(Vec::new());
+        }
+        let mut paths: Vec<_> = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+        paths.sort();
+        paths.into_iter().map(fs::read).collect()
+    }
+}

@@ -1,0 +1,372 @@
+//! From what was seen to what must have happened.
+//!
+//! 1. Every write is listed by key. Elements are written once to a key, so a read names its writers.
+//! 2. Who takes part: what was committed; what may have been, if anything of it was seen; and as readers alone, where asked, those
+//!    that aborted.
+//! 3. Each transaction is gone through in order: what a read shows less what the transaction wrote itself is what it found there, its
+//!    *base*. What contradicts its own writes, or its own reads before, is told at once.
+//! 4. Bases and writes of one key give dependencies: `lists`, `registers`. Cycles are sought when all are there: `cycles`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    hash::Hash,
+};
+
+use crate::{
+    Anomaly, DependencyKind, Element, History, HistoryError, Isolation, Key, Kind, Operation, Outcome, Proof, Report,
+    Transaction, anomaly::versus, cycles, history::shown, lists, registers,
+};
+
+/// What a check takes for granted.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// A transaction that was over before another began comes before it.
+    pub real_time: bool,
+    /// What is promised to a transaction holds for what it reads even if it aborts.
+    pub aborted_reads: bool,
+}
+
+impl Default for Options {
+    /// Both: what one node promises whose transactions read a snapshot.
+    fn default() -> Self {
+        Self { real_time: true, aborted_reads: true }
+    }
+}
+
+/// Searches a history for anomalies, with the default [`Options`].
+///
+/// # Errors
+/// As [`check_with`].
+pub fn check(history: &History) -> Result<Report, HistoryError> {
+    check_with(history, Options::default())
+}
+
+/// Searches a history for anomalies.
+///
+/// # Errors
+/// [`HistoryError::Workload`] when it is none that can be checked: an element was written twice to one key, or a key is both list and
+/// register.
+pub fn check_with(history: &History, options: Options) -> Result<Report, HistoryError> {
+    let mut keys = writes_by_key(history)?;
+    let parts = parts(history, &keys, options);
+    let mut findings = Findings { history, anomalies: Vec::new(), edges: Vec::new(), known: HashSet::new() };
+    for (txn, transaction) in history.transactions.iter().enumerate() {
+        if parts[txn] != Part::None {
+            read_bases(txn, transaction, &mut keys, &mut findings);
+        }
+    }
+    for (key, of_key) in &keys {
+        let infer = if of_key.is_register { registers::infer } else { lists::infer };
+        infer(*key, of_key, &parts, &mut findings);
+    }
+    let Findings { mut anomalies, edges, .. } = findings;
+    let dependencies = edges.len();
+    anomalies.extend(cycles::search(history, &parts, edges, options.real_time));
+    let transactions = parts.iter().filter(|part| **part != Part::None).count();
+    Ok(Report { anomalies, transactions, dependencies })
+}
+
+/// How a transaction takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Not at all: nothing is known of it, or asked.
+    None,
+    /// By what it read.
+    Reader,
+    /// It was committed.
+    Whole,
+}
+
+/// A write of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    /// Index of its transaction.
+    pub(crate) txn: usize,
+    /// What was written; none: a deletion.
+    pub(crate) element: Option<Element>,
+    /// Whether its transaction wrote the key again.
+    pub(crate) intermediate: bool,
+}
+
+/// What a transaction found under a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base<'h> {
+    /// Index of the transaction.
+    pub(crate) txn: usize,
+    pub(crate) found: &'h [Element],
+    /// A range did not show the key.
+    pub(crate) absent: bool,
+    /// What was promised of this read.
+    pub(crate) promised: Isolation,
+}
+
+/// All that was done to one key.
+#[derive(Default)]
+pub(crate) struct OfKey<'h> {
+    pub(crate) is_register: bool,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) bases: Vec<Base<'h>>,
+}
+
+impl OfKey<'_> {
+    /// Who wrote what.
+    pub(crate) fn writers(&self) -> HashMap<Element, Write> {
+        self.writes.iter().filter_map(|write| Some((write.element?, *write))).collect()
+    }
+}
+
+/// A dependency between transactions, by their indexes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) kind: DependencyKind,
+    pub(crate) key: Option<Key>,
+    pub(crate) proof: Proof,
+    /// What was promised of the read that missed a write; of no consequence for other edges.
+    pub(crate) promised: Isolation,
+}
+
+/// More of a kind are not told: they have one cause.
+const TOLD_MAX: usize = 5;
+
+/// What comes out.
+pub(crate) struct Findings<'h> {
+    history: &'h History,
+    pub(crate) anomalies: Vec<Anomaly>,
+    edges: Vec<Edge>,
+    known: HashSet<(usize, usize, DependencyKind, Isolation)>,
+}
+
+impl Findings<'_> {
+    /// Something is wrong between some transactions.
+    pub(crate) fn tell(&mut self, kind: Kind, promised: Isolation, of: &[usize], what: String) {
+        if self.anomalies.iter().filter(|known| known.kind == kind).count() < TOLD_MAX {
+            let transactions = of.iter().map(|txn| self.transaction(*txn).id).collect();
+            let (real_time, cycle) = (false, Vec::new());
+            self.anomalies.push(Anomaly { kind, real_time, promised, transactions, what, cycle });
+        }
+    }
+
+    /// One transaction comes before another; nothing, if it is the same.
+    pub(crate) fn depend(&mut self, edge: Edge) {
+        if edge.from != edge.to && self.known.insert((edge.from, edge.to, edge.kind, edge.promised)) {
+            self.edges.push(edge);
+        }
+    }
+
+    pub(crate) fn transaction(&self, txn: usize) -> &Transaction {
+        &self.history.transactions[txn]
+    }
+
+    pub(crate) fn aborted(&self, txn: usize) -> bool {
+        self.transaction(txn).outcome == Outcome::Aborted
+    }
+
+    /// A read was made of something that is none of the writes that count. Gives the write if there is one at all.
+    pub(crate) fn look_at(&mut self, key: Key, base: &Base<'_>, element: Element, write: Option<&Write>) {
+        let reader = self.transaction(base.txn).id;
+        match write {
+            None => {
+                let what = format!("{reader} saw {element} in {key}, which nobody wrote");
+                self.tell(Kind::GarbageRead, base.promised, &[base.txn], what);
+            }
+            Some(write) if self.aborted(write.txn) => {
+                let what = format!("{reader} saw {element} in {key}, and {} aborted", self.transaction(write.txn).id);
+                self.tell(Kind::AbortedRead, base.promised, &[base.txn, write.txn], what);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A read ends with this write.
+    pub(crate) fn ends_with(&mut self, key: Key, base: &Base<'_>, element: Element, write: &Write) {
+        if write.intermediate && write.txn != base.txn {
+            let (reader, writer) = (self.transaction(base.txn).id, self.transaction(write.txn).id);
+            let what = format!("{reader} saw {key} end with {element}, and {writer} wrote it again after that");
+            self.tell(Kind::IntermediateRead, base.promised, &[base.txn, write.txn], what);
+        }
+    }
+
+    /// Of those that read one version and wrote the key there may be one.
+    pub(crate) fn lost_updates<V: Copy + Eq + Hash + Ord>(
+        &mut self, key: Key, of_key: &OfKey<'_>, parts: &[Part], version: impl Fn(&Base<'_>) -> Option<V>,
+    ) {
+        let writers: HashSet<_> =
+            of_key.writes.iter().filter(|write| parts[write.txn] == Part::Whole).map(|write| write.txn).collect();
+        let mut of_version: BTreeMap<V, BTreeMap<usize, &Base<'_>>> = BTreeMap::new();
+        for base in of_key.bases.iter().filter(|base| writers.contains(&base.txn)) {
+            if let Some(version) = version(base) {
+                of_version.entry(version).or_default().insert(base.txn, base);
+            }
+        }
+        for updaters in of_version.into_values().filter(|updaters| updaters.len() > 1) {
+            let promised = updaters.values().map(|base| base.promised).min().unwrap_or(Isolation::ReadCommitted);
+            let txns: Vec<_> = updaters.keys().copied().collect();
+            let names: Vec<_> = txns.iter().map(|txn| self.transaction(*txn).id.to_string()).collect();
+            let found = updaters.values().next().map_or(&[][..], |base| base.found);
+            let what = format!("{} all read {key} = {} and wrote it", names.join(", "), shown(found));
+            self.tell(Kind::LostUpdate, promised, &txns, what);
+        }
+    }
+}
+
+fn writes_by_key(history: &History) -> Result<BTreeMap<Key, OfKey<'_>>, HistoryError> {
+    let mut keys: BTreeMap<Key, OfKey<'_>> = BTreeMap::new();
+    let mut written: HashSet<(Key, Element)> = HashSet::new();
+    let mut models: HashMap<Key, bool> = HashMap::new();
+    for (txn, transaction) in history.transactions.iter().enumerate() {
+        for operation in &transaction.operations {
+            let (key, element, is_register) = match operation {
+                Operation::Append { key, element } => (*key, Some(*element), false),
+                Operation::Write { key, value } => (*key, Some(*value), true),
+                Operation::Delete { key } => (*key, None, true),
+                Operation::Read { key, .. } => {
+                    keys.entry(*key).or_default();
+                    continue;
+                }
+                Operation::ReadRange { found, .. } => {
+                    found.iter().for_each(|(key, _)| _ = keys.entry(*key).or_default());
+                    continue;
+                }
+            };
+            if element.is_some_and(|element| !written.insert((key, element))) {
+                let what = format!("{operation} of {}: it was written to that key before", transaction.id);
+                return Err(HistoryError::Workload(what));
+            }
+            if *models.entry(key).or_insert(is_register) != is_register {
+                return Err(HistoryError::Workload(format!("{key} is both a list and a register")));
+            }
+            let of_key = keys.entry(key).or_default();
+            of_key.is_register = is_register;
+            for before in of_key.writes.iter_mut().filter(|before| before.txn == txn) {
+                before.intermediate = true;
+            }
+            of_key.writes.push(Write { txn, element, intermediate: false });
+        }
+    }
+    Ok(keys)
+}
+
+/// Who takes part. What has an unknown outcome does if someone who takes part saw anything of it.
+fn parts(history: &History, keys: &BTreeMap<Key, OfKey<'_>>, options: Options) -> Vec<Part> {
+    let writers: BTreeMap<Key, HashMap<Element, Write>> =
+        keys.iter().map(|(key, of_key)| (*key, of_key.writers())).collect();
+    let of = |outcome| match outcome {
+        Outcome::Committed => Part::Whole,
+        Outcome::Aborted if options.aborted_reads => Part::Reader,
+        Outcome::Aborted | Outcome::Unknown => Part::None,
+    };
+    let mut parts: Vec<_> = history.transactions.iter().map(|txn| of(txn.outcome)).collect();
+    let mut looked_at = vec![false; parts.len()];
+    while let Some(txn) = (0..parts.len()).find(|txn| parts[*txn] != Part::None && !looked_at[*txn]) {
+        looked_at[txn] = true;
+        let mut see = |key: &Key, found: &[Element]| {
+            let of_key = writers.get(key);
+            for write in found.iter().filter_map(|element| of_key?.get(element)) {
+                if history.transactions[write.txn].outcome == Outcome::Unknown {
+                    parts[write.txn] = Part::Whole;
+                }
+            }
+        };
+        for operation in &history.transactions[txn].operations {
+            match operation {
+                Operation::Read { key, found, .. } => see(key, found),
+                Operation::ReadRange { found, .. } => found.iter().for_each(|(key, found)| see(key, found)),
+                Operation::Append { .. } | Operation::Write { .. } | Operation::Delete { .. } => {}
+            }
+        }
+    }
+    parts
+}
+
+/// What a transaction knows of a key by itself.
+#[derive(Default)]
+struct Own<'h> {
+    written: Vec<Option<Element>>,
+    base: Option<&'h [Element]>,
+}
+
+/// A read of one key.
+struct Seen<'h> {
+    key: Key,
+    found: &'h [Element],
+    absent: bool,
+    promised: Isolation,
+}
+
+fn read_bases<'h>(
+    txn: usize, transaction: &'h Transaction, keys: &mut BTreeMap<Key, OfKey<'h>>, findings: &mut Findings<'_>,
+) {
+    let mut own: BTreeMap<Key, Own<'h>> = BTreeMap::new();
+    for operation in &transaction.operations {
+        match operation {
+            Operation::Append { key, element } | Operation::Write { key, value: element } => {
+                own.entry(*key).or_default().written.push(Some(*element));
+            }
+            Operation::Delete { key } => own.entry(*key).or_default().written.push(None),
+            Operation::Read { key, found, for_update } => {
+                // One that aborted may have done so because somebody wrote the key.
+                let is_kept = *for_update && transaction.outcome != Outcome::Aborted;
+                let promised = if is_kept { Isolation::Serializable } else { transaction.isolation };
+                let seen = Seen { key: *key, found, absent: false, promised };
+                see(txn, &seen, own.entry(*key).or_default(), keys, findings);
+            }
+            Operation::ReadRange { from, to, backward, found } => {
+                check_range(txn, transaction, operation, (*from, *to, *backward), found, findings);
+                let shown: BTreeMap<Key, &'h [Element]> = found.iter().map(|(key, list)| (*key, &list[..])).collect();
+                let within: BTreeSet<Key> = keys.keys().copied().filter(|key| from <= key && key <= to).collect();
+                for key in within {
+                    let list = shown.get(&key).copied();
+                    let promised = transaction.isolation;
+                    let seen = Seen { key, found: list.unwrap_or_default(), absent: list.is_none(), promised };
+                    see(txn, &seen, own.entry(key).or_default(), keys, findings);
+                }
+            }
+        }
+    }
+}
+
+fn check_range(
+    txn: usize, transaction: &Transaction, operation: &Operation, (from, to, backward): (Key, Key, bool),
+    found: &[(Key, Vec<Element>)], findings: &mut Findings<'_>,
+) {
+    let rises = found.windows(2).all(|pair| if backward { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 });
+    let whole = found.iter().all(|(key, list)| from <= *key && *key <= to && !list.is_empty());
+    if !rises || !whole {
+        let what = format!("{}: {operation}", transaction.id);
+        findings.tell(Kind::BadRange, transaction.isolation, &[txn], what);
+    }
+}
+
+/// Compares a read with what the transaction knows, and notes what it found there.
+fn see<'h>(
+    txn: usize, seen: &Seen<'h>, own: &mut Own<'h>, keys: &mut BTreeMap<Key, OfKey<'h>>, findings: &mut Findings<'_>,
+) {
+    let Seen { key, found, absent, promised } = *seen;
+    let Some(of_key) = keys.get_mut(&key) else { return };
+    let id = findings.transaction(txn).id;
+    let written: Vec<Element> = match (of_key.is_register, own.written.last()) {
+        (true, Some(last)) => last.iter().copied().collect(),
+        (true, None) => Vec::new(),
+        (false, _) => own.written.iter().filter_map(|element| *element).collect(),
+    };
+    let is_covered = of_key.is_register && !own.written.is_empty();
+    let base = found.strip_suffix(&written[..]).filter(|base| !is_covered || base.is_empty());
+    let Some(base) = base else {
+        let what = format!("{id} wrote {} to {key} and then read {}", shown(&written), shown(found));
+        findings.tell(Kind::Internal, promised, &[txn], what);
+        return;
+    };
+    if is_covered {
+        return;
+    }
+    if let Some(before) = own.base.filter(|before| *before != base) {
+        let what = format!("{id} found {key} = {}", versus(before, base));
+        // A read for update may show what was committed since.
+        let promised = findings.transaction(txn).isolation;
+        findings.tell(Kind::FuzzyRead, promised, &[txn], what);
+    }
+    own.base = Some(base);
+    of_key.bases.push(Base { txn, found: base, absent, promised });
+}

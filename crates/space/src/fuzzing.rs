@@ -1,0 +1,56 @@
+//! What a fuzzer gives bytes to. For tests of the workspace alone.
+
+use std::path::Path;
+
+use crate::format::{check_file_header, encode_file_header, seal};
+use crate::{AllocatorImage, Extent, PAGE, PageId};
+
+/// A name, what takes bytes, and the encodings to begin with.
+pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
+
+/// Everything of this crate that is read from a disk.
+pub const TARGETS: &[Target] =
+    &[("space_free_list", free_list, free_lists), ("space_file_header", file_header, file_headers)];
+
+/// Where both parts begin to differ from their magic and version.
+const LENGTH: std::ops::Range<usize> = 16..24;
+
+fn free_list(bytes: &[u8]) {
+    let _ = AllocatorImage::decode(bytes);
+    let mut bytes = bytes.to_vec();
+    if bytes.len() < LENGTH.end {
+        return;
+    }
+    let length = bytes.len() as u64;
+    bytes[LENGTH].copy_from_slice(&length.to_le_bytes());
+    seal(&mut bytes);
+    if let Ok(image) = AllocatorImage::decode(&bytes) {
+        assert_eq!(image.encode(), bytes, "an image has one encoding");
+    }
+}
+
+fn free_lists() -> Vec<Vec<u8>> {
+    let image = |total_pages, free: &[(u64, u32)]| {
+        let free = free.iter().map(|(page, pages)| Extent::new(PageId(*page), *pages)).collect();
+        AllocatorImage { total_pages, free }.encode()
+    };
+    vec![
+        image(1, &[]),
+        image(1000, &[(1, 2), (10, 1), (700, 300)]),
+        image(u64::MAX, &[(1 << 40, u32::MAX), (1 << 50, 7)]),
+        image(1 << 20, &(0..100).map(|extent| (1 + extent * 300, 200)).collect::<Vec<_>>()),
+    ]
+}
+
+fn file_header(bytes: &[u8]) {
+    let file = Path::new("data");
+    let _ = check_file_header(file, bytes);
+    let mut page = bytes.to_vec();
+    page.resize(PAGE, 0);
+    seal(&mut page);
+    let _ = check_file_header(file, &page);
+}
+
+fn file_headers() -> Vec<Vec<u8>> {
+    vec![encode_file_header()[..32].to_vec()]
+}
