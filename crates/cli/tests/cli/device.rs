@@ -62,6 +62,8 @@ fn memory_in_one_sum_is_divided() {
     let bytes = |value: &serde_json::Value| value.as_u64().expect("a number");
     let (cache, write_buffer) =
         (bytes(&stats["cache"]["capacity_bytes"]), bytes(&stats["write_buffer_capacity_bytes"]));
-    assert_eq!(cache + write_buffer, 64 << 20);
+    let transactions = bytes(&stats["transaction_capacity_bytes"]);
+    assert_eq!(cache + write_buffer + transactions, 64 << 20);
+    assert_eq!(transactions, 4 << 20);
     assert!(write_buffer >= 2 << 20, "{write_buffer}");
 }
