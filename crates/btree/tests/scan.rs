@@ -290,3 +290,26 @@ fn many_scans_at_once_do_not_disturb_one_another() {
         }
     }
 }
+
+/// Also where a leaf is larger than what a short scan may leave in the cache, and a piece as a whole, because something was appended to it.
+#[test]
+fn short_scans_of_large_leaves_are_answered_from_the_cache_the_next_time() {
+    let mut home = Home::new(1, 32, 32 << 20);
+    for seq in 1..4 {
+        let updates = Updates::puts((0..20_000).filter(|number| number % 3 == seq % 3).map(key), seq, &[5; 100]);
+        home.apply(&updates, &[]).expect("a disk that works");
+    }
+    assert!(home.tree.view().stats().expect("whole").leaf_pages > 32 * 8);
+    home.shared.clear_cache();
+    let few = |from: u64| {
+        let bounds = Bounds { lower: Bound::Included(key(from).to_vec()), upper: Bound::Unbounded };
+        let mut cursor = home.tree.view().cursor(&bounds, Seq::MAX, Direction::Forward).expect("whole");
+        (0..3).for_each(|_| assert!(cursor.advance().expect("whole")));
+    };
+    let reads = [(); 2].map(|()| {
+        let before = home.shared.counters().leaf_reads;
+        (0..20_000).step_by(100).for_each(few);
+        home.shared.counters().leaf_reads - before
+    });
+    assert!(reads[0] > 15 && reads[1] * 5 <= reads[0], "{reads:?} reads");
+}

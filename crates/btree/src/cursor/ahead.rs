@@ -13,7 +13,7 @@
 //!
 //! Invariant: memory that the device writes to belongs to the stream until the request is complete; to drop a scan waits for that.
 //!
-//! A scan looks into the cache. The first [`SHORT_BYTES`] that it goes through it leaves there, where the cache admits them, so that short scans
+//! A scan looks into the cache. The pieces that it comes to before [`SHORT_BYTES`] are behind it, it leaves there where the cache admits them, so that short scans
 //! of what fits in memory are answered from there; what comes behind would only push out what others live on.
 
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ const WINDOW_LONG: usize = 16;
 /// Bytes asked for beyond which no more are, but for the first pieces.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
 
-/// A scan is short up to here.
+/// A scan is short until it has gone through so much; leaves are pieces that may be larger.
 const SHORT_BYTES: usize = 64 << 10;
 
 /// Most bytes of a fetch of several pieces.
@@ -156,7 +156,7 @@ pub(super) struct Ahead {
     bytes: usize,
     /// Whether all of it is expected to be read, between two known ends.
     eager: bool,
-    /// Pieces handed out, the bytes of the last of them, and of all of them.
+    /// Pieces handed out, the bytes of the last of them, and of those that the scan has gone on to or past.
     taken: usize,
     taken_bytes: usize,
     passed_bytes: usize,
@@ -217,7 +217,6 @@ impl Ahead {
         fetch.left -= 1;
         self.taken += 1;
         self.taken_bytes = piece.bytes();
-        self.passed_bytes += piece.bytes();
         self.bytes -= piece.bytes();
         match &fetch.state {
             State::Failed(error) if fetch.pieces == 1 => return Err(error.clone().into()),
@@ -230,11 +229,12 @@ impl Ahead {
             _ => {}
         }
         self.kept = None;
-        if self.passed_bytes <= SHORT_BYTES
+        if self.passed_bytes < SHORT_BYTES
             && let Image::Read(pages) = self.image(&piece)
         {
             self.kept = self.version.shared.keep_scanned(self.version.table, &piece.pointer, piece.part, pages)?;
         }
+        self.passed_bytes += piece.bytes();
         Ok(Some(piece))
     }
 
