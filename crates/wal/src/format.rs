@@ -46,10 +46,11 @@
 //! ```
 
 use std::fmt::{self, Display};
+use std::path::PathBuf;
 
 use checksum::{crc32c, crc32c_append};
 
-use crate::Lsn;
+use crate::{Error, Lsn};
 
 /// Block of a segment header, and where the first group is.
 pub(crate) const SEGMENT_HEADER: usize = 4096;
@@ -90,6 +91,11 @@ pub(crate) struct Flaw {
 impl Flaw {
     pub(crate) fn new(what: &'static str, expected: impl Display, found: impl Display) -> Self {
         Self { what, expected: expected.to_string(), found: found.to_string() }
+    }
+
+    /// The error that tells it, with where it is.
+    pub(crate) fn at(self, file: PathBuf, offset: u64) -> Error {
+        Error::Corrupt { file, offset, what: self.what, expected: self.expected, found: self.found }
     }
 }
 
@@ -289,6 +295,13 @@ impl GroupHeader {
     pub(crate) fn peek(database: &[u8; 16], lsn: Lsn, bytes: &[u8]) -> Option<Self> {
         let header = Self::decode(database, bytes.get(..GROUP_HEADER)?).ok()?;
         (header.lsn == lsn).then_some(header)
+    }
+
+    /// Fails where it can't come behind groups of `epoch` whose seqs are below `next_seq`: in a chain epochs do not fall, and seqs rise.
+    pub(crate) fn follows(&self, epoch: u64, next_seq: u64) -> Result<(), Flaw> {
+        ensure!(self.epoch >= epoch, "group epoch", format!("at least {epoch}"), self.epoch);
+        ensure!(self.first_seq >= next_seq, "group first seq", format!("at least {next_seq}"), self.first_seq);
+        Ok(())
     }
 
     /// Whether `bytes`, a group header or more, may begin the group at `lsn`: cheap, for a scan.

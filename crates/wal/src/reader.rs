@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use psync::File;
 
-use crate::format::{Flaw, GroupHeader, GroupType, Record, SEGMENT_HEADER};
-use crate::scan::{READ_BYTES, read_range};
+use crate::format::{Flaw, GroupHeader, Record, SEGMENT_HEADER};
+use crate::scan::{READ_BYTES, behind, read_range};
 use crate::segment::{Live, SegmentFile};
 use crate::{Error, Lsn, Result, Wal};
 
@@ -102,23 +102,18 @@ impl Reader {
         &mut self, wal: &Wal, mut place: Place, bytes: &[u8], file: &File, show: &mut dyn FnMut(Record<'_>),
     ) -> Result<(Place, bool)> {
         let geometry = wal.geometry;
+        let damaged = |flaw: Flaw, lsn: Lsn| flaw.at(file.path().to_owned(), geometry.offset(lsn) as u64);
         let (mut at, mut shown) = (0, false);
         while at < bytes.len() {
             let group = match GroupHeader::open(&wal.database, place.lsn, &bytes[at..]) {
                 Ok(group) => group,
                 // It may be cut: then the next read begins with it.
                 Err(_) if at > 0 => break,
-                Err(flaw) => return Err(damage(file, geometry.offset(place.lsn), flaw)),
+                Err(flaw) => return Err(damaged(flaw, place.lsn)),
             };
             let header = &group.header;
-            if header.epoch < place.epoch || header.first_seq < place.next_seq {
-                let flaw = Flaw::new(
-                    "epoch and first seq of a group",
-                    format!("at least {} and {}", place.epoch, place.next_seq),
-                    format!("{} and {}", header.epoch, header.first_seq),
-                );
-                return Err(damage(file, geometry.offset(place.lsn), flaw));
-            }
+            let in_order = header.follows(place.epoch, place.next_seq);
+            in_order.map_err(|flaw| damaged(flaw, place.lsn))?;
             for record in group.records.clone() {
                 if record.seq > self.seen {
                     self.seen = record.seq;
@@ -127,10 +122,7 @@ impl Reader {
                 }
             }
             at += header.length as usize;
-            let lsn = match header.kind {
-                GroupType::Pad => geometry.first(geometry.number(place.lsn) + 1),
-                GroupType::Records | GroupType::Opening => geometry.normal(Lsn(place.lsn.0 + u64::from(header.length))),
-            };
+            let lsn = behind(geometry, header);
             place = Place { lsn, epoch: header.epoch, next_seq: group.next_seq };
             if geometry.offset(lsn) == SEGMENT_HEADER {
                 break;
@@ -152,11 +144,6 @@ fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8
         read_range(&wal.psync, &segment.file, offset + had, first.min(rest) - had, &mut bytes)?;
     }
     Ok(bytes)
-}
-
-fn damage(file: &File, offset: usize, flaw: Flaw) -> Error {
-    let Flaw { what, expected, found } = flaw;
-    Error::Corrupt { file: file.path().to_owned(), offset: offset as u64, what, expected, found }
 }
 
 impl Wal {

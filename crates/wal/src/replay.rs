@@ -181,7 +181,7 @@ impl Epochs {
 fn damage(store: &FileStore, scanner: &Scanner<'_>, lsn: Lsn, flaw: Flaw) -> Error {
     let (file, offset) = scanner.place(lsn);
     let file = file.unwrap_or_else(|| store.directory().join(DIRECTORY));
-    Error::Corrupt { file, offset, what: flaw.what, expected: flaw.expected, found: flaw.found }
+    flaw.at(file, offset)
 }
 
 /// What the first pass found out.

@@ -54,6 +54,14 @@ pub(crate) struct Statements {
     pub(crate) epoch: u64,
 }
 
+/// Where the group behind one is in its chain, or would be.
+pub(crate) fn behind(geometry: Geometry, group: &GroupHeader) -> Lsn {
+    match group.kind {
+        GroupType::Pad => geometry.first(geometry.number(group.lsn) + 1),
+        GroupType::Records | GroupType::Opening => geometry.normal(Lsn(group.lsn.0 + u64::from(group.length))),
+    }
+}
+
 impl<'a> Scanner<'a> {
     pub(crate) fn new(
         psync: &'a Psync, geometry: Geometry, database: [u8; 16], files: &'a BTreeMap<u64, Arc<SegmentFile>>,
@@ -82,20 +90,11 @@ impl<'a> Scanner<'a> {
                 }
             };
             let header = &group.header;
-            end.flaw = if header.epoch < end.epoch {
-                Some(Flaw::new("group epoch", format!("at least {}", end.epoch), header.epoch))
-            } else if header.first_seq < end.next_seq {
-                Some(Flaw::new("group first seq", format!("at least {}", end.next_seq), header.first_seq))
-            } else {
-                None
-            };
+            end.flaw = header.follows(end.epoch, end.next_seq).err();
             if end.flaw.is_some() || !visit(&group)? {
                 return Ok(end);
             }
-            end.lsn = match header.kind {
-                GroupType::Pad => geometry.first(number + 1),
-                GroupType::Records | GroupType::Opening => geometry.normal(Lsn(end.lsn.0 + u64::from(header.length))),
-            };
+            end.lsn = behind(geometry, header);
             end.epoch = header.epoch;
             end.next_seq = group.next_seq;
             end.durable = end.durable.max(header.durable);
