@@ -80,7 +80,7 @@ impl Engine {
     fn commit_items(
         &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
     ) -> Result<Seq> {
-        let began = Instant::now();
+        let mut deadline = None;
         loop {
             if let Some(check) = &mut check {
                 // Before anything is written, and without keeping the doors open: it may read a lot.
@@ -93,8 +93,9 @@ impl Engine {
                     // Its holder may have to commit before it lets go.
                     drop(writing);
                     let Item { table, key, .. } = &items[item];
-                    let owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
-                    let waited = self.recent.wait(table.id, key, owner, began.checked_add(timeout));
+                    let owner = owner(check.as_deref());
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
+                    let waited = self.recent.wait(table.id, key, owner, deadline);
                     waited.map_err(|refused| not_locked(refused, &table.name, key, timeout))?;
                 }
             }
@@ -157,10 +158,11 @@ impl Engine {
         if let Some(check) = &check {
             check.add_places(self, &mut of_all);
         }
+        of_all.sort_unstable();
+        let owner = owner(check.as_deref());
         loop {
             let needs_all = check.as_ref().is_some_and(|check| check.needs_all());
-            let mut stripes = if needs_all { self.recent.hold_all() } else { self.recent.hold(of_all.clone()) };
-            let owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
+            let mut stripes = if needs_all { self.recent.hold_all() } else { self.recent.hold(&of_all) };
             let is_locked =
                 |(item, place): (&Item<'_>, &Place)| stripes.is_locked(item.table.id, item.key, *place, owner);
             if let Some(locked) = items.iter().zip(&places).position(is_locked) {
@@ -279,7 +281,7 @@ impl Engine {
         if !items.iter().any(is_document) {
             return None;
         }
-        let owner = check.map_or(Owner::NONE, Check::owner);
+        let owner = owner(check);
         items.iter().position(|item| self.recent.is_locked(item.table.id, item.key, owner))
     }
 
@@ -316,10 +318,8 @@ impl Engine {
         if self.publisher.visible() < Seq(position.seq) {
             self.publish();
         }
-        self.publisher.wait(Seq(position.seq)).map_err(|()| {
-            let cause = self.health.cause().unwrap_or("publishing ended").to_owned();
-            Error::OutcomeUnknown { cause }
-        })?;
+        let visible = self.publisher.wait(Seq(position.seq));
+        visible.map_err(|()| Error::OutcomeUnknown { cause: self.why_ended() })?;
         self.work_inline();
         Ok(())
     }
@@ -345,6 +345,11 @@ enum Placed {
     At(wal::Position),
     /// Somebody has locked the key of this item.
     Locked(usize),
+}
+
+/// Who commits, as locks know it.
+fn owner(check: Option<&Check<'_>>) -> Owner {
+    check.map_or(Owner::NONE, Check::owner)
 }
 
 /// Whether its value goes to the document log.

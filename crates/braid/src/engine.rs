@@ -35,6 +35,7 @@ use crate::{
     signal::Signal,
     snapshot::Snapshots,
     superblock::SuperblockFile,
+    transaction::Budget,
     tuning::Tuning,
     worker::Worker,
 };
@@ -52,6 +53,7 @@ pub(crate) struct Engine {
     pub(crate) publisher: Publisher,
     pub(crate) snapshots: Snapshots,
     pub(crate) recent: Recent,
+    pub(crate) transactions: Budget,
     pub(crate) pressure: Pressure,
     pub(crate) retention: Retention,
     pub(crate) health: Health,
@@ -96,6 +98,7 @@ impl Engine {
     pub(crate) fn new(parts: Parts) -> Self {
         let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
         let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
+        let transactions = Budget::new(parts.tuning.transaction_bytes);
         let engine = Self {
             pressure,
             retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
@@ -111,6 +114,7 @@ impl Engine {
             publisher: Publisher::new(visible, end),
             snapshots: Snapshots::default(),
             recent: Recent::default(),
+            transactions,
             health: Health::default(),
             signal: Signal::default(),
             keeper: Keeper::default(),
@@ -181,6 +185,11 @@ impl Engine {
         self.publisher.fail();
         self.pressure.close();
         self.signal.fail();
+    }
+
+    /// Why nothing becomes visible any more.
+    pub(crate) fn why_ended(&self) -> String {
+        self.health.cause().unwrap_or("publishing ended").to_owned()
     }
 
     /// Fails when the table was dropped.

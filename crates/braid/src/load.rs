@@ -294,7 +294,7 @@ fn is_ready(engine: &Engine) -> Result<()> {
 }
 
 fn outcome_unknown(engine: &Engine) -> Error {
-    Error::OutcomeUnknown { cause: engine.health.cause().unwrap_or("publishing ended").to_owned() }
+    Error::OutcomeUnknown { cause: engine.why_ended() }
 }
 
 /// Pairs whose documents are not written yet, and those between them.

@@ -22,6 +22,17 @@ pub enum Durability {
     Lazy(Duration),
 }
 
+impl Durability {
+    pub(crate) fn check(self) -> Result<()> {
+        match self {
+            Self::Lazy(interval) if interval.is_zero() => {
+                Err(Error::Option { option: "durability", problem: "lazy needs an interval above 0".into() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Durability {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -391,12 +402,7 @@ impl Options {
                 return Err(Error::Option { option, problem: "it is at least 1".into() });
             }
         }
-        if let Durability::Lazy(interval) = self.durability
-            && interval.is_zero()
-        {
-            return Err(Error::Option { option: "durability", problem: "lazy needs an interval above 0".into() });
-        }
-        Ok(())
+        self.durability.check()
     }
 }
 

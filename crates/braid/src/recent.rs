@@ -5,14 +5,16 @@
 //! 2. Of each key there is the seq of its newest commit, or of another key's that shares its place: a bound from above. Who finds it too
 //!    new looks the key itself up ([`crate::transaction`]'s `validate`).
 //! 3. A key that a transaction locked stands in its stripe, so that a commit sees the lock in the same step.
-//! 4. While somebody reads ranges that must not change, commits also leave what they wrote in a bounded ring.
+//! 4. While somebody reads ranges that must not change, commits also leave what they wrote in a bounded [`ring`].
 //!
 //! Invariants: stripes are held in rising order; who holds one waits for no other's transaction.
 
+mod ring;
+
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     hash::BuildHasher,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Instant,
 };
 
@@ -21,13 +23,11 @@ use index::{Seq, TableId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use crate::format;
+pub(crate) use ring::{Hit, Ring};
 
 const STRIPES: usize = 256;
 /// Places of a stripe: 2 MiB in all.
 const PLACES: usize = 1024;
-/// Bytes of commits that the ring keeps.
-const RING_BYTES: usize = 4 << 20;
 
 /// Who holds locks: a transaction. Nobody is [`Owner::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,47 +101,13 @@ impl Noted {
     }
 }
 
-/// The newest commits, while somebody needs them.
-#[derive(Default)]
-struct Ring {
-    watchers: usize,
-    /// Commits up to this one may be missing.
-    floor: Seq,
-    commits: VecDeque<(Seq, Vec<u8>)>,
-    bytes: usize,
-    /// Commits that were ever put in.
-    pushed: u64,
-}
-
-impl Ring {
-    /// The first key of some commits that `is_hit` says yes to.
-    fn find<'a>(
-        commits: impl Iterator<Item = &'a (Seq, Vec<u8>)>, mut is_hit: impl FnMut(TableId, &[u8]) -> bool,
-    ) -> Hit {
-        for (seq, payload) in commits {
-            for (table, update) in format::Operations::new(payload, *seq).flatten() {
-                if is_hit(table, update.key) {
-                    return Some((table, update.key.to_vec()));
-                }
-            }
-        }
-        None
-    }
-}
-
-/// A key that was committed, if one was found.
-pub(crate) type Hit = Option<(TableId, Vec<u8>)>;
-
 /// What was committed lately, and what is locked.
 pub(crate) struct Recent {
     stripes: Box<[Stripe]>,
     hasher: DefaultHashBuilder,
-    ring: Mutex<Ring>,
-    /// Whether anybody watches: changes only while every stripe is held, or to no.
-    watched: AtomicBool,
+    ring: Ring,
     waits: Mutex<HashMap<Owner, Owner>>,
     owners: AtomicU64,
-    held_bytes: AtomicU64,
 }
 
 impl Default for Recent {
@@ -149,11 +115,9 @@ impl Default for Recent {
         Self {
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             hasher: DefaultHashBuilder::default(),
-            ring: Mutex::default(),
-            watched: AtomicBool::new(false),
+            ring: Ring::default(),
             waits: Mutex::default(),
             owners: AtomicU64::new(1),
-            held_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -176,9 +140,8 @@ impl Recent {
         self.stripes[place.stripe()].noted.lock().newest(place)
     }
 
-    /// Holds the stripes of `places`.
-    pub(crate) fn hold(&self, mut places: Places) -> Stripes<'_> {
-        places.sort_unstable();
+    /// Holds the stripes of `places`, which rise.
+    pub(crate) fn hold(&self, places: &[Place]) -> Stripes<'_> {
         let mut guards: SmallVec<[(usize, MutexGuard<'_, Noted>); 4]> = SmallVec::new();
         for place in places {
             let stripe = place.stripe();
@@ -268,63 +231,16 @@ impl Recent {
         stripe.unlocked.notify_all();
     }
 
-    /// From here on commits are kept in the ring, until [`Recent::unwatch`]; `last` gives the last seq that was given out. Up to the seq that
-    /// is returned they may be missing.
+    /// What was committed lately, for who reads ranges.
+    pub(crate) const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// From here on commits are kept in the ring, until [`Ring::unwatch`]; `last` gives the last seq that was given out. Up to the seq that is
+    /// returned they may be missing.
     pub(crate) fn watch(&self, last: impl FnOnce() -> Seq) -> Seq {
-        let stripes = self.hold_all();
-        let mut ring = self.ring.lock();
-        if ring.watchers == 0 {
-            ring.floor = last();
-        }
-        ring.watchers += 1;
-        self.watched.store(true, Ordering::Relaxed);
-        let floor = ring.floor;
-        drop((ring, stripes));
-        floor
-    }
-
-    /// One who watched needs the ring no more.
-    pub(crate) fn unwatch(&self) {
-        let mut ring = self.ring.lock();
-        ring.watchers -= 1;
-        if ring.watchers == 0 {
-            *ring = Ring::default();
-            self.watched.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// The first key of the commits after `after` in the ring that `is_hit` says yes to, and how many commits had been put in by then. An error
-    /// where the ring does not reach as far back: up to where commits may be missing.
-    pub(crate) fn find_after(&self, after: Seq, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Result<(Hit, u64), Seq> {
-        let ring = self.ring.lock();
-        if ring.floor > after {
-            return Err(ring.floor);
-        }
-        Ok((Ring::find(ring.commits.iter().filter(|(seq, _)| *seq > after), is_hit), ring.pushed))
-    }
-
-    /// The same of the commits that were put in after the first `count`; none where some of them have gone since.
-    pub(crate) fn find_since(&self, count: u64, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Option<Hit> {
-        let ring = self.ring.lock();
-        let new = usize::try_from(ring.pushed - count).ok().filter(|new| *new <= ring.commits.len())?;
-        Some(Ring::find(ring.commits.range(ring.commits.len() - new..), is_hit))
-    }
-
-    /// Bytes that open transactions hold.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.held_bytes.load(Ordering::Relaxed)
-    }
-
-    /// A transaction takes `bytes` more, of which all together may hold `limit`. False where that is too much; then it has not. What is its
-    /// `only` one it gets in any case.
-    pub(crate) fn take_bytes(&self, bytes: u64, limit: u64, only: bool) -> bool {
-        let grown = |held: u64| Some(held + bytes).filter(|held| only || *held <= limit);
-        self.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
-    }
-
-    /// A transaction holds `bytes` less.
-    pub(crate) fn give_bytes(&self, bytes: u64) {
-        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let _no_commit = self.hold_all();
+        self.ring.watch(last)
     }
 }
 
@@ -335,9 +251,13 @@ pub(crate) struct Stripes<'a> {
 }
 
 impl Stripes<'_> {
-    fn noted(&self, place: Place) -> &Noted {
+    fn at(&self, place: Place) -> usize {
         let at = self.guards.binary_search_by_key(&place.stripe(), |(stripe, _)| *stripe);
-        &self.guards[at.expect("stripes are held for every place asked about")].1
+        at.expect("the stripes of all places asked about are held")
+    }
+
+    fn noted(&self, place: Place) -> &Noted {
+        &self.guards[self.at(place)].1
     }
 
     /// As [`Recent::newest`], of a place whose stripe is held.
@@ -353,24 +273,10 @@ impl Stripes<'_> {
     /// Notes a commit at the places of its keys.
     pub(crate) fn note(&mut self, places: &[Place], seq: Seq, payload: &[u8]) {
         for &place in places {
-            let at = self.guards.binary_search_by_key(&place.stripe(), |(stripe, _)| *stripe);
-            let at = at.expect("the stripes of its keys are held by who commits");
+            let at = self.at(place);
             self.guards[at].1.note(place, seq);
         }
-        if !self.recent.watched.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut ring = self.recent.ring.lock();
-        if ring.watchers > 0 {
-            ring.bytes += payload.len();
-            ring.pushed += 1;
-            ring.commits.push_back((seq, payload.to_vec()));
-            while ring.bytes > RING_BYTES {
-                let Some((seq, payload)) = ring.commits.pop_front() else { break };
-                ring.bytes -= payload.len();
-                ring.floor = ring.floor.max(seq);
-            }
-        }
+        self.recent.ring.note(seq, payload);
     }
 }
 
@@ -382,6 +288,11 @@ mod tests {
 
     const TABLE: TableId = TableId(1);
 
+    fn rising<const N: usize>(mut places: [Place; N]) -> [Place; N] {
+        places.sort_unstable();
+        places
+    }
+
     fn soon() -> Deadline {
         Some(Instant::now() + Duration::from_secs(20))
     }
@@ -391,7 +302,7 @@ mod tests {
         let recent = Recent::default();
         let (one, other) = (recent.place(TABLE, b"one"), recent.place(TABLE, b"other"));
         assert_eq!(recent.newest(one), Seq(0));
-        recent.hold([other, one, one].into_iter().collect()).note(&[one], Seq(7), b"");
+        recent.hold(&rising([other, one, one])).note(&[one], Seq(7), b"");
         assert_eq!((recent.newest(one), recent.newest(other)), (Seq(7), Seq(0)));
         assert_eq!(recent.hold_all().newest(one), Seq(7));
     }
@@ -405,8 +316,8 @@ mod tests {
         assert_eq!(recent.lock(TABLE, b"key", waiter, Some(Instant::now())), Err(NotLocked::TimedOut));
         assert_eq!(recent.wait(TABLE, b"key", Owner::NONE, Some(Instant::now())), Err(NotLocked::TimedOut));
         let place = recent.place(TABLE, b"key");
-        assert!(recent.hold([place].into_iter().collect()).is_locked(TABLE, b"key", place, waiter));
-        assert!(!recent.hold([place].into_iter().collect()).is_locked(TABLE, b"key", place, holder));
+        assert!(recent.hold(&[place]).is_locked(TABLE, b"key", place, waiter));
+        assert!(!recent.hold(&[place]).is_locked(TABLE, b"key", place, holder));
         let waits = thread::spawn({
             let recent = Arc::clone(&recent);
             move || recent.lock(TABLE, b"key", waiter, soon())
@@ -431,37 +342,5 @@ mod tests {
         assert_eq!(recent.lock(TABLE, b"a", other, soon()), Err(NotLocked::Deadlock));
         recent.unlock(TABLE, b"b");
         assert_eq!(waits.join().expect("no panic"), Ok(()));
-    }
-
-    #[test]
-    fn the_ring_is_bounded_and_says_from_where_on_it_is_whole() {
-        let recent = Recent::default();
-        let payload = |key: &[u8]| {
-            let mut payload = Vec::new();
-            let value = index::Payload::Inline(&[0; 1024]);
-            format::put_operation(&mut payload, TABLE, key, index::Operation::Put(value));
-            payload
-        };
-        let note = |seq: u64| recent.hold_all().note(&[], Seq(seq), &payload(&seq.to_be_bytes()));
-        note(1);
-        recent.watch(|| Seq(1));
-        (2..=5).for_each(note);
-        let find = |after: u64, key: u64| {
-            recent.find_after(Seq(after), |_, found| found == key.to_be_bytes()).map(|(hit, _)| hit)
-        };
-        assert_eq!(find(0, 9), Err(Seq(1)));
-        assert_eq!(find(3, 3), Ok(None));
-        assert_eq!(find(3, 4), Ok(Some((TABLE, 4u64.to_be_bytes().to_vec()))));
-        let (_, count) = recent.find_after(Seq(4), |_, _| false).expect("it reaches back");
-        note(6);
-        assert_eq!(recent.find_since(count, |_, _| true), Some(Some((TABLE, 6u64.to_be_bytes().to_vec()))));
-        assert_eq!(recent.find_since(count + 1, |_, _| true), Some(None));
-        (7..=6000).for_each(note);
-        assert_eq!(recent.find_since(count, |_, _| true), None, "some have gone");
-        let floor = recent.ring.lock().floor;
-        assert!(floor > Seq(1) && floor < Seq(6000));
-        assert_eq!(find(floor.0, 6000), Ok(Some((TABLE, 6000u64.to_be_bytes().to_vec()))));
-        recent.unwatch();
-        assert!(recent.ring.lock().commits.is_empty());
     }
 }

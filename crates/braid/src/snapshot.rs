@@ -10,7 +10,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    ops::{Bound, RangeBounds},
+    ops::RangeBounds,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,7 +22,12 @@ use index::{Bounds, Horizon, Seq};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::{Database, Error, Range, Result, Table, database::Handle, engine::Engine, table::prefix_bounds};
+use crate::{
+    Database, Error, Range, Result, Table,
+    database::Handle,
+    engine::Engine,
+    table::{prefix_bounds, range_bounds},
+};
 
 /// Snapshots of one seq.
 struct Held {
@@ -207,8 +212,7 @@ impl Snapshot {
     /// # Errors
     /// When the table is of another database.
     pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        self.walk(table, Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) })
+        self.walk(table, range_bounds(&range))
     }
 
     /// The pairs that `table` had whose keys begin with `prefix`.

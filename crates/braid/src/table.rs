@@ -174,8 +174,7 @@ impl Table {
     /// long it is walked.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Range::new(self.clone(), Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) }, None)
+        Range::new(self.clone(), range_bounds(&range), None)
     }
 
     /// The pairs whose keys begin with `prefix`.
@@ -282,6 +281,12 @@ pub(crate) fn newest_many(engine: &Engine, table: &TableCore, keys: &[&[u8]]) ->
     engine.check_live(table)?;
     let found = find_many(&state, keys, Seq::MAX)?;
     Ok(found.into_iter().map(|found| found.map(|found| found.seq)).collect())
+}
+
+/// The keys within `range`.
+pub(crate) fn range_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Bounds {
+    let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) }
 }
 
 /// The keys that begin with `prefix`.

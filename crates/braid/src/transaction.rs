@@ -9,6 +9,7 @@
 //!
 //! One that only reads takes no lock, waits for nobody, and is in nobody's way: its snapshot is a prefix of the order of commits.
 
+mod budget;
 mod options;
 mod range;
 mod reads;
@@ -18,7 +19,7 @@ mod writes;
 use std::{
     collections::HashSet,
     fmt,
-    ops::{Bound, RangeBounds},
+    ops::RangeBounds,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -30,6 +31,7 @@ use index::{Bounds, Seq, TableId};
 use parking_lot::Mutex;
 use rand::Rng;
 
+pub(crate) use budget::Budget;
 pub use options::{Isolation, TransactionOptions};
 pub use range::TransactionRange;
 pub(crate) use validate::Check;
@@ -42,7 +44,7 @@ use crate::{
     error::shown,
     recent::{NotLocked, Owner},
     snapshot::Pin,
-    table::prefix_bounds,
+    table::{prefix_bounds, range_bounds},
 };
 use reads::Reads;
 use writes::Writes;
@@ -102,9 +104,7 @@ impl Database {
     /// # Errors
     /// [`Error::Option`] where `options` can't be had.
     pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction> {
-        if matches!(options.durability, Some(Durability::Lazy(interval)) if interval.is_zero()) {
-            return Err(Error::Option { option: "durability", problem: "lazy needs an interval above 0".into() });
-        }
+        options.durability.map_or(Ok(()), Durability::check)?;
         let engine = self.engine();
         let reads = (options.isolation == Isolation::Serializable && !options.read_only).then(Mutex::default);
         if reads.is_some() {
@@ -211,8 +211,7 @@ impl Transaction {
     /// # Errors
     /// When the table is of another database.
     pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        self.walk(table, Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) })
+        self.walk(table, range_bounds(&range))
     }
 
     /// The pairs whose keys begin with `prefix`, likewise.
@@ -319,12 +318,11 @@ impl Transaction {
     fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.check_write(table, key, value)?;
         // What it replaces may have to come back: both are held until that is known.
-        self.hold(writes::cost(key, value) + writes::cost(key, None))?;
-        let before = self.writes.bytes();
+        let most = writes::cost(key, value) + writes::cost(key, None);
+        self.hold(most)?;
+        let held = self.writes.bytes() + most;
         self.writes.set(table, key, value);
-        let grown = self.writes.bytes().cast_signed() - before.cast_signed();
-        let taken = (writes::cost(key, value) + writes::cost(key, None)).cast_signed();
-        self.let_go((taken - grown).cast_unsigned());
+        self.let_go(held - self.writes.bytes());
         Ok(())
     }
 
@@ -398,12 +396,12 @@ impl Transaction {
 
     fn hold(&self, bytes: u64) -> Result<()> {
         let engine = self.engine();
-        let limit = engine.tuning.transaction_bytes;
         // As a plain write, one write by itself is only held against the limits of a commit.
         let only = self.held.load(Ordering::Relaxed) == 0;
-        if !engine.recent.take_bytes(bytes, limit, only) {
-            let (own, held) = (self.held.load(Ordering::Relaxed), engine.recent.held_bytes());
-            return Err(Error::TransactionTooLarge { bytes, own, held, limit });
+        let budget = &engine.transactions;
+        if !budget.take(bytes, only) {
+            let (own, held) = (self.held.load(Ordering::Relaxed), budget.held());
+            return Err(Error::TransactionTooLarge { bytes, own, held, limit: budget.limit() });
         }
         self.held.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
@@ -411,7 +409,7 @@ impl Transaction {
 
     fn let_go(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
-        self.engine().recent.give_bytes(bytes);
+        self.engine().transactions.give(bytes);
     }
 }
 
@@ -420,9 +418,9 @@ impl Drop for Transaction {
         let engine = self.engine();
         self.locks.iter().for_each(|(table, key)| engine.recent.unlock(*table, key));
         if self.reads.is_some() {
-            engine.recent.unwatch();
+            engine.recent.ring().unwatch();
         }
-        engine.recent.give_bytes(self.held.load(Ordering::Relaxed));
+        engine.transactions.give(self.held.load(Ordering::Relaxed));
     }
 }
 

@@ -87,10 +87,7 @@ impl<'a> Check<'a> {
     pub(crate) fn look_again(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
         self.look_at_keys(engine, items)?;
         match self.reads.filter(|_| self.needs_all()) {
-            Some(reads) if self.ranges_are_clear(engine, reads)?.is_none() => {
-                let table = reads.ranges().next().map_or("", |(table, _)| table.name());
-                Err(Error::conflict(table, "perhaps a range", None))
-            }
+            Some(reads) if self.ranges_are_clear(engine, reads)?.is_none() => Err(too_much_came(reads)),
             _ => Ok(()),
         }
     }
@@ -144,7 +141,7 @@ impl<'a> Check<'a> {
         };
         let mut after = self.pin.seq();
         for _ in 0..WALKS_MAX {
-            match engine.recent.find_after(after, |table, key| reads.covers(table, key)) {
+            match engine.recent.ring().find_after(after, |table, key| reads.covers(table, key)) {
                 Ok((hit, count)) => {
                     self.ranges_clear = count;
                     return no_hit(reads, hit);
@@ -161,8 +158,7 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        let table = reads.ranges().next().map_or("", |(table, _)| table.name());
-        Err(Error::conflict(table, "perhaps a range", None))
+        Err(too_much_came(reads))
     }
 
     /// Fails when a commit since the look is in the way of a range. None where the ring does not reach back to it.
@@ -170,9 +166,15 @@ impl<'a> Check<'a> {
         if seeded::on(seeded::Bug::PhantomMissed) {
             return Ok(Some(()));
         }
-        let hit = engine.recent.find_since(self.ranges_clear, |table, key| reads.covers(table, key));
+        let hit = engine.recent.ring().find_since(self.ranges_clear, |table, key| reads.covers(table, key));
         hit.map(|hit| no_hit(reads, hit)).transpose()
     }
+}
+
+/// The conflict of who can't be told that nothing was in the way of a range.
+fn too_much_came(reads: &Reads) -> Error {
+    let table = reads.ranges().next().map_or("", |(table, _)| table.name());
+    Error::conflict(table, "perhaps a range", None)
 }
 
 /// Fails when a commit is in the way of a range.
@@ -234,10 +236,7 @@ fn look_up<'a>(
 
 /// Waits for commits that have their seqs already.
 pub(super) fn wait_until_visible(engine: &Engine, seq: Seq) -> Result<()> {
-    engine.publisher.wait(seq).map_err(|()| {
-        let cause = engine.health.cause().unwrap_or("publishing ended").to_owned();
-        Error::Failed { cause }
-    })
+    engine.publisher.wait(seq).map_err(|()| Error::Failed { cause: engine.why_ended() })
 }
 
 /// Fails unless two walks meet the same versions of the same keys.

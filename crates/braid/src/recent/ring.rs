@@ -1,0 +1,149 @@
+//! The commits of a short time, while somebody reads ranges that they must not change.
+//!
+//! 1. While anybody watches, each commit leaves what it wrote, with its seq; the oldest go when there are more than [`RING_BYTES`].
+//! 2. A range is held against all of them that came after a snapshot, and later only against those put in since.
+//!
+//! Invariant: whether anybody watches turns to yes only while no commit has its seq given, so every later commit is there.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use index::{Seq, TableId};
+use parking_lot::Mutex;
+
+use crate::format;
+
+/// Bytes of commits that are kept.
+const RING_BYTES: usize = 4 << 20;
+
+/// A key that was committed, if one was found.
+pub(crate) type Hit = Option<(TableId, Vec<u8>)>;
+
+#[derive(Default)]
+struct Commits {
+    watchers: usize,
+    /// Commits up to this one may be missing.
+    floor: Seq,
+    newest: VecDeque<(Seq, Vec<u8>)>,
+    bytes: usize,
+    /// Commits that were ever put in.
+    pushed: u64,
+}
+
+/// What was committed lately.
+#[derive(Default)]
+pub(crate) struct Ring {
+    commits: Mutex<Commits>,
+    watched: AtomicBool,
+}
+
+impl Ring {
+    /// One more watches; `last` gives the last seq that was given out. To be called while no commit has its seq given.
+    pub(super) fn watch(&self, last: impl FnOnce() -> Seq) -> Seq {
+        let mut commits = self.commits.lock();
+        if commits.watchers == 0 {
+            commits.floor = last();
+        }
+        commits.watchers += 1;
+        self.watched.store(true, Ordering::Relaxed);
+        commits.floor
+    }
+
+    /// One who watched needs the ring no more.
+    pub(crate) fn unwatch(&self) {
+        let mut commits = self.commits.lock();
+        commits.watchers -= 1;
+        if commits.watchers == 0 {
+            *commits = Commits::default();
+            self.watched.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A commit has its seq. To be called before the stripes of its keys are let go.
+    pub(super) fn note(&self, seq: Seq, payload: &[u8]) {
+        if !self.watched.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut commits = self.commits.lock();
+        if commits.watchers == 0 {
+            return;
+        }
+        commits.bytes += payload.len();
+        commits.pushed += 1;
+        commits.newest.push_back((seq, payload.to_vec()));
+        while commits.bytes > RING_BYTES {
+            let Some((seq, payload)) = commits.newest.pop_front() else { break };
+            commits.bytes -= payload.len();
+            commits.floor = commits.floor.max(seq);
+        }
+    }
+
+    /// The first key of the commits after `after` that `is_hit` says yes to, and how many commits had been put in by then. An error where the
+    /// ring does not reach as far back: up to where commits may be missing.
+    pub(crate) fn find_after(&self, after: Seq, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Result<(Hit, u64), Seq> {
+        let commits = self.commits.lock();
+        if commits.floor > after {
+            return Err(commits.floor);
+        }
+        Ok((find(commits.newest.iter().filter(|(seq, _)| *seq > after), is_hit), commits.pushed))
+    }
+
+    /// The same of the commits that were put in after the first `count`; none where some of them have gone since.
+    pub(crate) fn find_since(&self, count: u64, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Option<Hit> {
+        let commits = self.commits.lock();
+        let all = commits.newest.len();
+        let new = usize::try_from(commits.pushed - count).ok().filter(|new| *new <= all)?;
+        Some(find(commits.newest.range(all - new..), is_hit))
+    }
+}
+
+/// The first key of some commits that `is_hit` says yes to.
+fn find<'a>(commits: impl Iterator<Item = &'a (Seq, Vec<u8>)>, mut is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Hit {
+    for (seq, payload) in commits {
+        for (table, update) in format::Operations::new(payload, *seq).flatten() {
+            if is_hit(table, update.key) {
+                return Some((table, update.key.to_vec()));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: TableId = TableId(1);
+
+    #[test]
+    fn the_ring_is_bounded_and_says_from_where_on_it_is_whole() {
+        let ring = Ring::default();
+        let payload = |key: &[u8]| {
+            let mut payload = Vec::new();
+            let value = index::Payload::Inline(&[0; 1024]);
+            format::put_operation(&mut payload, TABLE, key, index::Operation::Put(value));
+            payload
+        };
+        let note = |seq: u64| ring.note(Seq(seq), &payload(&seq.to_be_bytes()));
+        note(1);
+        ring.watch(|| Seq(1));
+        (2..=5).for_each(note);
+        let find = |after: u64, key: u64| {
+            ring.find_after(Seq(after), |_, found| found == key.to_be_bytes()).map(|(hit, _)| hit)
+        };
+        assert_eq!(find(0, 9), Err(Seq(1)));
+        assert_eq!(find(3, 3), Ok(None));
+        assert_eq!(find(3, 4), Ok(Some((TABLE, 4u64.to_be_bytes().to_vec()))));
+        let (_, count) = ring.find_after(Seq(4), |_, _| false).expect("it reaches back");
+        note(6);
+        assert_eq!(ring.find_since(count, |_, _| true), Some(Some((TABLE, 6u64.to_be_bytes().to_vec()))));
+        assert_eq!(ring.find_since(count + 1, |_, _| true), Some(None));
+        (7..=6000).for_each(note);
+        assert_eq!(ring.find_since(count, |_, _| true), None, "some have gone");
+        let floor = ring.commits.lock().floor;
+        assert!(floor > Seq(1) && floor < Seq(6000));
+        assert_eq!(find(floor.0, 6000), Ok(Some((TABLE, 6000u64.to_be_bytes().to_vec()))));
+        ring.unwatch();
+        assert!(ring.commits.lock().newest.is_empty());
+    }
+}
