@@ -8,15 +8,13 @@
 //! 3. On the way up, [`nodes`] packs changed lists of children into new nodes: it splits those that are too large and
 //!    joins those that are nearly empty.
 //! 4. What could not be joined because it was alone under its parent is looked at again in another pass: the parent has been
-//!    joined by then. So are leaves in which an earlier batch had to leave tombstones ([`again`]).
+//!    joined by then. So are leaves in which an earlier batch had to leave tombstones ([`Again`]).
 //! 5. [`claims`] keeps book of extents taken and given up. If anything fails, all that were taken go back, and the version
 //!    that the batch began with is as it was: leaves were written beyond their published lengths only.
 
-mod again;
 pub(crate) mod claims;
 pub(crate) mod compact;
 pub(crate) mod layout;
-mod merge;
 pub(crate) mod nodes;
 mod rewrite;
 mod window;
@@ -25,17 +23,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::{Batch, Error, Horizon, Operation, Payload, Result};
+use index::merge::Rules;
+use index::{Again, Batch, Error, Horizon, Operation, Payload, Result, Touches};
 use space::{Class, Extent, PAGE};
 
 use crate::format::root::Root;
 use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
 use crate::node::{Edges, Node};
 use crate::version::Version;
-pub(crate) use again::Again;
-use again::Touches;
 use claims::Claims;
-use merge::Rules;
 use nodes::NodeWriter;
 use window::Parent;
 

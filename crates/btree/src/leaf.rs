@@ -14,12 +14,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Seq, TableId, Update};
+use index::{Seq, TableId, Update, head};
 use space::PAGE;
 
 use crate::format::run::{Identity, RUN_HEADER, Run, RunHeader};
 use crate::format::{Damage, Pointer};
-use crate::node::head;
 
 /// A run and where it is.
 #[derive(Clone, Copy, Debug)]

@@ -14,14 +14,14 @@
 
 use std::sync::Arc;
 
-use index::{Error, Operation, Payload, Seq, TableId, Update};
+use index::{Again, Error, Operation, Payload, Seq, TableId, Update};
 use psync::{Buffer, Request, Stream};
 use space::{Extent, PAGE};
 
+use crate::apply::Done;
 use crate::apply::claims::Claims;
 use crate::apply::layout::packed;
 use crate::apply::nodes::{self, NodeWriter};
-use crate::apply::{Again, Done};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
 use crate::format::node::{node_bytes, node_bytes_max};

@@ -10,6 +10,8 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use index::head;
+
 use crate::format::Pointer;
 use crate::format::node::Layout;
 
@@ -18,17 +20,6 @@ use crate::format::node::Layout;
 pub(crate) struct Node {
     bytes: Box<[u8]>,
     layout: Layout,
-}
-
-/// The first eight bytes of a key, padded with zeros, as a number that sorts as they do.
-#[inline]
-pub(crate) fn head(key: &[u8]) -> u64 {
-    if let Some(first) = key.first_chunk::<8>() {
-        return u64::from_be_bytes(*first);
-    }
-    let mut bytes = [0; 8];
-    bytes[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(bytes)
 }
 
 /// How many of `count` things are `before` something, which are the first.

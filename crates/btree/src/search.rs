@@ -13,12 +13,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Found, Operation, Payload, Result, Seq, Stored, Update};
+use index::{Found, Operation, Payload, Result, Seq, Stored, Update, head};
 use psync::{Buffer, Completion, Request, Spares, Stream};
 
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
-use crate::node::{Node, head};
+use crate::node::Node;
 use crate::version::Version;
 
 /// Keys that go down together.

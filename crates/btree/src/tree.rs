@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use index::{Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, View};
+use index::{Again, Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, View};
 use parking_lot::Mutex;
 use space::Extent;
 
 use crate::apply::compact::compact;
-use crate::apply::{Again, Apply, Done};
+use crate::apply::{Apply, Done};
 use crate::format::root::{Redo, Root};
 use crate::format::{Damage, LEAF_PAGES_MAX};
 use crate::load::{Load, Loaded};

@@ -5,19 +5,23 @@
 //! 2. [`Index::apply`] takes a sorted [`Batch`] of operations, writes it to storage and returns the view that has it, together
 //!    with the redo that brings recovery to the same view. It does not flush: the caller flushes the data, logs
 //!    the redo, and only then publishes the view.
-//! 3. Every operation carries its [`Seq`]; `(key, seq)` is one version, so applying a batch twice is harmless.
+//! 3. Every operation carries its [`Seq`]; `(key, seq)` is one version, so applying a batch twice is harmless. Which versions of a key have to
+//!    stay is the same for all structures ([`merge`]), and so is what has to be looked at later ([`Again`]).
 //!
 //! Left to others: what is visible ([`Seq`]s are handed out above), the log, and the order in which views are published.
 
+mod again;
 mod error;
+pub mod merge;
 mod pairs;
 mod types;
 
+pub use again::{Again, Touches};
 pub use doclog::DocPointer;
 pub use error::{Error, Result};
 pub use pairs::{PairAt, Pairs};
 pub use types::{
-    Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update,
+    Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update, head,
 };
 
 use std::ops::ControlFlow;

@@ -152,6 +152,18 @@ impl Direction {
     }
 }
 
+/// The first eight bytes of a key, padded with zeros, as a number that sorts as they do.
+#[must_use]
+#[inline]
+pub fn head(key: &[u8]) -> u64 {
+    if let Some(first) = key.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
+    }
+    let mut bytes = [0; 8];
+    bytes[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(bytes)
+}
+
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {

@@ -2,7 +2,7 @@
 //!
 //! 1. A stretch begins at a key and has leaves of so many bytes, all below one node of level 2, so that it needs one list of
 //!    children. Its internal nodes and its leaves are read in a psync each.
-//! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`super::merge`]). What stays of all leaves is cut
+//! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`index::merge`]). What stays of all leaves is cut
 //!    into leaves filled to 15/16 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after.
 //! 3. New leaves are cut out of one long extent, or a few where the disk is too full, and written in one psync of long pieces.
 //! 4. The nodes above them are packed anew, together with the children that stay; the path to the root is rewritten as after
@@ -13,15 +13,14 @@
 
 use std::sync::Arc;
 
-use index::{Horizon, Result, Seq, Update};
+use index::{Again, Horizon, Result, Seq, Touches, Update, merge};
 use psync::{Buffer, Request};
 use space::{Extent, PAGE};
 
-use super::again::Touches;
 use super::claims::Claims;
 use super::layout::{self, Cut, Growth, packed};
 use super::nodes::fitted;
-use super::{Again, Apply, Done, merge};
+use super::{Apply, Done};
 use crate::format::Pointer;
 use crate::format::node::node_bytes;
 use crate::leaf::Leaf;

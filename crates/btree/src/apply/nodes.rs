@@ -3,7 +3,7 @@
 //! 1. [`Apply::repack`] takes the changed children lists of a node's children and gives the node's own new list: lists that
 //!    are empty vanish, those too large for a page are cut, those that lost children and fill less than a quarter of a page are
 //!    joined with a neighbour; what both have is cut in two again where it fills most of a page. One that has no neighbour is
-//!    looked at again ([`super::again`]).
+//!    looked at again ([`index::Again`]).
 //! 2. [`Apply::grow`] ends the way up: it puts levels on top until one root is left, or takes off those with a single child.
 //! 3. [`NodeWriter`] hands out pages from contiguous extents that double in size, and writes each extent in one piece.
 

@@ -1,23 +1,23 @@
 //! Leaves that are rewritten: merged, joined, laid out, and placed in fresh extents.
 //!
-//! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`super::merge`]).
+//! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`index::merge`]).
 //! 2. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, under the same parent, if
 //!    both can be expected to fill at most two thirds of a leaf. Where neither fits, it shares with the smaller one what both
 //!    have, unless it is the end at which the tree grows. A neighbour that was to be appended to, or left alone, is then
-//!    read and rewritten too. One that has no neighbour is looked at again ([`super::again`]).
+//!    read and rewritten too. One that has no neighbour is looked at again ([`index::Again`]).
 //! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring
 //!    extents, and those whose pages touch are written in one piece.
 
 use std::ops::Range;
 
+use index::merge::{self, is_document};
 use index::{Operation, Result, Seq, Update};
 use psync::{Buffer, Request};
 use space::{Extent, PAGE};
 
+use super::Apply;
 use super::layout::{self, Cut, Growth};
-use super::merge::is_document;
 use super::window::{How, Loaded, Parent, Task};
-use super::{Apply, merge};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
 use crate::format::Pointer;

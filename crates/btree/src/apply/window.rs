@@ -14,12 +14,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use index::merge::{is_document, merge};
 use index::{Operation, Result, Seq, Update};
 use psync::{Buffer, Request};
 use seeded::Bug;
 use space::PAGE;
 
-use super::merge::{is_document, merge};
 use super::rewrite::{Group, NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
@@ -243,7 +243,7 @@ impl<'a> Apply<'a> {
             visible.versions(key, &mut versions).map_err(|damage| self.base.shared.corrupt(pointer, damage))?;
             if versions.iter().any(is_document) {
                 versions.extend(self.updates(start..start + count));
-                merge(&versions, self.rules, &mut dropped);
+                let _ = merge(&versions, self.rules, &mut dropped);
             }
             if !dropped.is_empty() {
                 return Ok(true);

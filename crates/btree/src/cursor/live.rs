@@ -16,13 +16,13 @@ mod survey;
 use std::ops::Range;
 
 use appended::Appended;
-use index::{Bounds, Direction, PairAt, PairRef, Pairs, Seq};
+use index::{Bounds, Direction, PairAt, PairRef, Pairs, Seq, head};
 use survey::Survey;
 
 use crate::format::Damage;
 use crate::format::run::{EntryPlace, Run};
 use crate::leaf::{Visible, first_that};
-use crate::node::{head, partition_point};
+use crate::node::partition_point;
 
 /// A version of a key, and where it is in the bytes of its leaf.
 #[derive(Clone, Copy)]

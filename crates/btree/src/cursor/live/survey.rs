@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use index::Bounds;
+use index::{Bounds, head};
 
 use crate::format::Damage;
 use crate::leaf::Visible;
-use crate::node::head;
 
 /// A key, compared by its head first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::super::tests::hex;
 use super::plan::seq_width;
 use super::*;
-use crate::node;
 
 const IDENTITY: Identity = Identity { incarnation: 0x0102, table: TableId(3) };
 
@@ -434,6 +433,6 @@ fn check_strip(run: &Run<'_>, entries: Range<usize>, prefix: usize) {
         let (key_at, key_length) = (usize::from(place.key_at), usize::from(place.key_length));
         assert_eq!((seq, strip.key_at + number * strip.stride), (place.seq, key_at));
         assert_eq!((strip.key_length, strip.word), (place.key_length, place.word));
-        assert_eq!(head, node::head(&run.bytes()[key_at + prefix..key_at + key_length]));
+        assert_eq!(head, index::head(&run.bytes()[key_at + prefix..key_at + key_length]));
     }
 }

@@ -3,26 +3,27 @@
 //! 1. A leaf or node that is nearly empty and has no neighbour under its parent waits for its parent to be joined: the next
 //!    pass rewrites it, and finds neighbours.
 //! 2. A leaf that is little more than tombstones which may not go yet, because their commits may be applied again
-//!    ([`super::merge`]), waits for the batch that ends this ([`index::Batch::through`]).
+//!    ([`crate::merge`]), waits for the batch that ends this ([`crate::Batch::through`]).
 //!
 //! This is in memory only and nothing rests on it but space. What waits in the second way is not lost in a crash: the
 //! commits are applied again then.
 
 use std::collections::BTreeMap;
 
-use index::{Batch, Operation, Seq, Update};
+use crate::{Batch, Operation, Seq, Update};
 
 /// Beyond so many, leaves wait until they are touched.
 const KEYS_MAX: usize = 1 << 16;
 
 /// Lower bounds of what has to be looked at again, and everything through which seq has to be in the tree by then.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Again {
+pub struct Again {
     keys: BTreeMap<Vec<u8>, Seq>,
 }
 
 impl Again {
-    pub(super) fn add(&mut self, low: &[u8], from: Seq) {
+    /// `low` has to be looked at when everything through `from` is in the tree.
+    pub fn add(&mut self, low: &[u8], from: Seq) {
         if let Some(known) = self.keys.get_mut(low) {
             *known = from.max(*known);
         } else if self.keys.len() < KEYS_MAX {
@@ -31,7 +32,8 @@ impl Again {
     }
 
     /// Takes out those whose time has come, in order.
-    pub(super) fn take_due(&mut self, through: Seq) -> Vec<Vec<u8>> {
+    #[must_use]
+    pub fn take_due(&mut self, through: Seq) -> Vec<Vec<u8>> {
         let (due, keys) = std::mem::take(&mut self.keys).into_iter().partition(|(_, from)| *from <= through);
         self.keys = keys;
         BTreeMap::into_keys(due).collect()
@@ -39,9 +41,12 @@ impl Again {
 }
 
 /// Keys whose leaves are rewritten: a batch that only says where, and never what.
-pub(super) struct Touches {
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) through: Seq,
+#[derive(Clone, Debug)]
+pub struct Touches {
+    /// The keys, in order.
+    pub keys: Vec<Vec<u8>>,
+    /// As [`Batch::through`].
+    pub through: Seq,
 }
 
 impl Batch for Touches {

@@ -1,4 +1,4 @@
-//! Which versions of a key stay when a leaf is rewritten.
+//! Which versions of a key stay when what they are in is written anew.
 //!
 //! 1. Entries are sorted by key, seq and the order in which they came. Of several with the same key and seq, the last stays:
 //!    they are one version, written again.
@@ -14,24 +14,24 @@
 //! So each document is reported once, however often parts of a batch are applied: rule 2 needs the newest version of each
 //! key that may come again to be there, and rules 3 and 4 keep it.
 
+use crate::{Horizon, Operation, Payload, Seq, Update, head};
 use doclog::DocPointer;
-use index::{Horizon, Operation, Payload, Seq, Update};
-
-use crate::node::head;
 
 /// What has to stay.
-#[derive(Clone, Copy)]
-pub(super) struct Rules<'a> {
-    pub(super) horizon: &'a Horizon,
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// What snapshots see.
+    pub horizon: &'a Horizon,
     /// Later commits may be applied again.
-    pub(super) through: Seq,
+    pub through: Seq,
 }
 
 /// An entry, and its place in the order in which they came.
 type Arrived<'a> = (usize, Update<'a>);
 
 /// Whether an update refers to a document.
-pub(super) fn is_document(update: &Update<'_>) -> bool {
+#[must_use]
+pub fn is_document(update: &Update<'_>) -> bool {
     document(update).is_some()
 }
 
@@ -44,7 +44,8 @@ fn document(update: &Update<'_>) -> Option<DocPointer> {
 
 /// Sorts entries, which are in the order in which they came, and gives those that stay; documents of the others are added to
 /// `dropped`.
-pub(super) fn merge<'a>(entries: &[Update<'a>], rules: Rules<'_>, dropped: &mut Vec<DocPointer>) -> Vec<Update<'a>> {
+#[must_use]
+pub fn merge<'a>(entries: &[Update<'a>], rules: Rules<'_>, dropped: &mut Vec<DocPointer>) -> Vec<Update<'a>> {
     let sorted = sort(entries);
     let mut out = Vec::with_capacity(sorted.len());
     for versions in sorted.chunk_by(|(_, one), (_, other)| one.key == other.key) {
