@@ -12,6 +12,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
+use btree::Part;
 use index::{Index, Seq};
 use parking_lot::MutexGuard;
 
@@ -110,14 +111,37 @@ fn stretch(
         return Ok(None);
     }
     table.check_not_loading()?;
+    let rewritten = rewrite(engine, table, low, None, leaf_pages)?;
+    // The worker may have waited for this stretch.
+    MutexGuard::unlock_fair(still);
+    done.leaves += rewritten.leaves;
+    done.bytes += rewritten.bytes;
+    Ok(rewritten.next)
+}
+
+/// A stretch that was rewritten.
+#[derive(Default)]
+pub(crate) struct Rewritten {
+    /// Where the next one begins; none at the end of the table.
+    pub(crate) next: Option<Vec<u8>>,
+    leaves: u64,
+    bytes: u64,
+}
+
+/// Rewrites the stretch that begins at `low`, and ends where `high` is at the latest, into leaves of `leaf_pages` pages, by whoever holds
+/// [`Engine::maintenance`].
+pub(crate) fn rewrite(
+    engine: &Engine, table: &TableCore, low: &[u8], high: Option<&[u8]>, leaf_pages: u32,
+) -> Result<Rewritten> {
     engine.flush_log()?;
     let tree = &table.tree;
     let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
-    // Nothing that the structure has comes again after a crash, and nothing is added to it while `still` is held.
-    let compacted = tree.compact(low, bytes, leaf_pages, Seq::MAX, &engine.snapshots.horizon());
+    let part = Part { from: low, until: high, bytes };
+    // Nothing that the structure has comes again after a crash, and nothing is added to it meanwhile.
+    let compacted = tree.compact(part, leaf_pages, Seq::MAX, &engine.snapshots.horizon());
     let compacted = compacted.map_err(|error| engine.write_error(error.into()))?;
-    let Some(compacted) = compacted else { return Ok(None) };
+    let Some(compacted) = compacted else { return Ok(Rewritten::default()) };
     let applied = compacted.applied;
     flush_data(engine).map_err(|error| engine.write_error(error))?;
     let record = FlushEnd {
@@ -141,9 +165,5 @@ fn stretch(
     let state = table.state.load();
     table.replace_state(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view));
     engine.counters.changed();
-    // The worker may have waited for this stretch.
-    MutexGuard::unlock_fair(still);
-    done.leaves += compacted.leaves;
-    done.bytes += compacted.bytes;
-    Ok(compacted.next)
+    Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
 }

@@ -78,6 +78,7 @@ mod signal;
 mod snapshot;
 mod stats;
 mod superblock;
+mod sweep;
 mod table;
 mod traffic;
 mod transaction;

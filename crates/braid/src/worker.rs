@@ -5,8 +5,9 @@
 //!    which trims the log.
 //! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
 //!    one before: so no cold key pins the log. Then too a checkpoint is written.
-//! 4. Its I/O makes way for reads ([`psync::Background`]).
-//! 5. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
+//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]).
+//! 5. Its I/O makes way for reads ([`psync::Background`]).
+//! 6. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
 //!
 //! Invariant: table states and structures are changed, and checkpoints written, one thing at a time: by the worker, and between its turns
 //! by the end of a load ([`crate::load`]) and by compactions ([`crate::compact`]).
@@ -23,6 +24,7 @@ use crate::{
     opq::Opq,
     round,
     signal::Request as Asked,
+    sweep,
 };
 
 /// Without anything to do, operations are applied and a checkpoint written after this long.
@@ -129,7 +131,7 @@ impl Worker {
         if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle || trim)) {
             checkpoint::write(engine)?;
         }
-        if outcome.is_ok() && !next(engine).is_empty() {
+        if outcome.is_ok() && (!next(engine).is_empty() || (!asked.stop && sweep::turn(engine)?)) {
             engine.signal.kick();
         }
         outcome

@@ -45,6 +45,7 @@ mod verify;
 mod version;
 mod walk;
 
+pub use apply::compact::Part;
 pub use counters::CountersSnapshot;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
 pub use load::{Load, Loaded};

@@ -6,7 +6,7 @@ use index::{Again, Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, 
 use parking_lot::Mutex;
 use space::Extent;
 
-use crate::apply::compact::compact;
+use crate::apply::compact::{Part, compact};
 use crate::apply::{Apply, Done};
 use crate::format::root::{Redo, Root};
 use crate::format::{Damage, LEAF_PAGES_MAX};
@@ -116,14 +116,14 @@ impl BTree {
         self.pend(loaded.0, floor)
     }
 
-    /// Rewrites a stretch of the tree: the leaves from `from` on until they have `bytes` of runs, in key order, packed, into neighbouring
+    /// Rewrites the first stretch of a part of the tree, in key order, packed, into neighbouring
     /// extents; leaves have `leaf_pages` pages from here on. Like [`Index::apply`] of a part of a batch of which everything up to `through`
     /// is in: written, to be flushed, and to be published or discarded. None where the tree is empty.
     ///
     /// # Errors
     /// When storage fails or is full, or what it holds is damaged. The current view is then unharmed.
     pub fn compact(
-        &self, from: &[u8], bytes: usize, leaf_pages: u32, through: Seq, horizon: &Horizon,
+        &self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon,
     ) -> Result<Option<Compacted>> {
         let (base, again) = {
             let state = self.state.lock();
@@ -133,7 +133,7 @@ impl BTree {
             return Ok(None);
         }
         let leaf_pages = leaf_pages.clamp(1, LEAF_PAGES_MAX);
-        let stretch = compact(&base, again, from, bytes, leaf_pages, through, horizon)?;
+        let stretch = compact(&base, again, part, leaf_pages, through, horizon)?;
         let applied = self.pend(stretch.done, base.floor);
         Ok(Some(Compacted { applied, next: stretch.next, leaves: stretch.leaves, bytes: stretch.bytes }))
     }

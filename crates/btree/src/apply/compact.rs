@@ -1,7 +1,7 @@
 //! Compaction: the tree is rewritten stretch by stretch, in key order, into packed leaves that lie next to each other.
 //!
-//! 1. A stretch begins at a key and has leaves of so many bytes, all below one node of level 2, so that it needs one list of
-//!    children. Its internal nodes and its leaves are read in a psync each.
+//! 1. A stretch begins at a key and has leaves of so many bytes, none that begins where the [`Part`] ends, all below one node of level 2, so that
+//!    it needs one list of children. Its internal nodes and its leaves are read in a psync each.
 //! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`index::merge`]). What stays of all leaves is cut
 //!    into leaves filled to 15/16 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after.
 //! 3. New leaves are cut out of one long extent, or a few where the disk is too full, and written in one psync of long pieces.
@@ -36,6 +36,23 @@ const PIECE_PAGES: u32 = 256;
 /// A node that is less full is taken along by the next stretch; so is a leaf of less than this part of a packed one.
 const TAKEN_ALONG: (usize, usize) = (3, 4);
 
+/// What of a tree is to be compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The key whose leaf is the first.
+    pub from: &'a [u8],
+    /// Leaves that begin here or behind it stay as they are.
+    pub until: Option<&'a [u8]>,
+    /// Bytes of runs at which a stretch ends.
+    pub bytes: usize,
+}
+
+impl Part<'_> {
+    fn has(&self, low: &[u8]) -> bool {
+        self.until.is_none_or(|until| low < until)
+    }
+}
+
 /// A stretch that was compacted.
 pub(crate) struct Stretch {
     pub(crate) done: Done,
@@ -47,15 +64,15 @@ pub(crate) struct Stretch {
     pub(crate) bytes: u64,
 }
 
-/// Compacts the stretch that begins at `from` into leaves of `leaf_pages` pages. Commits after `through` may be applied again.
+/// Compacts the first stretch of `part` into leaves of `leaf_pages` pages. Commits after `through` may be applied again.
 pub(crate) fn compact(
-    base: &Version, again: Again, from: &[u8], limit: usize, leaf_pages: u32, through: Seq, horizon: &Horizon,
+    base: &Version, again: Again, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon,
 ) -> Result<Stretch> {
     let nothing = Touches { keys: Vec::new(), through };
     let mut apply = Apply::new(base, &nothing, horizon, again, &|_| ());
     apply.root.leaf_pages = leaf_pages;
-    let path = apply.path(from)?;
-    let stretch = apply.gather(&path, from, limit)?;
+    let path = apply.path(part.from)?;
+    let stretch = apply.gather(&path, part)?;
     let leaves = stretch.leaves.len() as u64;
     let bytes = stretch.leaves.pointers().iter().map(|leaf| u64::from(leaf.length)).sum();
     let next = stretch.next.clone().or_else(|| path.end());
@@ -127,7 +144,8 @@ impl Apply<'_> {
     }
 
     /// Finds the leaves of the stretch.
-    fn gather(&self, path: &Path, from: &[u8], limit: usize) -> Result<Gathered> {
+    fn gather(&self, path: &Path, part: Part<'_>) -> Result<Gathered> {
+        let from = part.from;
         if self.root.height < 2 {
             return Ok(Gathered { nodes: 0..path.below.len(), leaves: path.below.clone(), ..Gathered::default() });
         }
@@ -148,21 +166,22 @@ impl Apply<'_> {
             }
         }
         self.take_along(&mut gathered);
-        let mut left = limit;
-        gathered.take(&edges, &mut left);
+        let mut left = part.bytes;
+        gathered.take(&edges, part, &mut left);
         // As many nodes as will be needed, if they are like the first.
         let each = edges.pointers().iter().map(|leaf| leaf.length as usize).sum::<usize>().max(1);
         while gathered.next.is_none() && gathered.nodes.end < path.below.len() {
-            if left == 0 {
-                gathered.next = Some(path.below.low(gathered.nodes.end).to_vec());
+            let low = path.below.low(gathered.nodes.end);
+            if left == 0 || !part.has(low) {
+                gathered.next = Some(low.to_vec());
                 break;
             }
             let end = (gathered.nodes.end + left.div_ceil(each)).min(path.below.len());
             for edges in self.level_1(path, gathered.nodes.end..end)? {
-                if left == 0 {
+                if left == 0 || !part.has(edges.low(0)) {
                     break;
                 }
-                gathered.take(&edges, &mut left);
+                gathered.take(&edges, part, &mut left);
             }
         }
         Ok(gathered)
@@ -284,10 +303,10 @@ impl Apply<'_> {
 }
 
 impl Gathered {
-    /// Takes the next node's leaves, as far as the limit goes; those that are left stay as they are.
-    fn take(&mut self, edges: &Edges, left: &mut usize) {
+    /// Takes the next node's leaves, as far as the part and the limit go; those that are left stay as they are.
+    fn take(&mut self, edges: &Edges, part: Part<'_>, left: &mut usize) {
         let mut end = 0;
-        while end < edges.len() && *left > 0 {
+        while end < edges.len() && *left > 0 && part.has(edges.low(end)) {
             *left = left.saturating_sub(edges.pointers()[end].length as usize);
             end += 1;
         }
