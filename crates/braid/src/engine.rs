@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use index::{Index, Seq};
+use index::Seq;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use psync::Lock;
 use space::{FileStore, PagedFile};
@@ -29,9 +29,7 @@ use crate::{
     pressure::Pressure,
     publish::Publisher,
     recent::Recent,
-    recovery,
     retention::{Kept, Retention},
-    round,
     signal::Signal,
     snapshot::Snapshots,
     superblock::SuperblockFile,
@@ -101,7 +99,7 @@ impl Engine {
         let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
         let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
         let transactions = Budget::new(parts.tuning.transaction_bytes);
-        let engine = Self {
+        Self {
             pressure,
             retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
             path: parts.path,
@@ -131,16 +129,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             log_reserved: AtomicBool::new(false),
             _lock: parts.lock,
-        };
-        for table in engine.catalog.live() {
-            let fences = round::fences(&engine, &*table.tree.view());
-            recovery::settle(&table, &fences, engine.pressure.sections(), engine.options.speriod);
-            for queue in table.state.load().active.queues() {
-                let bytes = queue.read().bytes() as u64;
-                engine.note_growth(&table, 0, bytes);
-            }
         }
-        engine
     }
 
     /// Fails when nothing may be written.

@@ -44,6 +44,7 @@
 //! deleted stays deleted. Damage that a crash can't explain is detected by checksum and named with file and offset.
 
 mod applied;
+mod backlog;
 mod batch;
 mod carry_out;
 mod catalog;

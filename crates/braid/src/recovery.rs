@@ -26,6 +26,7 @@ use wal::{Group, Lsn, Verdict, Wal};
 
 use crate::{
     Error, Options, Result,
+    backlog::Backlog,
     catalog::{Catalog, TableCore, TableIdentity},
     commit::UnflushedDocuments,
     convert::{log_error, malformed_record},
@@ -40,8 +41,6 @@ use crate::{
     tuning::{self, Tuning},
 };
 
-/// Fewer operations than this are not worth taking the applied ones out while replay goes on.
-const SWEEP_MIN: usize = 10_000;
 /// The engine of a database whose superblock names an image.
 pub(crate) fn recover(
     path: &Path, options: &Options, store: FileStore, mut superblock: SuperblockFile, lock: Option<Lock>,
@@ -69,7 +68,6 @@ pub(crate) fn recover(
     };
     let unflushed = Arc::new(UnflushedDocuments::default());
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
-    let (pieces, kept) = Default::default();
     let replay = Replay {
         path,
         store: &store,
@@ -77,11 +75,12 @@ pub(crate) fn recover(
         catalog: &catalog,
         image: &image,
         unflushed: &unflushed,
-        pieces,
-        kept,
+        pieces: RefCell::default(),
+        backlogs: RefCell::default(),
     };
     let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
+    let mut backlogs = replay.backlogs.into_inner();
     pages.release_all_retired();
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
@@ -95,7 +94,7 @@ pub(crate) fn recover(
         tail: replayed.tail,
         seconds: started.elapsed().as_secs_f64(),
     };
-    Ok(Engine::new(Parts {
+    let engine = Engine::new(Parts {
         path: path.to_owned(),
         options: options.clone(),
         tuning,
@@ -109,7 +108,11 @@ pub(crate) fn recover(
         lock,
         replayed,
         kept,
-    }))
+    });
+    for table in engine.catalog.live() {
+        backlogs.remove(&table.id).unwrap_or_default().settle(&engine, &table)?;
+    }
+    Ok(engine)
 }
 
 /// Makes every directory entry durable: the process that made one may have died before it could.
@@ -171,26 +174,10 @@ fn open_table(store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage)
     let documents = DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?;
     let tree = btree::BTree::open(Arc::clone(trees), image.id, &image.root)?;
     let identity = TableIdentity { id: image.id, name: image.name.clone(), structure: image.structure };
-    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(UNSORTED));
+    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(1));
     table.set_dropped(image.dropped);
     Ok(table)
 }
-
-/// Keeps of the operations of a table those that its structure lacks, in sections cut at `fences`.
-pub(crate) fn settle(table: &TableCore, fences: &[Vec<u8>], most: usize, sort_period: usize) {
-    let (state, applied) = (table.state.load_full(), table.applied());
-    let sections = Sections::new(sort_period).recut(&[0], fences, most);
-    for queue in state.active.queues() {
-        let queue = queue.read();
-        for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
-            sections.queue(sections.of_key(update.key)).write().append(&update, lsn);
-        }
-    }
-    table.replace_state(Arc::new(sections), None, table.tree.view());
-}
-
-/// While operations are replayed nobody asks for ranges of them: they are sorted once they are where they belong ([`settle`]).
-const UNSORTED: usize = usize::MAX;
 
 /// Why replay ended early.
 enum ReplayError {
@@ -231,8 +218,8 @@ struct Replay<'a> {
     unflushed: &'a UnflushedDocuments,
     /// Pieces of flush-ends that are not whole yet: how many, and their bytes.
     pieces: RefCell<BTreeMap<index::TableId, (u32, Vec<u8>)>>,
-    /// Operations in the queues of tables when those that are applied were last taken out.
-    kept: RefCell<BTreeMap<index::TableId, usize>>,
+    /// What the tables' structures lack.
+    backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
 }
 
 impl Replay<'_> {
@@ -287,7 +274,7 @@ impl Replay<'_> {
     }
 
     fn commit(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
-        let catalog = self.catalog.read();
+        let (catalog, mut backlogs) = (self.catalog.read(), self.backlogs.borrow_mut());
         for operation in Operations::new(payload, seq) {
             let (id, update) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
             let Some(table) = catalog.by_id(id) else { continue };
@@ -295,8 +282,7 @@ impl Replay<'_> {
                 table.documents.retain(&document, seq.0)?;
             }
             if table.lacks(update.key, seq) {
-                let state = table.state.load();
-                state.active.queue(state.active.of_key(update.key)).write().append(&update, lsn);
+                backlogs.entry(id).or_default().append(&update, lsn);
             }
         }
         Ok(())
@@ -323,13 +309,8 @@ impl Replay<'_> {
         }
         let state = table.state.load_full();
         table.replace_state(Arc::clone(&state.active), None, table.tree.view());
-        // What is applied goes before the queue is twice what it has to be, so that each operation is moved about once.
-        let waiting = state.active.operations();
-        let mut kept = self.kept.borrow_mut();
-        let kept = kept.entry(record.table).or_default();
-        if waiting > 2 * *kept + SWEEP_MIN {
-            settle(&table, &[], 1, UNSORTED);
-            *kept = table.state.load().active.operations();
+        if let Some(backlog) = self.backlogs.borrow_mut().get_mut(&record.table) {
+            backlog.sweep(&table.applied());
         }
         Ok(())
     }
@@ -359,7 +340,7 @@ impl Replay<'_> {
         }
         let malformed = || self.malformed(lsn, "a table's begin that does not decode".into());
         let record = CreateTable::decode(payload).ok_or_else(malformed)?;
-        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, UNSORTED)?));
+        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, 1)?));
         Ok(())
     }
 

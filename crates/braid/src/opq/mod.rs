@@ -8,6 +8,8 @@
 //! 4. Some full queues are frozen together: [`Frozen`] sorts them whole, keeps of each key the newest version and those a snapshot can
 //!    see, and is the batch that a structure applies.
 //!
+//! What recovery replays waits in a [`Sequence`], without table and runs, until it is known which section it belongs to.
+//!
 //! Invariants: entries are never changed or removed; all entries of one commit are appended before its seq is visible, so a
 //! reader at a visible seq sees all of a commit or nothing. A queue covers a gapless interval of seqs of its section.
 //!
@@ -18,8 +20,10 @@ mod entries;
 mod frozen;
 mod queue;
 mod sections;
+mod sequence;
 
 pub(crate) use arena::ARENA_BYTES_MAX;
 pub(crate) use frozen::Frozen;
 pub(crate) use queue::{Opq, SORT_PERIOD, Step};
 pub(crate) use sections::{Sections, SectionsWalk};
+pub(crate) use sequence::Sequence;

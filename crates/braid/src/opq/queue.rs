@@ -1,19 +1,15 @@
-//! The queue that takes operations: arena, entries, hash table, sorted runs.
+//! The queue that takes operations: a sequence of them, a hash table, sorted runs.
 
 use std::{cmp::Ordering, hash::BuildHasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use index::{Bounds, Direction, DocPointer, Found, Operation, Payload, Seq, Stored, Update};
+use index::{Bounds, Direction, Found, Seq, Update};
 use wal::Lsn;
 
-use super::{
-    arena::{Arena, Place},
-    entries::{Entries, Entry, Kind},
-};
+use super::sequence::{NO_ENTRY, Sequence};
 
 /// Operations between two sorts of the tail: PIO's speriod, with the value of its evaluation (§4).
 pub(crate) const SORT_PERIOD: usize = 5_000;
-const NO_ENTRY: u32 = u32::MAX;
 
 /// One key of a range, with its newest version at the reader's seq.
 pub(crate) struct Step {
@@ -25,8 +21,7 @@ pub(crate) struct Step {
 
 /// The operations of one section of a table in the order in which they became visible.
 pub(crate) struct Opq {
-    arena: Arena,
-    entries: Entries,
+    operations: Sequence,
     newest: HashTable<u32>,
     hasher: DefaultHashBuilder,
     runs: Vec<Vec<u32>>,
@@ -40,14 +35,21 @@ impl Opq {
     /// An empty queue whose tail is sorted every `sort_period` operations.
     pub(crate) fn new(sort_period: usize) -> Self {
         Self {
-            arena: Arena::default(),
-            entries: Entries::default(),
+            operations: Sequence::default(),
             newest: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
             runs: Vec::new(),
             sorted: 0,
             sort_period,
             oldest: None,
+        }
+    }
+
+    /// Sorts what is not sorted, and from now on every `sort_period` operations.
+    pub(crate) fn sort_every(&mut self, sort_period: usize) {
+        self.sort_period = sort_period;
+        if self.operations.len() > self.sorted {
+            self.sort_tail();
         }
     }
 
@@ -58,16 +60,13 @@ impl Opq {
 
     /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the first.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
-        let index =
-            u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations");
-        let key_len = u16::try_from(update.key.len()).expect("keys are checked when a commit is admitted");
-        let (kind, place, value_len) = self.store(update);
+        let index = self.operations.end();
         let hash = self.hasher.hash_one(update.key);
-        let (arena, entries, hasher) = (&self.arena, &self.entries, &self.hasher);
+        let (operations, hasher) = (&self.operations, &self.hasher);
         let slot = self.newest.entry(
             hash,
-            |&other| key_of(arena, &entries.get(other)) == update.key,
-            |&other| hasher.hash_one(key_of(arena, &entries.get(other))),
+            |&other| operations.key(other) == update.key,
+            |&other| hasher.hash_one(operations.key(other)),
         );
         let older = match slot {
             hashbrown::hash_table::Entry::Occupied(mut occupied) => std::mem::replace(occupied.get_mut(), index),
@@ -78,36 +77,20 @@ impl Opq {
         };
         let oldest = (update.seq, lsn);
         self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
-        self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind });
-        if self.entries.len() - self.sorted >= self.sort_period {
+        self.operations.push(update, lsn, older);
+        if self.operations.len() - self.sorted >= self.sort_period {
             self.sort_tail();
-        }
-    }
-
-    fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u16) {
-        match update.operation {
-            Operation::Put(Payload::Inline(value)) => {
-                let length = u16::try_from(value.len()).expect("inline values are short");
-                (Kind::Inline, self.arena.append(update.key, value), length)
-            }
-            Operation::Put(Payload::Document(document)) => {
-                let pointer = document.encode();
-                let length = u16::try_from(pointer.len()).expect("a document pointer is 28 bytes");
-                (Kind::Document, self.arena.append(update.key, &pointer), length)
-            }
-            Operation::Delete => (Kind::Delete, self.arena.append(update.key, &[]), 0),
         }
     }
 
     /// How many operations it holds.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.operations.len()
     }
 
     /// Memory it holds, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.arena.capacity()
-            + self.entries.bytes()
+        self.operations.bytes()
             + self.newest.capacity() * 5
             + self.runs.iter().map(|run| run.capacity() * size_of::<u32>()).sum::<usize>()
     }
@@ -128,12 +111,12 @@ impl Opq {
             return None;
         }
         let hash = self.hasher.hash_one(key);
-        let newest = self.newest.find(hash, |&other| key_of(&self.arena, &self.entries.get(other)) == key)?;
+        let newest = self.newest.find(hash, |&other| self.operations.key(other) == key)?;
         let mut index = *newest;
         while index != NO_ENTRY {
-            let entry = self.entries.get(index);
+            let entry = self.operations.entry(index);
             if entry.seq <= at {
-                return Some(self.found(&entry));
+                return Some(self.operations.found(&entry));
             }
             index = entry.older;
         }
@@ -142,14 +125,12 @@ impl Opq {
 
     /// The update that entry `index` holds.
     pub(super) fn update(&self, index: u32) -> Update<'_> {
-        let entry = self.entries.get(index);
-        Update { key: key_of(&self.arena, &entry), seq: entry.seq, operation: self.operation(&entry) }
+        self.operations.update(index)
     }
 
     /// Every operation with the log position of its commit, in the order of appending.
     pub(crate) fn updates(&self) -> impl Iterator<Item = (Update<'_>, Lsn)> {
-        let end = u32::try_from(self.entries.len()).expect("bounded by append");
-        (0..end).map(|index| (self.update(index), self.lsn(index)))
+        self.operations.updates()
     }
 
     /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given.
@@ -211,7 +192,7 @@ impl Opq {
     }
 
     fn tail_within(&self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> Vec<u32> {
-        let end = u32::try_from(self.entries.len()).expect("bounded by append");
+        let end = self.operations.end();
         let start = u32::try_from(self.sorted).expect("bounded by append");
         let mut tail: Vec<u32> = (start..end)
             .filter(|&index| bounds.contains(self.key(index)) && self.is_beyond(index, bounds, direction, after))
@@ -221,7 +202,7 @@ impl Opq {
     }
 
     fn sort_tail(&mut self) {
-        let end = u32::try_from(self.entries.len()).expect("bounded by append");
+        let end = self.operations.end();
         let start = u32::try_from(self.sorted).expect("bounded by append");
         let mut run: Vec<u32> = (start..end).collect();
         self.sort(&mut run);
@@ -230,7 +211,7 @@ impl Opq {
             run = self.merged(&last, &run);
         }
         self.runs.push(run);
-        self.sorted = self.entries.len();
+        self.sorted = self.operations.len();
     }
 
     fn sort(&self, run: &mut [u32]) {
@@ -267,12 +248,12 @@ impl Opq {
 
     /// Where the log holds the commit of entry `index`.
     pub(super) fn lsn(&self, index: u32) -> Lsn {
-        self.entries.get(index).lsn
+        self.operations.lsn(index)
     }
 
     /// All entries by key and then by age, the newest of a key last.
     pub(super) fn sorted_indexes(&self) -> Vec<u32> {
-        let end = u32::try_from(self.entries.len()).expect("bounded by append");
+        let end = self.operations.end();
         let start = u32::try_from(self.sorted).expect("bounded by append");
         let mut all: Vec<u32> = (start..end).collect();
         self.sort(&mut all);
@@ -283,37 +264,8 @@ impl Opq {
     }
 
     pub(super) fn key(&self, index: u32) -> &[u8] {
-        key_of(&self.arena, &self.entries.get(index))
+        self.operations.key(index)
     }
-
-    fn value(&self, entry: &Entry) -> &[u8] {
-        self.arena.bytes(entry.place, entry.key_len.into(), entry.value_len.into())
-    }
-
-    fn document(&self, entry: &Entry) -> DocPointer {
-        DocPointer::decode(self.value(entry).try_into().expect("the queue encoded this pointer itself"))
-    }
-
-    fn operation(&self, entry: &Entry) -> Operation<'_> {
-        match entry.kind {
-            Kind::Inline => Operation::Put(Payload::Inline(self.value(entry))),
-            Kind::Document => Operation::Put(Payload::Document(self.document(entry))),
-            Kind::Delete => Operation::Delete,
-        }
-    }
-
-    fn found(&self, entry: &Entry) -> Found {
-        let value = match entry.kind {
-            Kind::Inline => Some(Stored::Inline(self.value(entry).to_vec())),
-            Kind::Document => Some(Stored::Document(self.document(entry))),
-            Kind::Delete => None,
-        };
-        Found { seq: entry.seq, value }
-    }
-}
-
-fn key_of<'a>(arena: &'a Arena, entry: &Entry) -> &'a [u8] {
-    arena.bytes(entry.place, 0, entry.key_len.into())
 }
 
 /// The first eight bytes as a number: orders keys like the bytes do, but for equal prefixes.
@@ -328,6 +280,7 @@ fn prefix(key: &[u8]) -> u64 {
 mod tests {
     use std::collections::BTreeMap;
 
+    use index::{Operation, Payload, Stored};
     use proptest::prelude::*;
 
     use super::*;

@@ -1,0 +1,116 @@
+//! Operations in the order in which they came: the bytes and entries of a queue, without anything to find one by.
+
+use index::{DocPointer, Found, Operation, Payload, Stored, Update};
+use wal::Lsn;
+
+use super::{
+    arena::{Arena, Place},
+    entries::{Entries, Entry, Kind},
+};
+
+/// Stands for no entry.
+pub(super) const NO_ENTRY: u32 = u32::MAX;
+
+/// Operations in the order in which they came.
+#[derive(Default)]
+pub(crate) struct Sequence {
+    arena: Arena,
+    entries: Entries,
+}
+
+impl Sequence {
+    /// Appends one operation of the commit at `lsn`.
+    pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
+        self.push(update, lsn, NO_ENTRY);
+    }
+
+    /// Appends one operation of the commit at `lsn` whose key had entry `older` before.
+    pub(super) fn push(&mut self, update: &Update<'_>, lsn: Lsn, older: u32) {
+        let key_len = u16::try_from(update.key.len()).expect("keys are checked when a commit is admitted");
+        let (kind, place, value_len) = self.store(update);
+        self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind });
+    }
+
+    fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u16) {
+        match update.operation {
+            Operation::Put(Payload::Inline(value)) => {
+                let length = u16::try_from(value.len()).expect("inline values are short");
+                (Kind::Inline, self.arena.append(update.key, value), length)
+            }
+            Operation::Put(Payload::Document(document)) => {
+                let pointer = document.encode();
+                let length = u16::try_from(pointer.len()).expect("a document pointer is 28 bytes");
+                (Kind::Document, self.arena.append(update.key, &pointer), length)
+            }
+            Operation::Delete => (Kind::Delete, self.arena.append(update.key, &[]), 0),
+        }
+    }
+
+    /// How many operations it holds.
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Memory it holds, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.arena.capacity() + self.entries.bytes()
+    }
+
+    /// Every operation with the log position of its commit.
+    pub(crate) fn updates(&self) -> impl Iterator<Item = (Update<'_>, Lsn)> {
+        (0..self.end()).map(|index| (self.update(index), self.lsn(index)))
+    }
+
+    /// The index that the next entry gets.
+    pub(super) fn end(&self) -> u32 {
+        u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations")
+    }
+
+    pub(super) fn entry(&self, index: u32) -> Entry {
+        self.entries.get(index)
+    }
+
+    /// The update that entry `index` holds.
+    pub(super) fn update(&self, index: u32) -> Update<'_> {
+        let entry = self.entries.get(index);
+        Update { key: self.key_of(&entry), seq: entry.seq, operation: self.operation(&entry) }
+    }
+
+    /// Where the log holds the commit of entry `index`.
+    pub(super) fn lsn(&self, index: u32) -> Lsn {
+        self.entries.get(index).lsn
+    }
+
+    pub(super) fn key(&self, index: u32) -> &[u8] {
+        self.key_of(&self.entries.get(index))
+    }
+
+    fn key_of(&self, entry: &Entry) -> &[u8] {
+        self.arena.bytes(entry.place, 0, entry.key_len.into())
+    }
+
+    fn value(&self, entry: &Entry) -> &[u8] {
+        self.arena.bytes(entry.place, entry.key_len.into(), entry.value_len.into())
+    }
+
+    fn document(&self, entry: &Entry) -> DocPointer {
+        DocPointer::decode(self.value(entry).try_into().expect("the queue encoded this pointer itself"))
+    }
+
+    fn operation(&self, entry: &Entry) -> Operation<'_> {
+        match entry.kind {
+            Kind::Inline => Operation::Put(Payload::Inline(self.value(entry))),
+            Kind::Document => Operation::Put(Payload::Document(self.document(entry))),
+            Kind::Delete => Operation::Delete,
+        }
+    }
+
+    pub(super) fn found(&self, entry: &Entry) -> Found {
+        let value = match entry.kind {
+            Kind::Inline => Some(Stored::Inline(self.value(entry).to_vec())),
+            Kind::Document => Some(Stored::Document(self.document(entry))),
+            Kind::Delete => None,
+        };
+        Found { seq: entry.seq, value }
+    }
+}
