@@ -5,6 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use index::ReadAhead;
 use psync::{Lock, Psync};
 use rand::RngCore;
 use space::{FileStore, PagedFile};
@@ -160,7 +161,8 @@ pub(crate) fn trees(pages: &Arc<PagedFile>, tuning: &Tuning, epoch: u64, path: &
         found: epoch.to_string(),
     })?;
     let trees = btree::Shared::new(Arc::clone(pages), tuning.cache_bytes, epoch);
-    Ok(Arc::new(trees.with_gap(tuning.gap_pages())))
+    let read_ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes));
+    Ok(Arc::new(trees.with_gap(tuning.gap_pages()).with_read_ahead(read_ahead)))
 }
 
 pub(crate) fn log_options(

@@ -178,8 +178,8 @@ pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 /// Bytes of the write buffer where nothing is said.
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 64 << 20;
 
-/// Open transactions may hold so much of the sum of all memory: one part of so many.
-const TRANSACTIONS_PART: u64 = 16;
+/// Open transactions may hold so much of the sum of all memory, and scans read so much ahead: one part of so many.
+const PART: u64 = 16;
 
 /// How long a write waits for a key that a transaction locked, where nothing is said.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -224,8 +224,8 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes of memory for the buffer pool, for operations that wait and for open transactions, together; at least 2 MiB. Transactions may hold a
-    /// sixteenth. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
+    /// Bytes of memory for the buffer pool, for operations that wait, for open transactions and for what scans read ahead, together; at least 2 MiB.
+    /// Transactions may hold a sixteenth, and scans another. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
@@ -362,14 +362,14 @@ impl Options {
         Database::open_with(psync, path, &self)
     }
 
-    /// Of the sum of all memory, what open transactions may hold.
-    pub(crate) fn transaction_bytes(&self) -> Option<u64> {
-        self.memory_bytes.map(|bytes| bytes / TRANSACTIONS_PART)
+    /// Of the sum of all memory, what open transactions may hold, and again what scans may read ahead.
+    pub(crate) fn part_bytes(&self) -> Option<u64> {
+        self.memory_bytes.map(|bytes| bytes / PART)
     }
 
     /// Of the sum of all memory, what buffer pool and write buffer have.
     pub(crate) fn divided_bytes(&self) -> Option<u64> {
-        self.memory_bytes.map(|bytes| bytes - bytes / TRANSACTIONS_PART)
+        self.memory_bytes.map(|bytes| bytes - 2 * (bytes / PART))
     }
 
     fn check(&self) -> Result<()> {

@@ -8,7 +8,7 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use index::{Bounds, Direction, DocPointer, PairRef, Pairs, Payload, Stored};
+use index::{Bounds, Direction, DocPointer, PairRef, Pairs, Payload, Share, Stored};
 
 use crate::{Error, Result, Table, snapshot::Pin, walk::Walk};
 
@@ -41,6 +41,8 @@ pub struct Range {
     pin: Option<Arc<Pin>>,
     walk: Option<Walk>,
     gathered: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// What all ranges may have of documents and leaves, and this one has of documents.
+    share: Option<Share>,
     window: usize,
     shown: Shown,
     /// What failed behind the pairs that were gathered.
@@ -67,6 +69,7 @@ impl Range {
             pin,
             walk: None,
             gathered: VecDeque::new(),
+            share: None,
             window: FIRST_WINDOW,
             shown: Shown::Nothing,
             failed: None,
@@ -179,6 +182,7 @@ impl Range {
         self.shown = Shown::Nothing;
         self.ended = true;
         self.walk = None;
+        self.share = None;
         how
     }
 
@@ -231,6 +235,8 @@ impl Range {
     /// Gathers a window of pairs from where the walk stands.
     fn gather(&mut self) {
         let Some(walk) = &mut self.walk else { return };
+        let share = self.share.get_or_insert_with(|| self.table.engine().trees.read_ahead().share());
+        let bytes_max = DOCUMENT_BYTES_PER_WINDOW.min(share.bytes_max() as u64);
         let mut pairs = Vec::with_capacity(self.window);
         let mut documents: Vec<DocPointer> = Vec::new();
         let mut document_bytes = 0;
@@ -240,7 +246,7 @@ impl Range {
                 documents.push(document);
             }
             pairs.push(pair.to_pair());
-            if pairs.len() >= self.window || document_bytes >= DOCUMENT_BYTES_PER_WINDOW {
+            if pairs.len() >= self.window || document_bytes >= bytes_max {
                 break;
             }
             match walk.advance() {
@@ -250,6 +256,8 @@ impl Range {
             }
         }
         self.window = (self.window * 2).min(LARGEST_WINDOW);
+        // Until the next window is gathered: what was shown of this one is no less held for that.
+        share.hold(usize::try_from(document_bytes).unwrap_or(usize::MAX));
         let mut values = self.read(&documents).into_iter();
         for pair in pairs {
             let value = match pair.value {

@@ -319,6 +319,10 @@ pub struct Stats {
     pub transaction_bytes: u64,
     /// Most bytes that they may hold together.
     pub transaction_capacity_bytes: u64,
+    /// Bytes that scans have read ahead, or asked for.
+    pub read_ahead_bytes: u64,
+    /// About the most that they have together.
+    pub read_ahead_capacity_bytes: u64,
     /// What opening replayed.
     pub recovery: Recovery,
     /// The buffer pool.
@@ -365,6 +369,8 @@ impl Stats {
             snapshots: engine.snapshots.stats(user_bytes),
             transaction_bytes: engine.transactions.held(),
             transaction_capacity_bytes: engine.transactions.limit(),
+            read_ahead_bytes: engine.trees.read_ahead().held_bytes(),
+            read_ahead_capacity_bytes: engine.trees.read_ahead().capacity_bytes(),
             recovery: counters.recovery.clone(),
             cache: cache(engine),
             log: log(engine),

@@ -20,6 +20,8 @@ use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, o
 
 /// Without a sum of all memory, open transactions may hold so much, however small the write buffer is.
 const SMALLEST_TRANSACTION_BYTES: u64 = 1 << 20;
+/// Without a sum of all memory, scans may read so much ahead together: what one long scan has use for.
+const SMALLEST_READ_AHEAD_BYTES: u64 = 4 << 20;
 /// Bytes of an entry of a leaf besides key and value, about.
 const ENTRY_BYTES: u64 = 10;
 
@@ -31,6 +33,8 @@ pub(crate) struct Tuning {
     pub(crate) write_buffer_bytes: u64,
     /// Most bytes that open transactions hold together.
     pub(crate) transaction_bytes: u64,
+    /// Most bytes that scans read ahead together.
+    pub(crate) read_ahead_bytes: u64,
 }
 
 /// The profile of a database that is being created, or gets a table: measured where it is not known yet.
@@ -57,7 +61,8 @@ impl Tuning {
             leaf_pages: options.leaf_pages,
             cache_bytes,
             write_buffer_bytes,
-            transaction_bytes: options.transaction_bytes().unwrap_or(usual),
+            transaction_bytes: options.part_bytes().unwrap_or(usual),
+            read_ahead_bytes: options.part_bytes().unwrap_or(usual.max(SMALLEST_READ_AHEAD_BYTES)),
         }
     }
 
@@ -162,15 +167,20 @@ mod tests {
         assert_eq!(divided(&Options::new()), (256 * M, 64 * M));
         assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 64 * M));
         let sum = Options::new().memory_bytes(160 * M);
-        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 60 * M));
-        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (60 * M, 90 * M));
+        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 50 * M));
+        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (50 * M, 90 * M));
         let all = sum.clone().cache_bytes(7 * M).write_buffer_bytes(9 * M);
         assert_eq!(divided(&all), (7 * M, 9 * M));
         let (cache, write_buffer) = divided(&sum);
-        assert_eq!(cache + write_buffer, 150 * M);
-        assert!(cache >= write_buffer && write_buffer >= 150 * M / 32, "{cache} {write_buffer}");
-        let transactions = |options| Tuning::new(options, DeviceProfile::default(), 0).transaction_bytes;
-        assert_eq!((transactions(&sum), transactions(&Options::new())), (10 * M, 16 * M));
+        assert_eq!(cache + write_buffer, 140 * M);
+        assert!(cache >= write_buffer && write_buffer >= 140 * M / 32, "{cache} {write_buffer}");
+        let parts = |options: &Options| {
+            let tuning = Tuning::new(options, DeviceProfile::default(), 0);
+            (tuning.transaction_bytes, tuning.read_ahead_bytes)
+        };
+        assert_eq!(parts(&sum), (10 * M, 10 * M));
+        assert_eq!(parts(&Options::new()), (16 * M, 16 * M));
+        assert_eq!(parts(&Options::new().write_buffer_bytes(M)), (M, 4 * M));
     }
 
     #[test]

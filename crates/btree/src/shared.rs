@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cache::Cache;
-use index::{Error, Result, TableId};
+use index::{Error, ReadAhead, Result, TableId};
 use parking_lot::Mutex;
 use psync::{Buffer, Psync, Request, Spares};
 use seeded::Bug;
@@ -33,6 +33,7 @@ pub struct Shared {
     incarnations: AtomicU64,
     gap_bytes: usize,
     spares: Mutex<Spares>,
+    read_ahead: Arc<ReadAhead>,
     pub(crate) counters: Counters,
 }
 
@@ -83,6 +84,7 @@ impl Shared {
             incarnations: AtomicU64::new(1),
             gap_bytes: GAP_PAGES * PAGE,
             spares: Mutex::new(Spares::new(SPARE_BYTES)),
+            read_ahead: Arc::new(ReadAhead::new(u64::MAX)),
             counters: Counters::default(),
         }
     }
@@ -92,6 +94,19 @@ impl Shared {
     pub fn with_gap(mut self, pages: usize) -> Self {
         self.gap_bytes = pages * PAGE;
         self
+    }
+
+    /// What scans read ahead is bounded by this, and not only each by itself.
+    #[must_use]
+    pub fn with_read_ahead(mut self, read_ahead: Arc<ReadAhead>) -> Self {
+        self.read_ahead = read_ahead;
+        self
+    }
+
+    /// The bound of what scans read ahead.
+    #[must_use]
+    pub const fn read_ahead(&self) -> &Arc<ReadAhead> {
+        &self.read_ahead
     }
 
     pub(crate) const fn gap_bytes(&self) -> usize {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use btree::{BTree, Shared};
 use common::{Change, Home, Model, TABLE, Updates, all, change_of, found};
-use index::{Bounds, Cursor, Direction, Error, Horizon, Index, Seq, View};
+use index::{Bounds, Cursor, Direction, Error, Horizon, Index, ReadAhead, Seq, View};
 use psync::sim::{Fault, SimDisk};
 use psync::{BackendKind, Psync, Request};
 use rand::rngs::StdRng;
@@ -208,11 +208,12 @@ fn a_read_that_fails_comes_out_after_everything_before_it() {
     }
 }
 
-/// A tree of `count` pairs in leaves in no order, in a directory of this backend.
-fn on_backend(psync: Psync, directory: &Path, count: u64) -> (BTree, Arc<Shared>) {
+/// A tree of `count` pairs in leaves in no order, in a directory of this backend, whose scans may read so many bytes ahead.
+fn on_backend(psync: Psync, directory: &Path, count: u64, read_ahead: u64) -> (BTree, Arc<Shared>) {
     let store = FileStore::open(psync, directory, false).expect("a directory");
     let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
-    let shared = Arc::new(Shared::new(Arc::clone(&pages), 64 << 10, 1));
+    let shared = Shared::new(Arc::clone(&pages), 64 << 10, 1);
+    let shared = Arc::new(shared.with_read_ahead(Arc::new(ReadAhead::new(read_ahead))));
     let tree = BTree::create(Arc::clone(&shared), TABLE, 2);
     for seq in 0..8 {
         let numbers = (0..count).filter(|number| number.wrapping_mul(0x9e37_79b9) >> 7 & 7 == seq);
@@ -232,6 +233,30 @@ fn shows(cursor: &mut dyn Cursor, numbers: impl Iterator<Item = u64>) {
 }
 
 #[test]
+fn scans_share_a_bound_of_what_they_read_ahead() {
+    const COUNT: u64 = 20_000;
+    const BOUND: u64 = 256 << 10;
+    let (tree, shared) = on_backend(SimDisk::new(1).psync().with_pio_max(64), Path::new("/db"), COUNT, BOUND);
+    let read_ahead = shared.read_ahead();
+    let scan = || tree.view().cursor(&all(), Seq::MAX, Direction::Forward).expect("whole");
+    let mut cursors: Vec<_> = (0..40).map(|_| scan()).collect();
+    let mut most = 0;
+    for shown in 0..COUNT {
+        for cursor in &mut cursors {
+            shows(&mut **cursor, std::iter::once(shown));
+        }
+        most = most.max(read_ahead.held_bytes());
+    }
+    // A leaf and the next one each, whatever the bound.
+    assert!((BOUND / 2..BOUND + 40 * 4 * 8192).contains(&most), "{most}");
+    drop(cursors);
+    assert_eq!(read_ahead.held_bytes(), 0);
+    let mut alone = scan();
+    shows(&mut *alone, 0..COUNT / 2);
+    assert!((BOUND / 2..=BOUND).contains(&read_ahead.held_bytes()), "{}", read_ahead.held_bytes());
+}
+
+#[test]
 fn a_scan_that_is_dropped_or_goes_to_another_thread_leaves_nothing_behind() {
     const COUNT: u64 = 20_000;
     let directory = tempfile::tempdir().expect("a directory");
@@ -240,7 +265,7 @@ fn a_scan_that_is_dropped_or_goes_to_another_thread_leaves_nothing_behind() {
     assert!(places.len() >= 2);
     for (place, psync) in places.into_iter().chain([("/db".into(), SimDisk::new(1).psync())]) {
         println!("{}", place.display());
-        let (tree, shared) = on_backend(psync.with_pio_max(32), &place, COUNT);
+        let (tree, shared) = on_backend(psync.with_pio_max(32), &place, COUNT, u64::MAX);
         for direction in BOTH {
             let number = move |step| if direction == Direction::Forward { step } else { COUNT - 1 - step };
             let before = shared.counters().leaf_reads;

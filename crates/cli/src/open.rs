@@ -27,8 +27,8 @@ const HEADING: &str = "Database options";
 /// How to open a database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Tuning {
-    /// Memory for the cache, the write buffer and open transactions together; these have a sixteenth, and the cost model divides the rest unless
-    /// cache or write buffer is given
+    /// Memory for the cache, the write buffer, open transactions and what scans read ahead, together; these last two have a sixteenth each, and
+    /// the cost model divides the rest unless cache or write buffer is given
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) memory: Option<u64>,
     /// Memory for the cache of pages, e.g. 64MiB or 1g [default: 256MiB]

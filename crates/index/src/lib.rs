@@ -14,12 +14,14 @@ mod again;
 mod error;
 pub mod merge;
 mod pairs;
+mod read_ahead;
 mod types;
 
 pub use again::{Again, Touches};
 pub use doclog::DocPointer;
 pub use error::{Error, Result};
 pub use pairs::{PairAt, Pairs};
+pub use read_ahead::{ReadAhead, Share};
 pub use types::{
     Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update, head,
 };

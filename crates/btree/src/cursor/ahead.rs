@@ -6,7 +6,7 @@
 //! 3. Fetches of pieces that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
 //!    As many pieces as the scan has gone through are asked for ahead of it, four times as many while they have at most [`FAST_BYTES`], at
 //!    least [`WINDOW_FIRST`], at most as many bytes as PioMax leaves and about [`WINDOW_BYTES_MAX`]: a short scan reads little, a long one keeps the
-//!    device busy after three waits, and neither holds much memory. Where both ends are known and all between them is expected to be read,
+//!    device busy after three waits, and neither holds much memory, nor do many together ([`Share`]). Where both ends are known and all between them is expected to be read,
 //!    [`FAST_BYTES`] are asked for at once, as prange does.
 //! 4. A long scan asks for the next node of the level above leaves early as well.
 //! 5. Pieces are handed out in the order of the scan. A failure is kept until the scan arrives at it.
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use index::{Direction, Error, Result};
+use index::{Direction, Error, Result, Share};
 use psync::{Buffer, Completion, Request, Spares, Stream};
 use space::PAGE;
 
@@ -162,12 +162,15 @@ pub(super) struct Ahead {
     passed_bytes: usize,
     /// The image of the piece that the scan is in, where it is cached now.
     kept: Option<Arc<Leaf>>,
+    /// What all scans may have, and this one has of it.
+    share: Share,
     spares: Spares,
 }
 
 impl Ahead {
     pub(super) fn new(version: Arc<Version>, path: Path) -> Self {
         Self {
+            share: version.shared.read_ahead().share(),
             spares: version.shared.take_spares(),
             version,
             path,
@@ -275,7 +278,7 @@ impl Ahead {
     fn bytes_max(&self) -> usize {
         let leaf = self.version.root.leaf_pages as usize * PAGE;
         let most = if self.taken == 0 { FAST_BYTES } else { WINDOW_BYTES_MAX };
-        (self.version.shared.psync().pio_max() * leaf).min(most)
+        (self.version.shared.psync().pio_max() * leaf).min(most).min(self.share.bytes_max())
     }
 
     /// Asks for more pieces when a good part of the window is free.
@@ -305,6 +308,7 @@ impl Ahead {
             self.ask_for_node();
         }
         self.ask();
+        self.share.hold(self.bytes);
         if self.taken == 0 && !self.eager {
             // A short scan leaves nothing in flight.
             while self.stream.is_some() {

@@ -63,7 +63,8 @@ fn memory_in_one_sum_is_divided() {
     let (cache, write_buffer) =
         (bytes(&stats["cache"]["capacity_bytes"]), bytes(&stats["write_buffer_capacity_bytes"]));
     let transactions = bytes(&stats["transaction_capacity_bytes"]);
-    assert_eq!(cache + write_buffer + transactions, 64 << 20);
-    assert_eq!(transactions, 4 << 20);
+    let read_ahead = bytes(&stats["read_ahead_capacity_bytes"]);
+    assert_eq!(cache + write_buffer + transactions + read_ahead, 64 << 20);
+    assert_eq!((transactions, read_ahead), (4 << 20, 4 << 20));
     assert!(write_buffer >= 2 << 20, "{write_buffer}");
 }

@@ -1,0 +1,101 @@
+//! The memory that scans take to read ahead, bounded in sum.
+//!
+//! 1. Every scan has a [`Share`] of it: as much as all the others that are open.
+//! 2. A scan asks before it reads more how much it may have ([`Share::bytes_max`]), and says what it has ([`Share::hold`]).
+//!
+//! A scan that was there before others came gives what it has back as it goes on, and any scan needs the piece it is in and the next one. So the sum
+//! may be passed for a while by what was asked for before, and by two pieces a scan.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// What all scans of a database read ahead.
+#[derive(Debug)]
+pub struct ReadAhead {
+    capacity_bytes: u64,
+    held_bytes: AtomicU64,
+    scans: AtomicUsize,
+}
+
+impl ReadAhead {
+    /// At most so many bytes for all scans together.
+    #[must_use]
+    pub const fn new(capacity_bytes: u64) -> Self {
+        Self { capacity_bytes, held_bytes: AtomicU64::new(0), scans: AtomicUsize::new(0) }
+    }
+
+    /// Most bytes of all scans together.
+    #[must_use]
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Bytes that scans have read, or asked for, and not gone through.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The share of a scan that begins.
+    #[must_use]
+    pub fn share(self: &Arc<Self>) -> Share {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        Share { of: Arc::clone(self), held_bytes: 0 }
+    }
+}
+
+/// What one scan may have of it. Given back when it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    of: Arc<ReadAhead>,
+    held_bytes: u64,
+}
+
+impl Share {
+    /// Most bytes that the scan should have ahead of it now.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        let scans = self.of.scans.load(Ordering::Relaxed).max(1) as u64;
+        usize::try_from(self.of.capacity_bytes / scans).unwrap_or(usize::MAX)
+    }
+
+    /// The scan has so many bytes now.
+    pub fn hold(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        if bytes > self.held_bytes {
+            self.of.held_bytes.fetch_add(bytes - self.held_bytes, Ordering::Relaxed);
+        } else if bytes < self.held_bytes {
+            self.of.held_bytes.fetch_sub(self.held_bytes - bytes, Ordering::Relaxed);
+        }
+        self.held_bytes = bytes;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.hold(0);
+        self.of.scans.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_share_what_there_is_and_give_it_back() {
+        let all = Arc::new(ReadAhead::new(1000));
+        let mut one = all.share();
+        assert_eq!(one.bytes_max(), 1000);
+        one.hold(900);
+        let mut other = all.share();
+        assert_eq!((one.bytes_max(), other.bytes_max(), all.held_bytes()), (500, 500, 900));
+        one.hold(400);
+        other.hold(450);
+        assert_eq!(all.held_bytes(), 850);
+        drop(one);
+        assert_eq!((other.bytes_max(), all.held_bytes()), (1000, 450));
+        drop(other);
+        assert_eq!(all.held_bytes(), 0);
+    }
+}
