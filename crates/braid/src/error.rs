@@ -237,6 +237,54 @@ pub enum Error {
         /// The newest seq.
         newest: u64,
     },
+    /// The log does not hold what an incremental backup needs.
+    #[error(
+        "the log begins with seq {oldest}, so what changed since the backup of seq {after} is not known any more. Make a full backup, and keep more of the log between backups (`retain_log_bytes`)"
+    )]
+    BackupGap {
+        /// The seq of the backup that was to be continued.
+        after: u64,
+        /// The first seq that is there.
+        oldest: u64,
+    },
+    /// A backup does not continue the one before it.
+    #[error(
+        "{file} does not continue what is before it: {problem}. A chain is a full backup and then its incremental ones, in their order; begin a new one with a full backup"
+    )]
+    BackupChain {
+        /// The backup.
+        file: String,
+        /// How that shows.
+        problem: String,
+    },
+    /// There is no full backup.
+    #[error("there is no full backup in {}; make one first", path.display())]
+    NoBackup {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file or stream is no backup.
+    #[error("{file} is not a Braid backup: {reason}")]
+    ForeignBackup {
+        /// The file or stream.
+        file: String,
+        /// How that shows.
+        reason: String,
+    },
+    /// Something is where a database or a backup is to be made.
+    #[error("{} holds {found}; give a new or empty directory. Nothing in it was changed", path.display())]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+    },
+    /// The caller ended a backup or a restore.
+    #[error("{what} was stopped before it was whole; nothing of it is kept")]
+    Stopped {
+        /// What was stopped.
+        what: &'static str,
+    },
     /// The database was opened for reading.
     #[error("the database is open read-only; nothing was written")]
     ReadOnly,
@@ -296,6 +344,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// A write failed; the database only reads.
     Failed,
+    /// The caller stopped it.
+    Stopped,
     /// Any other failure of device or file system.
     Io,
 }
@@ -316,13 +366,20 @@ impl Error {
             | Self::NoSavepoint
             | Self::ReadOnlyTransaction
             | Self::ChangesAhead { .. }
+            | Self::BackupChain { .. }
+            | Self::Occupied { .. }
             | Self::Option { .. } => ErrorKind::InvalidInput,
             Self::TransactionTooLarge { bytes, own, limit, .. } if own + bytes > *limit => ErrorKind::InvalidInput,
             // Others hold the room.
             Self::TransactionTooLarge { .. } => ErrorKind::Conflict,
             Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
-            Self::NoSuchTable { .. } | Self::NoDatabase { .. } | Self::ChangesGone { .. } => ErrorKind::NotFound,
-            Self::ForeignFile { .. } => ErrorKind::ForeignFile,
+            Self::NoSuchTable { .. }
+            | Self::NoDatabase { .. }
+            | Self::ChangesGone { .. }
+            | Self::BackupGap { .. }
+            | Self::NoBackup { .. } => ErrorKind::NotFound,
+            Self::Stopped { .. } => ErrorKind::Stopped,
+            Self::ForeignFile { .. } | Self::ForeignBackup { .. } => ErrorKind::ForeignFile,
             Self::NewerVersion { .. } => ErrorKind::NewerVersion,
             Self::Locked { .. } | Self::Loading { .. } => ErrorKind::Locked,
             Self::Corrupt { .. } => ErrorKind::Corrupt,

@@ -277,13 +277,13 @@ fn put_block(bytes: &mut Vec<u8>, block: &[u8]) {
     bytes.extend_from_slice(block);
 }
 
-const fn structure_code(structure: Structure) -> u8 {
+pub(crate) const fn structure_code(structure: Structure) -> u8 {
     match structure {
         Structure::BTree => 1,
     }
 }
 
-const fn structure_from(code: u8) -> Option<Structure> {
+pub(crate) const fn structure_from(code: u8) -> Option<Structure> {
     match code {
         1 => Some(Structure::BTree),
         _ => None,

@@ -1,7 +1,7 @@
 //! What a fuzzer gives bytes to. For tests of the workspace alone.
 //!
 //! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, and reads them: what is
-//! read has to come back when it is written again. The last two open a database around them: whatever they say, it opens, or says what
+//! read has to come back when it is written again. Those named `open` make a database around them: whatever they say, it opens, or says what
 //! is wrong.
 
 use std::{path::Path, sync::Arc};
@@ -15,6 +15,7 @@ use wal::{Alone, Claim, Lsn, Verdict, Wal};
 use crate::{
     Database, Options, Structure, WriteBatch,
     applied::AppliedThrough,
+    backup::fuzzing as backup,
     format::{
         CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Operations, SLOT_BYTES, Superblock, TableImage,
         decode_table, encode_table, kind, put_operation, seal_slot,
@@ -35,6 +36,8 @@ pub const TARGETS: &[Target] = &[
     ("braid_table_record", table_record, table_records),
     ("braid_open_checkpoint", open_checkpoint, checkpoints),
     ("braid_open_log", open_log, logs),
+    ("braid_backup", backup::parts, backup::chains),
+    ("braid_open_backup", backup::restore, backup::chains),
 ];
 
 fn superblock(bytes: &[u8]) {

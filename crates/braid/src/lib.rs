@@ -34,7 +34,8 @@
 //! 3. A reader takes {queues, structure} of its table as one unit and asks newest first (`table`, `walk`).
 //! 4. Sorted pairs for an empty table go past log and queue (`load`), and a table can be rebuilt in key order (`compact`).
 //! 5. What was committed can be followed, in order, out of the log (`changes`), as far back as the log is kept (`retention`).
-//! 6. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
+//! 6. A backup is a snapshot, or what the log says changed since another backup, written out as blocks (`backup`).
+//! 7. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`checkpoint`,
 //!    `recovery`).
 //!
 //! # What is guaranteed
@@ -45,6 +46,7 @@
 
 mod applied;
 mod backlog;
+mod backup;
 mod batch;
 mod carry_out;
 mod catalog;
@@ -89,6 +91,10 @@ mod verify_storage;
 mod walk;
 mod worker;
 
+pub use backup::{
+    Backup, BackupKind, BackupPoint, BackupProgress, BackupReport, BackupSummary, RestoreProgress, RestoreReport,
+    RestoreSummary,
+};
 pub use batch::WriteBatch;
 pub use changes::{Change, ChangeEvent, ChangeOperation, ChangedTable, Changes};
 pub use commit::{KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};

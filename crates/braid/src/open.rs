@@ -26,9 +26,14 @@ use crate::{
 };
 
 pub(crate) const DATA: &str = "data";
-const LOCK: &str = "LOCK";
+pub(crate) const LOCK: &str = "LOCK";
 /// What a directory can hold before its superblock is there.
 const OURS: [&str; 5] = [LOCK, superblock::NAME, "wal", "doc", "device.json"];
+
+/// Whether a database directory has a file or directory of that name.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == DATA || OURS.contains(&name)
+}
 
 /// Opens or creates the database at `path`.
 pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engine> {

@@ -69,7 +69,9 @@ impl Tuning {
     /// Pages of a leaf of a table that is used as `expected`.
     pub(crate) fn leaf_pages(&self, expected: &TableOptions) -> u32 {
         let memory = self.memory();
-        self.leaf_pages.unwrap_or_else(|| cost::choose(&self.profile.read(), &workload(expected, memory)).leaf_pages)
+        self.leaf_pages
+            .or(expected.leaf_pages)
+            .unwrap_or_else(|| cost::choose(&self.profile.read(), &workload(expected, memory)).leaf_pages)
     }
 
     /// Pages of a leaf of a table that is there: for as many entries as it has, of that size on average.

@@ -120,6 +120,7 @@ fn of_kind(kind: ErrorKind) -> Exit {
         ErrorKind::Corrupt | ErrorKind::ForeignFile | ErrorKind::NewerVersion => Exit::Corrupt,
         ErrorKind::DiskFull => Exit::DiskFull,
         ErrorKind::ReadOnly => Exit::ReadOnly,
+        ErrorKind::Stopped => Exit::Interrupted,
         _ => Exit::Failure,
     }
 }

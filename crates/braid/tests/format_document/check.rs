@@ -17,6 +17,11 @@ pub(crate) fn layouts() -> Vec<&'static str> {
     vec![
         "allocator image",
         "applied step",
+        "backup block",
+        "backup change",
+        "backup end",
+        "backup header",
+        "backup pair",
         "checkpoint image",
         "column",
         "commit operation",
@@ -53,7 +58,8 @@ pub(crate) fn check(document: &Document, made: &Made) -> Outcome<()> {
     let image = reader.image(&slot)?;
     reader.tables(&image, made)?;
     let later = Reader { document, files: &made.files };
-    later.log(&slot, &image, made)
+    later.log(&slot, &image, made)?;
+    later.backups(&made.backups)
 }
 
 pub(crate) fn part<'a>(bytes: &'a [u8], range: Range<usize>, what: &str) -> Outcome<&'a [u8]> {

@@ -1,6 +1,7 @@
 //! A database with everything in it that the document has a table for.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use braid::{Durability, Options, Structure, WriteBatch};
@@ -21,9 +22,14 @@ pub(crate) struct Made {
     pub(crate) first: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Documents of the second table that a commit after the checkpoint wrote, by key.
     pub(crate) documents: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// A full backup of another database and an incremental one, and the superblock that this database has.
+    pub(crate) backups: (Vec<u8>, Vec<u8>),
 }
 
-fn value(number: u32, bytes: usize) -> Vec<u8> {
+/// Bytes of a value that is in two blocks of a backup.
+pub(crate) const LONG_BYTES: usize = (256 << 10) + 5;
+
+pub(crate) fn value(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (number as usize * 31 + at * 7).to_le_bytes()[0]).collect()
 }
 
@@ -93,7 +99,26 @@ pub(crate) fn make() -> Made {
     db.drop_table("late").expect("drops");
 
     drop(reader);
-    Made { checkpoint, files: files(&disk), first: content, documents }
+    Made { checkpoint, files: files(&disk), first: content, documents, backups: backups() }
+}
+
+fn backups() -> (Vec<u8>, Vec<u8>) {
+    let disk = SimDisk::new(2);
+    let options = Options::new().background(false).cache_bytes(1 << 20).leaf_pages(LEAF_PAGES);
+    let db = options.retain_log_bytes(1 << 20).open_on(disk.psync(), Path::new("/db")).expect("opens");
+    let table = |name: &str| db.table(name, Structure::BTree).expect("the table opens");
+    let (one, _two) = (table("one"), table("two"));
+    one.put("key", "value").expect("writes");
+    one.put("like", "").expect("writes");
+    one.put("long", value(3, LONG_BYTES)).expect("writes");
+    let mut stream = Vec::new();
+    let on = &mut |_| ControlFlow::Continue(());
+    let full = db.begin_backup().expect("begins").stream(&mut stream, on).expect("backs up");
+    one.put("another", "x").expect("writes");
+    one.delete("key").expect("writes");
+    db.drop_table("two").expect("drops");
+    db.begin_backup().expect("begins").stream_since(&full.point, &mut stream, on).expect("backs up");
+    (stream, disk.read_file("/db/superblock").expect("is there"))
 }
 
 fn files(disk: &SimDisk) -> BTreeMap<String, Vec<u8>> {

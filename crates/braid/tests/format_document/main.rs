@@ -4,6 +4,7 @@
 //! 2. [`check`] decodes them from the superblock down to keys, values and documents, and holds what it finds against what was written.
 //! 3. The document is then made wrong, one row at a time, and the check has to notice.
 
+mod backup;
 mod check;
 mod document;
 mod log;

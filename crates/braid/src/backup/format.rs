@@ -1,0 +1,359 @@
+//! Every byte of a backup: a header, then blocks up to the one of type end. A chain of backups is these one behind the other.
+//!
+//! All numbers are little-endian. A header defends against: foreign files (magic), newer software (version), bit rot (CRC), and a backup that
+//! does not continue the one before it (database, continued id and seq).
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `BRAIDBAK` |
+//! | 8 | 4 | version |
+//! | 12 | 4 | CRC-32C of the header with this field zero |
+//! | 16 | 16 | uuid of the database |
+//! | 32 | 16 | id of this backup, random |
+//! | 48 | 16 | id of the backup that it continues; zero: none, it is a full one |
+//! | 64 | 8 | seq of the backup that it continues |
+//! | 72 | 8 | seq: the last commit that it holds |
+//!
+//! A block's CRC goes on from the CRC of the block before it, or of the header, so blocks that are missing, in another order or of another
+//! backup do not check; without the block of type end a backup is cut off.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | CRC-32C of what is behind it in the block |
+//! | 4 | 4 | bytes of the payload, at most 262,144 |
+//! | 8 | 1 | type ([`kind`]) |
+//! | 9 | 3 | zero |
+//! | 12 | | payload |
+//!
+//! What payloads are is said by their types: [`Pair`], [`Change`], [`Counts`]; a table begins and ends with the payloads that it has in the log
+//! ([`crate::format::CreateTable`]), with 0 leaf pages where nobody knows them any more; a piece of a value is bytes.
+
+use index::{Seq, TableId};
+
+use crate::fields::Fields;
+
+/// Version of a backup.
+pub(crate) const VERSION: u32 = 1;
+/// How a backup begins.
+pub(crate) const MAGIC: [u8; 8] = *b"BRAIDBAK";
+/// Bytes of a header.
+pub(crate) const HEADER_BYTES: usize = 80;
+/// Bytes of a block before its payload.
+pub(crate) const BLOCK_HEADER_BYTES: usize = 12;
+/// Most bytes of a payload: they stay in a processor's cache while they are encoded, checksummed and copied.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a pair before its key.
+pub(crate) const PAIR_HEADER_BYTES: usize = 7;
+/// Bytes of a change before its pair.
+const CHANGE_HEADER_BYTES: usize = 5;
+/// The value of a pair is not in it but in the blocks of type value behind its own.
+const LONG: u8 = 1;
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const CRC_AT: usize = 12;
+
+const _: () = assert!(CHANGE_HEADER_BYTES + PAIR_HEADER_BYTES + u16::MAX as usize <= PAYLOAD_BYTES_MAX);
+
+/// Types of blocks.
+pub(crate) mod kind {
+    /// A table begins, empty; what had its id before is gone.
+    pub(crate) const TABLE: u8 = 1;
+    /// Pairs of the table that began last, in rising order of keys.
+    pub(crate) const PAIRS: u8 = 2;
+    /// A piece of the long value of the pair or change before it: all are as long as can be but the last.
+    pub(crate) const VALUE: u8 = 3;
+    /// Changes, in the order of commits.
+    pub(crate) const CHANGES: u8 = 4;
+    /// A table is gone.
+    pub(crate) const DROPPED: u8 = 5;
+    /// The end.
+    pub(crate) const END: u8 = 6;
+}
+
+/// What a backup begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Identity of the database.
+    pub(crate) database: [u8; 16],
+    /// Identity of the backup.
+    pub(crate) id: [u8; 16],
+    /// The backup that it continues, and that one's seq.
+    pub(crate) continues: Option<([u8; 16], Seq)>,
+    /// The last commit that it holds.
+    pub(crate) seq: Seq,
+}
+
+/// Why a header does not decode.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    /// It is no backup.
+    Magic,
+    /// Another version wrote it.
+    Version(u32),
+    /// Its checksum does not hold: (stored, computed).
+    Checksum(u32, u32),
+}
+
+impl Header {
+    /// The bytes of the header.
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let (continued, seq) = self.continues.unwrap_or(([0; 16], Seq(0)));
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        [self.database, self.id, continued].iter().for_each(|id| bytes.extend_from_slice(id));
+        bytes.extend_from_slice(&seq.0.to_le_bytes());
+        bytes.extend_from_slice(&self.seq.0.to_le_bytes());
+        let mut header: [u8; HEADER_BYTES] = bytes.try_into().expect("the fields above are as long as a header");
+        let crc = header_crc(&header);
+        header[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+
+    /// Decodes and checks a header.
+    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
+        if bytes[..8] != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        let mut fields = Fields(&bytes[8..]);
+        let number = |field: Option<u32>| field.expect("a header has all its fields");
+        let (version, stored) = (number(fields.u32()), number(fields.u32()));
+        if version != VERSION {
+            return Err(HeaderError::Version(version));
+        }
+        let computed = header_crc(bytes);
+        if stored != computed {
+            return Err(HeaderError::Checksum(stored, computed));
+        }
+        let mut id = || fields.array::<16>().expect("a header has all its fields");
+        let (database, id, continued) = (id(), id(), id());
+        let mut seq = || Seq(fields.u64().expect("a header has all its fields"));
+        let (continued_seq, seq) = (seq(), seq());
+        let continues = (continued != [0; 16]).then_some((continued, continued_seq));
+        Ok(Self { database, id, continues, seq })
+    }
+}
+
+/// CRC-32C of a header with the field of the CRC zero; the first block's goes on from it.
+pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
+    let mut blank = *bytes;
+    blank[CRC_AT..CRC_AT + 4].fill(0);
+    checksum::crc32c(&blank)
+}
+
+/// Puts its header on a block whose payload is behind room for it; its CRC.
+pub(crate) fn seal_block(block: &mut [u8], kind: u8, before: u32) -> u32 {
+    let length = u32::try_from(block.len() - BLOCK_HEADER_BYTES).expect("payloads are at most 256 KiB");
+    block[4..8].copy_from_slice(&length.to_le_bytes());
+    block[8..BLOCK_HEADER_BYTES].copy_from_slice(&[kind, 0, 0, 0]);
+    let crc = checksum::crc32c_append(before, &block[4..]);
+    block[..4].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+/// The header of a block: its CRC, the length of its payload, its type. None where it makes no sense.
+pub(crate) fn decode_block_header(bytes: &[u8; BLOCK_HEADER_BYTES]) -> Option<(u32, usize, u8)> {
+    let mut fields = Fields(bytes);
+    let (crc, length, kind) = (fields.u32()?, usize::try_from(fields.u32()?).ok()?, fields.u8()?);
+    let known = (kind::TABLE..=kind::END).contains(&kind) && fields.bytes(3)? == [0; 3];
+    (known && length <= PAYLOAD_BYTES_MAX).then_some((crc, length, kind))
+}
+
+/// A key and its value: flags (1: the value is in blocks behind), bytes of the key (2), bytes of the value (4), key, value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair<'a> {
+    /// The key.
+    pub(crate) key: &'a [u8],
+    /// The value; none where it is in blocks behind.
+    pub(crate) value: Option<&'a [u8]>,
+    /// Bytes of the value.
+    pub(crate) value_bytes: u32,
+}
+
+impl<'a> Pair<'a> {
+    /// A pair whose value goes with it.
+    pub(crate) fn whole(key: &'a [u8], value: &'a [u8]) -> Self {
+        Self { key, value: Some(value), value_bytes: value_length(value) }
+    }
+
+    /// A pair whose value follows in blocks of its own.
+    pub(crate) fn long(key: &'a [u8], value: &[u8]) -> Self {
+        Self { key, value: None, value_bytes: value_length(value) }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        PAIR_HEADER_BYTES + self.key.len() + self.value.map_or(0, <[u8]>::len)
+    }
+
+    /// Appends its bytes.
+    #[inline]
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        let key_bytes = u16::try_from(self.key.len()).expect("keys are at most 8 KiB");
+        into.push(if self.value.is_some() { 0 } else { LONG });
+        into.extend_from_slice(&key_bytes.to_le_bytes());
+        into.extend_from_slice(&self.value_bytes.to_le_bytes());
+        into.extend_from_slice(self.key);
+        into.extend_from_slice(self.value.unwrap_or_default());
+    }
+
+    /// Takes the next pair; one with a long value ends its payload.
+    pub(crate) fn decode(fields: &mut Fields<'a>) -> Option<Self> {
+        let (flags, key_bytes, value_bytes) = (fields.u8()?, fields.u16()?, fields.u32()?);
+        let key = fields.bytes(usize::from(key_bytes))?;
+        let value = match flags {
+            0 => Some(fields.bytes(usize::try_from(value_bytes).ok()?)?),
+            LONG if fields.end() => None,
+            _ => return None,
+        };
+        Some(Self { key, value, value_bytes })
+    }
+}
+
+fn value_length(value: &[u8]) -> u32 {
+    u32::try_from(value.len()).expect("values are at most 512 MiB")
+}
+
+/// What a commit did to a key: code (1: put, 2: delete), table (4), then a pair, with an empty value for a delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    /// The key has this value from now on.
+    Put(TableId, Pair<'a>),
+    /// The key is gone from now on.
+    Delete(TableId, &'a [u8]),
+}
+
+impl<'a> Change<'a> {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        CHANGE_HEADER_BYTES
+            + match self {
+                Self::Put(_, pair) => pair.bytes(),
+                Self::Delete(_, key) => PAIR_HEADER_BYTES + key.len(),
+            }
+    }
+
+    /// Appends its bytes.
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        let (code, table, pair) = match self {
+            Self::Put(table, pair) => (PUT, table, *pair),
+            Self::Delete(table, key) => (DELETE, table, Pair::whole(key, &[])),
+        };
+        into.push(code);
+        into.extend_from_slice(&table.0.to_le_bytes());
+        pair.encode(into);
+    }
+
+    /// Takes the next change.
+    pub(crate) fn decode(fields: &mut Fields<'a>) -> Option<Self> {
+        let (code, table) = (fields.u8()?, TableId(fields.u32()?));
+        match (code, Pair::decode(fields)?) {
+            (PUT, pair) => Some(Self::Put(table, pair)),
+            (DELETE, Pair { key, value: Some([]), .. }) => Some(Self::Delete(table, key)),
+            _ => None,
+        }
+    }
+}
+
+/// What a backup holds: tables that begin, pairs, changes; 8 bytes each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Tables that begin in it.
+    pub(crate) tables: u64,
+    /// Pairs.
+    pub(crate) pairs: u64,
+    /// Changes, drops of tables among them.
+    pub(crate) changes: u64,
+}
+
+impl Counts {
+    /// Appends its bytes.
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        [self.tables, self.pairs, self.changes].iter().for_each(|count| into.extend_from_slice(&count.to_le_bytes()));
+    }
+
+    /// Decodes a whole payload.
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let counts = Self { tables: fields.u64()?, pairs: fields.u64()?, changes: fields.u64()? };
+        fields.end().then_some(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::{
+        super::encoder::{ToStream, run},
+        *,
+    };
+    use crate::{Structure, format::CreateTable};
+
+    #[test]
+    fn a_backup_has_the_bytes_of_version_1() {
+        let continues = Some(([3; 16], Seq(0x0102)));
+        let header = Header { database: *b"0123456789abcdef", id: [2; 16], continues, seq: Seq(0x0304) };
+        let table = CreateTable { id: TableId(5), structure: Structure::BTree, leaf_pages: 4, name: "t".into() };
+        let mut stream = Vec::new();
+        let long = vec![9; PAYLOAD_BYTES_MAX];
+        let (counts, bytes) =
+            run(&header, ToStream(&mut stream), None, &mut |_| ControlFlow::Continue(()), |encoder| {
+                encoder.table(&table)?;
+                encoder.pair(b"k", b"value")?;
+                encoder.pair(b"long", &long)?;
+                encoder.change(&Change::Put(TableId(5), Pair::whole(b"k", b"")))?;
+                encoder.change(&Change::Delete(TableId(5), b"k"))?;
+                encoder.dropped(TableId(5))
+            })
+            .expect("a vector takes all of it");
+        assert_eq!(counts, Counts { tables: 1, pairs: 2, changes: 3 });
+        assert_eq!(bytes, stream.len() as u64);
+
+        let mut golden = b"BRAIDBAK\x01\0\0\0".to_vec();
+        golden.extend_from_slice(&0x4598_20c4_u32.to_le_bytes());
+        golden.extend_from_slice(b"0123456789abcdef");
+        golden.extend_from_slice(&[[2; 16], [3; 16]].concat());
+        golden.extend_from_slice(&[2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0]);
+        let mut block = |crc: u32, kind: u8, payload: &[u8]| {
+            golden.extend_from_slice(&crc.to_le_bytes());
+            golden.extend_from_slice(&u32::try_from(payload.len()).expect("short").to_le_bytes());
+            golden.extend_from_slice(&[kind, 0, 0, 0]);
+            golden.extend_from_slice(payload);
+        };
+        block(0x1b1a_5cbd, 1, b"\x05\0\0\0\x01\x04\0\0\0\x01\0\0\0t");
+        block(0x95e7_3e8c, 2, b"\0\x01\0\x05\0\0\0kvalue\x01\x04\0\0\0\x04\0long");
+        block(0x4d79_181b, 3, &long);
+        block(0x4eb8_dfde, 4, b"\x01\x05\0\0\0\0\x01\0\0\0\0\0k\x02\x05\0\0\0\0\x01\0\0\0\0\0k");
+        block(0xc743_8833, 5, b"\x05\0\0\0");
+        block(0x7f79_740f, 6, &[[1, 0, 0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(stream.len(), golden.len());
+        let differs = |at: &usize| stream[*at] != golden[*at];
+        let differs: Vec<usize> = (0..stream.len()).filter(differs).collect();
+        assert_eq!(differs, [0; 0], "{:x?}", differs.iter().map(|&at| stream[at]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn lengths_and_types_that_nothing_writes_are_refused() {
+        let block = |length: u32, rest: [u8; 4]| {
+            let mut bytes = [0; BLOCK_HEADER_BYTES];
+            bytes[4..8].copy_from_slice(&length.to_le_bytes());
+            bytes[8..].copy_from_slice(&rest);
+            decode_block_header(&bytes).map(|(_, length, kind)| (length, kind))
+        };
+        assert_eq!(block(262_144, [6, 0, 0, 0]), Some((262_144, 6)));
+        for (length, rest) in [(262_145, [6, 0, 0, 0]), (0, [0; 4]), (0, [7, 0, 0, 0]), (0, [1, 0, 0, 1])] {
+            assert_eq!(block(length, rest), None, "{length} {rest:?}");
+        }
+        let pair = |bytes: &[u8]| Pair::decode(&mut Fields(bytes)).is_some();
+        assert!(pair(b"\0\x01\0\x01\0\0\0kv") && pair(b"\x01\x01\0\x01\0\0\0k"));
+        for wrong in [&b"\0\x01\0\x02\0\0\0kv"[..], b"\x02\x01\0\x01\0\0\0kv", b"\x01\x01\0\x01\0\0\0kv"] {
+            assert!(!pair(wrong), "{wrong:?}");
+        }
+        let change = |bytes: &[u8]| Change::decode(&mut Fields(bytes)).is_some();
+        assert!(change(b"\x02\x05\0\0\0\0\x01\0\0\0\0\0k"));
+        assert!(!change(b"\x03\x05\0\0\0\0\x01\0\0\0\0\0k"));
+        assert!(!change(b"\x02\x05\0\0\0\0\x01\0\x01\0\0\0kv"));
+    }
+}

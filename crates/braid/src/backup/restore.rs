@@ -1,0 +1,475 @@
+//! Backups become a database again.
+//!
+//! 1. A thread reads and checks blocks ahead of the one that puts them into the new database.
+//! 2. The pairs of a table are loaded: packed, in long writes, past the log. Changes are committed in batches, in their order.
+//! 3. The database is made as `….restoring` beside the place where it is to be, closed, and then gets its name. What such a name is left from is
+//!    removed by the next restore there.
+//!
+//! Invariant: each backup of a chain continues the one before it, the first none, and each counts what it holds.
+
+use std::{
+    collections::HashMap,
+    fmt, fs,
+    io::{self, BufReader, Read},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+use index::TableId;
+use psync::Psync;
+
+use super::{
+    directory::{chain, sync_parent},
+    encoder::STREAM,
+    format::{BLOCK_HEADER_BYTES, Change, Counts, HEADER_BYTES, Header, Pair, kind},
+    path_error,
+    reader::{Block, Part, Reader, corrupt},
+};
+use crate::{
+    Database, Durability, Error, Loader, Options, Result, Seq, Table, TableOptions, VALUE_BYTES_MAX, WriteBatch,
+    fields::Fields,
+    format::{CreateTable, decode_table},
+    open,
+};
+
+/// Blocks that are read ahead.
+const BLOCKS_AHEAD: usize = 8;
+/// Changes that are committed together are about so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// Bytes of a read.
+const READ_BYTES: usize = 1 << 20;
+const RESTORING: &str = "restoring";
+
+/// How far a restore is.
+#[derive(Clone, Debug)]
+pub struct RestoreProgress {
+    /// Pairs and changes so far.
+    pub records: u64,
+    /// Bytes of backups so far.
+    pub bytes: u64,
+    /// How many there are; none for a stream.
+    pub total_bytes: Option<u64>,
+}
+
+/// Told after each block; [`ControlFlow::Break`] ends the restore with [`Error::Stopped`].
+pub type RestoreReport<'a> = &'a mut dyn FnMut(RestoreProgress) -> ControlFlow<()>;
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreSummary {
+    /// The last commit of the database that was backed up, that is there again.
+    pub seq: Seq,
+    /// Backups that the chain has.
+    pub backups: u64,
+    /// Pairs that were loaded.
+    pub pairs: u64,
+    /// Changes that were made after that.
+    pub changes: u64,
+    /// Bytes of backups.
+    pub bytes: u64,
+}
+
+impl Options {
+    /// Makes a new database in `to`, a new or empty directory, of the newest chain of backups in the directory `from`, or of the backups in the file `from`.
+    /// These options are for the work; open the database with any.
+    ///
+    /// # Errors
+    /// [`Error::NoBackup`], [`Error::Occupied`] when `to` is not empty, [`Error::Corrupt`] with the file and offset of a backup that is damaged or cut off,
+    /// [`Error::BackupChain`] when one does not continue the one before it, [`Error::Stopped`], or when the database can't be made. `to` is then
+    /// as it was.
+    pub fn restore(
+        self, from: impl AsRef<Path>, to: impl AsRef<Path>, report: RestoreReport<'_>,
+    ) -> Result<RestoreSummary> {
+        let files = chain(from.as_ref())?;
+        let mut total_bytes = 0;
+        for file in &files {
+            total_bytes += fs::metadata(file).map_err(path_error("look at", file))?.len();
+        }
+        self.restore_to(to.as_ref(), |options, path| {
+            let open = |file: &PathBuf| {
+                let opened = fs::File::open(file).map_err(path_error("open", file))?;
+                Ok(Source { name: file.display().to_string(), stream: BufReader::with_capacity(READ_BYTES, opened) })
+            };
+            let sources = files.iter().map(open).collect::<Result<Vec<_>>>()?;
+            make(options, Psync::new(options.backend)?, path, sources, Some(total_bytes), report)
+        })
+    }
+
+    /// As [`Options::restore`], from a stream of backups, one behind the other.
+    ///
+    /// # Errors
+    /// As [`Options::restore`].
+    pub fn restore_stream(
+        self, from: impl Read + Send, to: impl AsRef<Path>, report: RestoreReport<'_>,
+    ) -> Result<RestoreSummary> {
+        self.restore_to(to.as_ref(), |options, path| {
+            let source = Source { name: STREAM.to_owned(), stream: from };
+            make(options, Psync::new(options.backend)?, path, vec![source], None, report)
+        })
+    }
+
+    /// As [`Options::restore_stream`], on `psync`'s storage, and in `to` from the beginning.
+    ///
+    /// # Errors
+    /// As [`Options::restore`].
+    #[doc(hidden)]
+    pub fn restore_on(self, psync: Psync, from: impl Read + Send, to: &Path) -> Result<RestoreSummary> {
+        let source = Source { name: STREAM.to_owned(), stream: from };
+        make(&self, psync, to, vec![source], None, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// Has a database made beside `to`, and gives it that name.
+    fn restore_to(
+        self, to: &Path, make: impl FnOnce(&Self, &Path) -> Result<RestoreSummary>,
+    ) -> Result<RestoreSummary> {
+        check_vacant(to)?;
+        let path = beside(to);
+        remove(&path)?;
+        let made = make(&self, &path).and_then(|summary| {
+            fs::rename(&path, to).map_err(path_error("rename", &path))?;
+            sync_parent(to)?;
+            Ok(summary)
+        });
+        if made.is_err() && !matches!(made, Err(Error::Locked { .. })) {
+            // If that fails too, the next restore removes it.
+            let _ = remove(&path);
+        }
+        made
+    }
+}
+
+/// Where the database is made that is to be in `to`.
+fn beside(to: &Path) -> PathBuf {
+    let mut path = to.as_os_str().to_owned();
+    path.push(".");
+    path.push(RESTORING);
+    path.into()
+}
+
+/// Fails when something is in `to`.
+fn check_vacant(to: &Path) -> Result<()> {
+    let found = match fs::read_dir(to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(path_error("list", to)(error)),
+        Ok(mut entries) => entries.next().transpose().map_err(path_error("list", to))?,
+    };
+    found
+        .map_or(Ok(()), |entry| Err(Error::Occupied { path: to.to_owned(), found: format!("{:?}", entry.file_name()) }))
+}
+
+/// Removes what a restore left, if it is that and nobody works on it.
+fn remove(path: &Path) -> Result<()> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(path_error("list", path))?,
+    };
+    for entry in entries {
+        let name = entry.map_err(path_error("list", path))?.file_name();
+        let is_ours = name.to_str().is_some_and(open::is_ours);
+        if !is_ours {
+            return Err(Error::Occupied { path: path.to_owned(), found: format!("{name:?}") });
+        }
+    }
+    let psync = Psync::new(None)?;
+    let lock = psync.lock(&path.join(open::LOCK), false);
+    if let Err(psync::Error::Locked { holder, .. }) = lock {
+        let holder = holder.map_or_else(|| "that did not leave its id".to_owned(), |pid| pid.to_string());
+        return Err(Error::Locked { path: path.to_owned(), holder });
+    }
+    fs::remove_dir_all(path).map_err(path_error("remove", path))
+}
+
+/// Where backups come from.
+struct Source<R> {
+    name: String,
+    stream: R,
+}
+
+/// Makes the database, and closes it.
+fn make<R: Read + Send>(
+    options: &Options, psync: Psync, path: &Path, sources: Vec<Source<R>>, total_bytes: Option<u64>,
+    report: RestoreReport<'_>,
+) -> Result<RestoreSummary> {
+    let options = options.clone().read_only(false).create(true);
+    let db = options.open_on(psync, path)?;
+    let mut restore = Restore::new(&db, total_bytes, report);
+    let (out, parts) = sync_channel(BLOCKS_AHEAD);
+    let (back, emptied) = sync_channel(BLOCKS_AHEAD + 2);
+    let summary = thread::scope(|scope| {
+        let reading = thread::Builder::new().name("braid-restore".into());
+        let reading = reading.spawn_scoped(scope, move || read(sources, &out, &emptied));
+        let reading = reading.map_err(|error| Error::Option {
+            option: "threads",
+            problem: format!("the thread that reads backups could not be started: {error}"),
+        })?;
+        let taken = restore.take_all(&parts, &back);
+        // Ends the thread.
+        drop(parts);
+        let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // What was taken came before what could not be read.
+        taken.and(read)?;
+        restore.finish()
+    })?;
+    db.close()?;
+    Ok(summary)
+}
+
+/// Reads all sources until nobody takes any more of them.
+fn read<R: Read>(sources: Vec<Source<R>>, out: &SyncSender<(String, Part)>, emptied: &Receiver<Vec<u8>>) -> Result<()> {
+    for Source { name, stream } in sources {
+        let mut reader = Reader::new(stream, &name);
+        let memory = || emptied.try_recv().unwrap_or_default();
+        let show = |part| out.send((name.clone(), part)).map_err(|_| stopped());
+        reader.all(memory, show)?;
+    }
+    Ok(())
+}
+
+fn stopped() -> Error {
+    Error::Stopped { what: "the restore" }
+}
+
+/// A value that comes in pieces.
+struct Long {
+    /// None: of the table that is being loaded.
+    table: Option<TableId>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    bytes: usize,
+}
+
+/// Puts backups into a database.
+struct Restore<'a> {
+    db: &'a Database,
+    /// By their ids in the database that was backed up.
+    tables: HashMap<TableId, Table>,
+    /// The table that began last.
+    current: Option<TableId>,
+    loader: Option<Loader>,
+    batch: WriteBatch,
+    long: Option<Long>,
+    /// The backup that is being restored.
+    header: Option<Header>,
+    counts: Counts,
+    summary: RestoreSummary,
+    total_bytes: Option<u64>,
+    report: RestoreReport<'a>,
+}
+
+impl<'a> Restore<'a> {
+    fn new(db: &'a Database, total_bytes: Option<u64>, report: RestoreReport<'a>) -> Self {
+        let summary = RestoreSummary { seq: Seq(0), backups: 0, pairs: 0, changes: 0, bytes: 0 };
+        Self {
+            db,
+            tables: HashMap::new(),
+            current: None,
+            loader: None,
+            batch: WriteBatch::new(),
+            long: None,
+            header: None,
+            counts: Counts::default(),
+            summary,
+            total_bytes,
+            report,
+        }
+    }
+
+    fn take_all(&mut self, parts: &Receiver<(String, Part)>, back: &SyncSender<Vec<u8>>) -> Result<()> {
+        for (name, part) in parts {
+            match part {
+                Part::Header(header) => self.begin(header, &name)?,
+                Part::Block(block) => {
+                    self.block(&block, &name)?;
+                    // There is room for all that there are.
+                    let _ = back.try_send(block.payload);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, header: Header, name: &str) -> Result<()> {
+        let refuse = |problem: String| Err(Error::BackupChain { file: name.to_owned(), problem });
+        match (self.header, header.continues) {
+            (None, Some(_)) => return refuse("it is incremental, and nothing is before it".into()),
+            (Some(_), None) => return refuse("it is a full one".into()),
+            (Some(before), Some(continued)) if (before.id, before.seq) != continued => {
+                return refuse(format!("it continues another one, of seq {}", continued.1.0));
+            }
+            _ => {}
+        }
+        self.header = Some(header);
+        self.counts = Counts::default();
+        self.summary.backups += 1;
+        self.summary.seq = header.seq;
+        self.summary.bytes += HEADER_BYTES as u64;
+        Ok(())
+    }
+
+    fn block(&mut self, block: &Block, name: &str) -> Result<()> {
+        let malformed = |expected: &str| {
+            let found = format!("type {}, {} bytes", block.kind, block.payload.len());
+            corrupt(name, block.offset, "a block that makes no sense where it is", expected.into(), found)
+        };
+        if self.long.is_some() != (block.kind == kind::VALUE) {
+            return Err(malformed("the rest of a long value behind it, and no other"));
+        }
+        let known = match block.kind {
+            kind::TABLE => self.table(&block.payload)?,
+            kind::PAIRS => self.pairs(&block.payload)?,
+            kind::VALUE => self.piece(&block.payload)?,
+            kind::CHANGES => self.changes(&block.payload)?,
+            kind::DROPPED => self.dropped(&block.payload)?,
+            _ => self.end(&block.payload)?,
+        };
+        known.ok_or_else(|| malformed("what this version writes"))?;
+        self.summary.bytes += (BLOCK_HEADER_BYTES + block.payload.len()) as u64;
+        let records = self.summary.pairs + self.summary.changes + self.counts.pairs + self.counts.changes;
+        let progress = RestoreProgress { records, bytes: self.summary.bytes, total_bytes: self.total_bytes };
+        if (self.report)(progress).is_break() { Err(stopped()) } else { Ok(()) }
+    }
+
+    fn table(&mut self, payload: &[u8]) -> Result<Option<()>> {
+        let Some(begin) = CreateTable::decode(payload) else { return Ok(None) };
+        self.settle()?;
+        self.counts.tables += 1;
+        if let Some(before) = self.tables.remove(&begin.id) {
+            self.db.drop_table(before.name())?;
+        }
+        if self.db.open_table(&begin.name).is_ok() {
+            return Ok(None);
+        }
+        let options =
+            TableOptions { leaf_pages: Some(begin.leaf_pages).filter(|&pages| pages > 0), ..TableOptions::new() };
+        let table = self.db.table_with(&begin.name, begin.structure, &options)?;
+        self.tables.insert(begin.id, table);
+        self.current = Some(begin.id);
+        Ok(Some(()))
+    }
+
+    fn dropped(&mut self, payload: &[u8]) -> Result<Option<()>> {
+        let Some(table) = decode_table(payload).and_then(|id| self.tables.remove(&id)) else { return Ok(None) };
+        self.settle()?;
+        self.current = None;
+        self.counts.changes += 1;
+        self.db.drop_table(table.name())?;
+        Ok(Some(()))
+    }
+
+    fn pairs(&mut self, payload: &[u8]) -> Result<Option<()>> {
+        let mut fields = Fields(payload);
+        while !fields.end() {
+            let Some(pair) = Pair::decode(&mut fields) else { return Ok(None) };
+            self.counts.pairs += 1;
+            let begun = match pair.value {
+                Some(value) => self.load(pair.key, value)?,
+                None => self.begin_long(None, &pair),
+            };
+            if begun.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    }
+
+    fn load(&mut self, key: &[u8], value: &[u8]) -> Result<Option<()>> {
+        if self.loader.is_none() {
+            let Some(table) = self.current.and_then(|id| self.tables.get(&id)) else { return Ok(None) };
+            self.loader = Some(table.loader()?);
+        }
+        let Some(loader) = &mut self.loader else { return Ok(None) };
+        loader.push(key, value)?;
+        Ok(Some(()))
+    }
+
+    fn changes(&mut self, payload: &[u8]) -> Result<Option<()>> {
+        if self.loader.is_some() {
+            self.settle()?;
+        }
+        self.current = None;
+        let mut fields = Fields(payload);
+        while !fields.end() {
+            let Some(change) = Change::decode(&mut fields) else { return Ok(None) };
+            self.counts.changes += 1;
+            let begun = match change {
+                Change::Put(table, Pair { key, value: Some(value), .. }) => self.put(table, key, value)?,
+                Change::Put(table, pair) => self.begin_long(Some(table), &pair),
+                Change::Delete(table, key) => self.tables.get(&table).map(|table| self.batch.delete(table, key)),
+            };
+            if begun.is_none() {
+                return Ok(None);
+            }
+            self.commit_from(BATCH_BYTES)?;
+        }
+        Ok(Some(()))
+    }
+
+    fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Option<()>> {
+        self.commit_from(BATCH_BYTES.saturating_sub(value.len()))?;
+        Ok(self.tables.get(&table).map(|table| self.batch.put(table, key, value)))
+    }
+
+    fn begin_long(&mut self, table: Option<TableId>, pair: &Pair<'_>) -> Option<()> {
+        let bytes =
+            usize::try_from(pair.value_bytes).ok().filter(|&bytes| bytes > 0 && bytes as u64 <= VALUE_BYTES_MAX)?;
+        self.long = Some(Long { table, key: pair.key.to_vec(), value: Vec::new(), bytes });
+        Some(())
+    }
+
+    fn piece(&mut self, payload: &[u8]) -> Result<Option<()>> {
+        let Some(mut long) = self.long.take() else { return Ok(None) };
+        if payload.is_empty() || payload.len() > long.bytes - long.value.len() {
+            return Ok(None);
+        }
+        long.value.extend_from_slice(payload);
+        if long.value.len() < long.bytes {
+            self.long = Some(long);
+            return Ok(Some(()));
+        }
+        match long.table {
+            None => self.load(&long.key, &long.value),
+            Some(table) => self.put(table, &long.key, &long.value),
+        }
+    }
+
+    fn end(&mut self, payload: &[u8]) -> Result<Option<()>> {
+        self.settle()?;
+        self.current = None;
+        self.summary.pairs += self.counts.pairs;
+        self.summary.changes += self.counts.changes;
+        let same = Counts::decode(payload) == Some(self.counts);
+        self.counts = Counts::default();
+        Ok(same.then_some(()))
+    }
+
+    /// Ends the load, and commits what waits.
+    fn settle(&mut self) -> Result<()> {
+        if let Some(loader) = self.loader.take() {
+            loader.finish()?;
+        }
+        self.commit_from(1)
+    }
+
+    /// Commits what waits if it is so many bytes.
+    fn commit_from(&mut self, bytes: usize) -> Result<()> {
+        if self.batch.bytes() < bytes.max(1) {
+            return Ok(());
+        }
+        self.db.write_with(std::mem::take(&mut self.batch), Durability::Os)
+    }
+
+    fn finish(&mut self) -> Result<RestoreSummary> {
+        if self.header.is_none() {
+            return Err(Error::ForeignBackup { file: STREAM.to_owned(), reason: "nothing is in it".into() });
+        }
+        Ok(self.summary.clone())
+    }
+}
+
+impl fmt::Debug for Restore<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Restore").field("summary", &self.summary).finish_non_exhaustive()
+    }
+}
