@@ -43,8 +43,16 @@ impl SuperblockFile {
         }
         let read = |slot: u64| Request::read(&file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
         let buffers = psync.run_all(vec![read(0), read(1)])?;
-        let slots = buffers.into_iter().map(|buffer| decode(buffer.as_deref().unwrap_or_default()));
-        let current = newest(slots.collect(), &path)?;
+        let mut slots: Vec<_> = (0..).zip(buffers).map(|(slot, buffer)| decode(slot, buffer)).collect();
+        if slots.iter().any(std::result::Result::is_err) {
+            // Past the page cache: a read that brought something else would take the database back to an older checkpoint.
+            let file = store.open_existing(StreamKind::Meta, NAME, true)?;
+            let read = |slot: u64| Request::read(&file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
+            let again = psync.run_all(vec![read(0), read(1)])?;
+            let again = (0..).zip(again).map(|(slot, buffer)| decode(slot, buffer));
+            slots = slots.into_iter().zip(again).map(|(slot, again)| slot.or(again)).collect();
+        }
+        let current = newest(slots, &path)?;
         Ok(Self { psync, file, current })
     }
 
@@ -66,7 +74,7 @@ impl SuperblockFile {
     pub(crate) fn bad_slots(&self) -> Result<Vec<Error>> {
         let read = |slot: u64| Request::read(&self.file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
         let buffers = self.psync.run_all(vec![read(0), read(1)])?;
-        let slots = buffers.into_iter().map(|buffer| decode(buffer.as_deref().unwrap_or_default()));
+        let slots = (0..).zip(buffers).map(|(slot, buffer)| decode(slot, buffer));
         let problem = |(slot, decoded): (u64, std::result::Result<Superblock, SlotError>)| {
             let found = decoded.err()?;
             Some(Error::Corrupt {
@@ -107,8 +115,11 @@ impl SuperblockFile {
     }
 }
 
-fn decode(bytes: &[u8]) -> std::result::Result<Superblock, SlotError> {
-    bytes.try_into().map_err(|_| SlotError::Field).and_then(Superblock::decode)
+/// What is in slot `slot`. What belongs in the other one is none of it.
+fn decode(slot: u64, bytes: Option<Buffer>) -> std::result::Result<Superblock, SlotError> {
+    let bytes = bytes.as_deref().unwrap_or_default();
+    let found = bytes.try_into().map_err(|_| SlotError::Field).and_then(Superblock::decode)?;
+    if found.generation % 2 == slot { Ok(found) } else { Err(SlotError::Field) }
 }
 
 /// The valid slot of the highest generation. A slot that is not valid is the one a crash tore.

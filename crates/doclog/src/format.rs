@@ -143,7 +143,7 @@ pub(crate) fn check_header(file: &Path, table: u32, pointer: &DocPointer, bytes:
     if version > VERSION {
         return Err(Error::NewerVersion {
             file: file.to_owned(),
-            offset: at + 4,
+            offset: at.saturating_add(4),
             found: version.into(),
             known: VERSION.into(),
         });
@@ -156,7 +156,9 @@ pub(crate) fn check_header(file: &Path, table: u32, pointer: &DocPointer, bytes:
         (20, "document checksum", pointer.crc.into(), get_u32(bytes, 20).into()),
     ];
     match fields.iter().find(|(_, _, expected, found)| expected != found) {
-        Some((field, what, expected, found)) => Err(Error::corrupt(file, at + field, what, expected, found)),
+        Some((field, what, expected, found)) => {
+            Err(Error::corrupt(file, at.saturating_add(*field), what, expected, found))
+        }
         None => Ok(()),
     }
 }

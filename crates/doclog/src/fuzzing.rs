@@ -7,7 +7,7 @@ use psync::{Buffer, Request};
 use space::{FileStore, StreamKind};
 
 use crate::format::{HEADER, check_header, encode_header, identity_crc, seal_image};
-use crate::{DocImage, DocLog, DocPointer, SegmentId, SegmentImage};
+use crate::{DocImage, DocLog, DocPointer, Error, SegmentId, SegmentImage};
 
 /// A name, what takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
@@ -85,7 +85,10 @@ fn segment(bytes: &[u8]) {
         store.psync().run_all(vec![write]).expect("it is written");
     }
     let log = DocLog::open(&store, TABLE, &DocImage::default(), 1 << 20).expect("opens");
-    let whole = log.check_many(&pointers).expect("the disk has no fault");
+    let whole = match log.check_many(&pointers) {
+        Err(Error::NewerVersion { .. }) => return,
+        whole => whole.expect("the disk has no fault"),
+    };
     for (pointer, whole) in pointers.iter().zip(whole) {
         let read = log.read_many(&[*pointer]);
         assert_eq!(read.is_ok(), whole, "{read:?}");

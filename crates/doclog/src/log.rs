@@ -117,18 +117,28 @@ impl DocLog {
         self.fetch(pointers, true).into_iter().collect()
     }
 
-    /// Whether each document is whole. In recovery, one that is not was never durable, and neither was its commit.
+    /// Whether each document is whole. In recovery, one that is not was never durable, and neither was its commit; so one that does not
+    /// check is read again, in case only the read was wrong.
     ///
     /// # Errors
     /// When a file cannot be opened or read: then nothing is known.
     pub fn check_many(&self, pointers: &[DocPointer]) -> Result<Vec<bool>> {
-        let outcomes = self.fetch(pointers, false).into_iter();
-        let whole = outcomes.map(|outcome| match outcome {
-            Ok(_) => Ok(true),
-            Err(Error::Corrupt { .. }) => Ok(false),
-            Err(error) => Err(error),
-        });
-        whole.collect()
+        let check = |pointers: &[DocPointer]| -> Result<Vec<bool>> {
+            let outcomes = self.fetch(pointers, false).into_iter();
+            let whole = outcomes.map(|outcome| match outcome {
+                Ok(_) => Ok(true),
+                Err(Error::Corrupt { .. }) => Ok(false),
+                Err(error) => Err(error),
+            });
+            whole.collect()
+        };
+        let mut whole = check(pointers)?;
+        let bad: Vec<_> = (0..whole.len()).filter(|&index| !whole[index]).collect();
+        if !bad.is_empty() {
+            let again = check(&bad.iter().map(|&index| pointers[index]).collect::<Vec<_>>())?;
+            bad.into_iter().zip(again).for_each(|(index, again)| whole[index] = again);
+        }
+        Ok(whole)
     }
 
     /// Checks live documents in batches of one psync each. Reports what was wrong at open ([`DocLog::damage`]), with every call again, and

@@ -5,16 +5,16 @@
 //!
 //! 1. The documents are sorted by place and cut into windows, as for reading, but a window holds nothing besides documents of the
 //!    call and their padding: what others append at the same time is not touched.
-//! 2. Windows go in batches of up to [`BATCH_BYTES`]: one psync reads a batch through the page cache, one writes it back.
-//! 3. On the way every document is checked, so that one that is not whole is an error and not made durable in silence.
+//! 2. Windows go in batches of up to [`BATCH_BYTES`], twice. The first time every document is checked, so that one that is not whole is an error and
+//!    not made durable in silence. The second time one psync reads a batch through the page cache, and one writes it back, if it is what was checked.
 //!
 //! Invariant: no byte of a file changes.
 
 use psync::{Completion, Psync, Request};
 
-use crate::Result;
 use crate::format::ALIGNMENT;
 use crate::read::{self, Wanted, Window};
+use crate::{Error, Result};
 
 /// Most bytes of a batch, all of which are in memory.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -24,20 +24,48 @@ const BATCH_WINDOWS: usize = 1024;
 /// Writes documents again, which are sorted by place and no two of which are the same, in files that are not open for direct I/O.
 pub(crate) fn rewrite(psync: &Psync, mut documents: Vec<Wanted>) -> Result<()> {
     let windows = read::plan(&documents, ALIGNMENT as u64 - 1);
-    let mut rest = windows.as_slice();
-    let mut tag = 0;
-    while !rest.is_empty() {
-        let (batch, later) = rest.split_at(batch(rest));
-        let reads = batch.iter().zip(tag..).map(|(window, tag)| window.request(tag, None)).collect();
-        let completions = psync.run(reads);
-        for completion in &completions {
-            read::deliver(&windows, &mut documents, completion);
+    let mut checksums = Vec::with_capacity(windows.len());
+    in_batches(psync, &windows, |_, completions| {
+        for completion in completions {
+            checksums.push(checksum_of(&completion));
+            read::deliver(&windows, &mut documents, &completion);
         }
-        psync.run_all(batch.iter().zip(completions).filter_map(write).collect())?;
-        tag += batch.len() as u64;
-        rest = later;
+        Ok(())
+    })?;
+    documents.into_iter().try_for_each(|document| document.finish().map(drop))?;
+    in_batches(psync, &windows, |first, completions| {
+        let mut writes = Vec::with_capacity(completions.len());
+        for (index, completion) in (first..).zip(completions) {
+            let (window, expected, found) = (&windows[index], checksums[index], checksum_of(&completion));
+            if expected != found {
+                let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
+                let (file, at) = (window.file.path(), window.bytes.start);
+                return Err(Error::corrupt(file, at, "checksum of what was read again", expected, found));
+            }
+            completion.result?;
+            writes.extend(completion.buffer.map(|buffer| Request::write(&window.file, window.bytes.start, buffer, 0)));
+        }
+        psync.run_all(writes)?;
+        Ok(())
+    })
+}
+
+/// Reads windows and hands them over, a batch at a time: the number of its first window, and what was read of each.
+fn in_batches(
+    psync: &Psync, windows: &[Window], mut take: impl FnMut(usize, Vec<Completion>) -> Result<()>,
+) -> Result<()> {
+    let mut first = 0;
+    while first < windows.len() {
+        let batch = &windows[first..first + batch(&windows[first..])];
+        let reads = batch.iter().zip(first as u64..).map(|(window, tag)| window.request(tag, None)).collect();
+        take(first, psync.run(reads))?;
+        first += batch.len();
     }
-    documents.into_iter().try_for_each(|document| document.finish().map(drop))
+    Ok(())
+}
+
+fn checksum_of(read: &Completion) -> u32 {
+    checksum::crc32c(read.buffer.as_deref().unwrap_or_default())
 }
 
 /// Windows of the next batch: at least one.
@@ -48,10 +76,4 @@ fn batch(windows: &[Window]) -> usize {
         bytes <= BATCH_BYTES
     });
     fits.count().max(1)
-}
-
-/// Writes what was read back to its place. What could not be read is told by its documents.
-fn write((window, completion): (&Window, Completion)) -> Option<Request> {
-    completion.result.ok()?;
-    Some(Request::write(&window.file, window.bytes.start, completion.buffer?, 0))
 }

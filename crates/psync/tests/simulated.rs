@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use psync::sim::{Fault, SECTOR, SimDisk};
+use psync::sim::{Fault, Garble, SECTOR, SimDisk};
 use psync::{BLOCK, Buffer, Error, File, OpenOptions, Psync, Request};
 
 const ROOT: &str = "/";
@@ -432,4 +432,24 @@ fn batches_streams_and_threads_work_on_it() {
     for thread in 0..4_u8 {
         assert_eq!(disk.read_file(format!("/{thread}")), Some(vec![thread; 5000]));
     }
+}
+
+#[test]
+fn a_garbled_read_says_nothing_and_is_over() {
+    let (disk, psync, file) = prepared(1);
+    write(&psync, &file, BLOCK as u64, &[2; BLOCK]).expect("write");
+    let read = || {
+        let buffers = psync.run_all(vec![Request::read(&file, 0, Buffer::zeroed(BLOCK), 0)]).expect("reads");
+        buffers.into_iter().flatten().next().expect("a buffer").to_vec()
+    };
+    let before = disk.reads();
+    disk.garble_read(1, Garble::Bit);
+    assert_eq!(read(), [1; BLOCK]);
+    assert_eq!(read().iter().map(|byte| (byte ^ 1).count_ones()).sum::<u32>(), 1);
+    disk.garble_read(0, Garble::Elsewhere(BLOCK as i64));
+    assert_eq!(read(), [2; BLOCK]);
+    disk.garble_read(0, Garble::Elsewhere(-1));
+    assert_eq!(read(), [0; BLOCK]);
+    assert_eq!(read(), [1; BLOCK]);
+    assert_eq!(disk.reads() - before, 5);
 }

@@ -3,7 +3,8 @@
 //! 1. All segment files are opened and their headers read. Of two files with the same number the one of the later epoch counts.
 //! 2. A first pass follows the chain of groups from the segment that holds the checkpoint's position, and finds its end `p`.
 //! 3. What the checkpoint, the chain and whole groups behind `p` state was durable is known to have been. If that reaches beyond
-//!    `p`, the bytes at `p` are damaged, and opening fails with file and offset; else they are the tail that a crash left.
+//!    `p`, the bytes at `p` are damaged, and opening fails with file and offset; else they are the tail that a crash left. What is at `p` is read
+//!    from the device once more before that is believed: a read that brought something else would cost the commits behind it.
 //! 4. A second pass shows the records to the caller. It may end the log earlier, at a group that is not known durable and refers
 //!    to something that the crash took.
 //!
@@ -71,6 +72,9 @@ pub(crate) fn recover<E: From<Error>>(
         let durable = floor.max(chain.durable).max(statements.durable);
         if chain.lsn < durable {
             let flaw = chain.flaw.unwrap_or_else(|| Flaw::new("group", "a group", "none"));
+            return Err(damage(store, &scanner, chain.lsn, flaw).into());
+        }
+        if let Some(flaw) = scanner.read_again(store, chain.lsn)? {
             return Err(damage(store, &scanner, chain.lsn, flaw).into());
         }
         show(store, &mut scanner, &Known { first, start, durable, end: chain.lsn }, replayer)?

@@ -8,12 +8,14 @@
 //! Invariants: memory is one segment; nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use psync::{Buffer, File, Psync, Request};
+use psync::{BLOCK, Buffer, File, Psync, Request};
+use space::{FileStore, StreamKind};
 
-use crate::format::{ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, WholeGroup};
+use crate::format::{ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup};
 use crate::geometry::Geometry;
 use crate::segment::SegmentFile;
 use crate::{Error, Lsn, Result};
@@ -126,6 +128,56 @@ impl<'a> Scanner<'a> {
             }
         }
         Ok(statements)
+    }
+
+    /// The segments of these numbers that there are, and their files.
+    pub(crate) fn segments(&self, numbers: RangeInclusive<u64>) -> Vec<(u64, File)> {
+        self.files.range(numbers).map(|(number, segment)| (*number, segment.file.clone())).collect()
+    }
+
+    /// All bytes of segment `number`, read anew, of which the header and every group below `end` check.
+    pub(crate) fn checked(&mut self, number: u64, end: Lsn) -> Result<&[u8]> {
+        let (geometry, database) = (self.geometry, self.database);
+        let path = self.files.get(&number).map(|segment| segment.file.path().to_owned()).unwrap_or_default();
+        self.loaded = None;
+        let bytes = self.load(number)?.unwrap_or_default();
+        let damaged = |flaw: Flaw, at: usize| flaw.at(path.clone(), at as u64);
+        let header = SegmentHeader::decode(&bytes[..SEGMENT_HEADER.min(bytes.len())]);
+        if !header.is_ok_and(|header| header.number == number) {
+            return Err(damaged(Flaw::new("segment header", format!("that of segment {number}"), "another"), 0));
+        }
+        let mut at = geometry.first(number);
+        while at < end && geometry.number(at) == number {
+            let offset = geometry.offset(at);
+            let group = GroupHeader::open(&database, at, &bytes[offset..]).map_err(|flaw| damaged(flaw, offset))?;
+            at = behind(geometry, &group.header);
+        }
+        Ok(bytes)
+    }
+
+    /// Reads what is at `lsn`, where the chain ended, once more, past the page cache; what is wrong if it is not what was read before.
+    pub(crate) fn read_again(&mut self, store: &FileStore, lsn: Lsn) -> Result<Option<Flaw>> {
+        let (geometry, number) = (self.geometry, self.geometry.number(lsn));
+        let Some(segment) = self.files.get(&number) else { return Ok(None) };
+        let file = store.open_existing(StreamKind::Wal, &segment.name(), true)?;
+        let there = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(geometry.segment_len()) / BLOCK * BLOCK;
+        let from = geometry.offset(lsn) / BLOCK * BLOCK;
+        let read = |to: usize| {
+            let mut again = Vec::new();
+            read_range(store.psync(), &file, from, to.min(there).saturating_sub(from), &mut again)?;
+            Ok::<_, Error>(again)
+        };
+        let at = geometry.offset(lsn) - from;
+        let before = self.load(number)?.map(|bytes| bytes[from..].to_vec()).unwrap_or_default();
+        let mut again = read(from + 2 * BLOCK)?;
+        // A group that one of the two has is compared whole.
+        let group = |bytes: &[u8]| GroupHeader::peek(&self.database, lsn, bytes.get(at..)?);
+        if let Some(group) = group(&before).or_else(|| group(&again)) {
+            let length = group.length as usize;
+            again = read(from + (at + length).next_multiple_of(BLOCK))?;
+        }
+        let is_same = before.get(..again.len()) == Some(&again);
+        Ok((!is_same).then(|| Flaw::new("bytes that were read twice", "the same", "something else the second time")))
     }
 
     /// Where a position is on disk, for messages.

@@ -31,6 +31,7 @@ use space::{FileStore, StreamKind};
 use crate::backoff::BackOff;
 use crate::format::{BadSegment, Flaw, GROUP_HEADER, GroupHeader, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
+use crate::scan::read_range;
 use crate::stats::{Counters, add};
 use crate::{Claim, Error, Lsn, Options, Result};
 
@@ -56,7 +57,7 @@ pub(crate) struct SegmentFile {
 }
 
 impl SegmentFile {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         file_name(self.index)
     }
 }
@@ -100,11 +101,23 @@ pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options)
         let block = block.as_deref().unwrap_or_default();
         let (block, group) = block.split_at(block.len().min(SEGMENT_HEADER));
         let header = read_header(&segment, block, geometry, options)?;
+        if header.is_err() && block.len() == SEGMENT_HEADER && read_again(store, &segment)? != block {
+            let flaw = Flaw::new("segment header", "the same when it is read again", "something else");
+            return Err(flaw.at(segment.file.path().to_owned(), 0));
+        }
         let first = header.as_ref().ok().map(|header| geometry.first(header.number));
         let first = first.and_then(|lsn| GroupHeader::peek(&options.database, lsn, group));
         found.push(Found { segment, header, first_seq: first.map(|group| group.first_seq), len });
     }
     Ok(found)
+}
+
+/// The first bytes of a segment past the page cache: a read that brought something else would cost the commits in it.
+fn read_again(store: &FileStore, segment: &SegmentFile) -> Result<Vec<u8>> {
+    let file = store.open_existing(StreamKind::Wal, &segment.name(), true)?;
+    let mut again = Vec::new();
+    read_range(store.psync(), &file, 0, SEGMENT_HEADER, &mut again)?;
+    Ok(again)
 }
 
 fn read_header(

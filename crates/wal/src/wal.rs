@@ -20,6 +20,7 @@ use crate::flush::{Flusher, Wish, Work};
 use crate::format::SegmentHeader;
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
+use crate::scan::Scanner;
 use crate::segment::{Live, Pool};
 use crate::settle::settle;
 use crate::space::{Batch, NewRecord, Reserved, Space};
@@ -272,7 +273,7 @@ impl Log {
             settle(
                 store.psync(),
                 geometry,
-                &replayed_files,
+                &mut Scanner::new(store.psync(), geometry, options.database, &replayed_files),
                 replayed.durable,
                 replayed.end,
                 companions.take_unflushed(),

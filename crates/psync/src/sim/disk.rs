@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::Fault;
 use super::node::Node;
+use super::{Fault, Garble};
 
 /// A file without its name. Locked only while the disk is.
 pub(super) type SharedNode = Arc<Mutex<Node>>;
@@ -89,6 +89,9 @@ pub(super) struct Disk {
     crash_after: Option<u64>,
     faults: Vec<Planned>,
     lost_writes: Vec<(PathBuf, u64)>,
+    reads: u64,
+    /// After how many reads, and how.
+    garbled: Option<(u64, Garble)>,
     capacity: Option<u64>,
     volatile: Tree,
     durable: Tree,
@@ -117,6 +120,8 @@ impl Disk {
             crash_after: None,
             faults: Vec::new(),
             lost_writes: Vec::new(),
+            reads: 0,
+            garbled: None,
             capacity: None,
             volatile: Tree::default(),
             durable: Tree::default(),
@@ -157,6 +162,14 @@ impl Disk {
         self.lost_writes.push((path.to_owned(), left));
     }
 
+    pub(super) fn garble_read(&mut self, left: u64, how: Garble) {
+        self.garbled = Some((left, how));
+    }
+
+    pub(super) const fn reads(&self) -> u64 {
+        self.reads
+    }
+
     pub(super) fn set_capacity(&mut self, bytes: Option<u64>) {
         self.capacity = bytes;
     }
@@ -176,6 +189,7 @@ impl Disk {
         self.crash_after = None;
         self.faults.clear();
         self.lost_writes.clear();
+        self.garbled = None;
         self.locks.clear();
     }
 
@@ -278,7 +292,26 @@ impl Disk {
     pub(super) fn read(&mut self, life: u64, node: &SharedNode, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.begin(life, Fault::Read, false)?;
         let offset = usize::try_from(offset).map_err(|_| errno(libc::EINVAL))?;
-        Ok(node.lock().read(offset, into))
+        self.reads += 1;
+        let read = node.lock().read(offset, into);
+        match &mut self.garbled {
+            Some((0, how)) if read > 0 => {
+                match *how {
+                    Garble::Bit => into[self.random.random_range(0..read)] ^= 1 << self.random.random_range(0..8),
+                    Garble::Elsewhere(distance) => {
+                        into[..read].fill(0);
+                        let elsewhere = i64::try_from(offset).ok().and_then(|offset| offset.checked_add(distance));
+                        if let Some(elsewhere) = elsewhere.and_then(|offset| usize::try_from(offset).ok()) {
+                            node.lock().read(elsewhere, &mut into[..read]);
+                        }
+                    }
+                }
+                self.garbled = None;
+            }
+            Some((left, _)) => *left = left.saturating_sub(1),
+            None => {}
+        }
+        Ok(read)
     }
 
     pub(super) fn write(

@@ -21,6 +21,9 @@
 //! 7. A **lost write** ([`SimDisk::lose_write`]) is acknowledged and "flushed", and the platter keeps the old bytes.
 //! 8. **Rot** ([`SimDisk::flip_bit`], [`SimDisk::corrupt`]) changes bytes at rest.
 //!
+//! 9. A **garbled read** ([`SimDisk::garble_read`]) is said to have succeeded, and has a flipped bit, or what is elsewhere; what is on the platter is
+//!    as it was.
+//!
 //! Not modelled: reads that fail for a sector only, damage to a sector that nobody writes while the power goes.
 //!
 //! # How it is used
@@ -84,6 +87,15 @@ pub enum Fault {
     Name,
 }
 
+/// What is wrong with a read that nobody is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Garble {
+    /// One bit of it.
+    Bit,
+    /// It is what lies so many bytes further on in the file, or before where that is negative; zeros where the file is not.
+    Elsewhere(i64),
+}
+
 /// A simulated disk. Clones are the same disk.
 #[derive(Clone)]
 pub struct SimDisk {
@@ -139,6 +151,16 @@ impl SimDisk {
     /// changes nothing; for a flush, and a durable write that meets [`Fault::Flush`], see the fault model.
     pub fn fail_operation(&self, kind: Fault, count: u64, errno: i32) {
         self.disk.lock().fail_operation(kind, count, errno);
+    }
+
+    /// Lets `count` more reads pass; the next one, over all files, succeeds and brings something else.
+    pub fn garble_read(&self, count: u64, how: Garble) {
+        self.disk.lock().garble_read(count, how);
+    }
+
+    /// Reads so far, over all lives.
+    pub fn reads(&self) -> u64 {
+        self.disk.lock().reads()
     }
 
     /// How many of the failures asked for have not happened yet.
