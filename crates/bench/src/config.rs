@@ -164,12 +164,7 @@ impl Config {
     /// # Errors
     /// Names the option, its value and its limit.
     pub fn check(&self) -> Result<()> {
-        let within = |name: &str, value: u64, least: u64, most: u64| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            Err(Error::Invalid(format!("{name} is {value}: must be from {least} to {most}")))
-        };
+        let within = Self::within;
         within("num", self.num, 1, u64::MAX >> 2)?;
         within("key size", self.key_size as u64, Self::KEY_SIZE_MIN as u64, braid::KEY_BYTES_MAX_BTREE as u64)?;
         within("value size", self.value_size as u64, 0, braid::VALUE_BYTES_MAX)?;
@@ -180,6 +175,14 @@ impl Config {
             return Err(Error::Invalid(format!("insert share is {}: must be from 0 to 1", self.insert_share)));
         }
         Ok(())
+    }
+
+    /// Refuses a value out of its limits.
+    pub(crate) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+        if (least..=most).contains(&value) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("{name} is {value}: must be from {least} to {most}")))
     }
 
     /// Bytes of one record as the user counts them: key and value.

@@ -30,6 +30,7 @@ pub mod reproduce;
 pub mod tpcc;
 pub mod trees;
 pub mod values;
+pub mod ycsb;
 
 pub use config::{Config, TABLE, Workload};
 pub use error::{Error, Result};

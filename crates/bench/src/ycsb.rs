@@ -1,0 +1,223 @@
+//! The core workloads of YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", `SoCC` 2010), as its core package defines them.
+//!
+//! 1. A [`Core`] workload is a mix of two kinds of operations, chosen at random, and a [`Distribution`] of the records they ask for
+//!    ([`generator`]).
+//! 2. A record's key is `user` and a number, its value the record's fields one after another ([`record`]): each field says by itself which write it is
+//!    of, so that a reader finds a field that is torn or of another record, and a record that is put together from two.
+//! 3. Records that a run inserts can be asked for as soon as their insert, and all before it, have returned ([`acknowledged`]).
+//!
+//! Where a key-value store leaves a choice, it is that of YCSB's binding to `RocksDB`: a record is one value, so an update of one field
+//! reads the record, changes the field and puts the record; a read-modify-write reads it once more before. Neither is a transaction.
+
+mod acknowledged;
+mod generator;
+mod record;
+
+pub use acknowledged::Acknowledged;
+pub use generator::{Requests, Zipfian};
+pub use record::{Shape, fnv_hash};
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// The table of records.
+pub const TABLE: &str = "usertable";
+
+/// Records of the longest scan; lengths are uniform from 1 on.
+pub const SCAN_RECORDS_MAX: u64 = 100;
+
+/// A workload of the core package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Core {
+    /// Half reads, half updates, of popular records.
+    A,
+    /// Reads and a few updates, of popular records.
+    B,
+    /// Reads of popular records.
+    C,
+    /// Reads of the newest records, and a few inserts.
+    D,
+    /// Short scans from popular records on, and a few inserts.
+    E,
+    /// Half reads, half read-modify-writes, of popular records.
+    F,
+}
+
+/// What one operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Reads a record.
+    Read,
+    /// Writes one field of a record.
+    Update,
+    /// Puts a new record.
+    Insert,
+    /// Reads up to [`SCAN_RECORDS_MAX`] records in key order.
+    Scan,
+    /// Reads a record, then updates it.
+    ReadModifyWrite,
+}
+
+impl Kind {
+    /// Its name, as printed.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Update => "update",
+            Self::Insert => "insert",
+            Self::Scan => "scan",
+            Self::ReadModifyWrite => "read-modify-write",
+        }
+    }
+}
+
+impl Core {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+
+    /// The more frequent kind of operation, its share, and the other kind.
+    #[must_use]
+    pub const fn mix(self) -> (Kind, f64, Kind) {
+        match self {
+            Self::A => (Kind::Read, 0.5, Kind::Update),
+            Self::B => (Kind::Read, 0.95, Kind::Update),
+            Self::C => (Kind::Read, 1.0, Kind::Read),
+            Self::D => (Kind::Read, 0.95, Kind::Insert),
+            Self::E => (Kind::Scan, 0.95, Kind::Insert),
+            Self::F => (Kind::Read, 0.5, Kind::ReadModifyWrite),
+        }
+    }
+
+    /// The kind that a number below 1 chooses.
+    #[must_use]
+    pub fn choose(self, number: f64) -> Kind {
+        let (frequent, share, other) = self.mix();
+        if number < share { frequent } else { other }
+    }
+
+    /// Share of the operations that insert.
+    #[must_use]
+    pub fn insert_share(self) -> f64 {
+        let (_, share, other) = self.mix();
+        if other == Kind::Insert { 1.0 - share } else { 0.0 }
+    }
+
+    /// Whether it only reads.
+    #[must_use]
+    pub const fn only_reads(self) -> bool {
+        matches!(self, Self::C)
+    }
+
+    /// How records are asked for unless the configuration says otherwise.
+    #[must_use]
+    pub const fn distribution(self) -> Distribution {
+        match self {
+            Self::D => Distribution::Latest,
+            _ => Distribution::Zipfian,
+        }
+    }
+}
+
+/// How the records that are asked for are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// Every record that was there at the beginning as often.
+    Uniform,
+    /// A few are popular, and scattered over all of them.
+    Zipfian,
+    /// A few are popular, the first ones most.
+    Clustered,
+    /// The newer, the more popular.
+    Latest,
+}
+
+impl Distribution {
+    const ALL: [Self; 4] = [Self::Uniform, Self::Zipfian, Self::Clustered, Self::Latest];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Zipfian => "zipfian",
+            Self::Clustered => "clustered",
+            Self::Latest => "latest",
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|distribution| distribution.name() == text)
+            .ok_or_else(|| format!("`{text}` is none of uniform, zipfian, clustered, latest"))
+    }
+}
+
+/// The order of keys in which records are inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsertOrder {
+    /// A record's number is the hash of its index: records come in no order of their keys.
+    Hashed,
+    /// A record's number is its index.
+    Ordered,
+}
+
+impl fmt::Display for InsertOrder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Hashed => "hashed",
+            Self::Ordered => "ordered",
+        })
+    }
+}
+
+impl FromStr for InsertOrder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Hashed, Self::Ordered]
+            .into_iter()
+            .find(|order| order.to_string() == text)
+            .ok_or_else(|| format!("`{text}` is neither hashed nor ordered"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for distribution in Distribution::ALL {
+            assert_eq!(distribution.to_string().parse(), Ok(distribution));
+        }
+        for order in [InsertOrder::Hashed, InsertOrder::Ordered] {
+            assert_eq!(order.to_string().parse(), Ok(order));
+        }
+        assert!("zipf".parse::<Distribution>().expect_err("no such name").contains("zipfian"));
+        assert!("random".parse::<InsertOrder>().expect_err("no such name").contains("hashed"));
+    }
+
+    #[test]
+    fn a_number_chooses_by_share() {
+        for core in Core::ALL {
+            let (frequent, share, other) = core.mix();
+            assert_eq!(core.choose(0.0), frequent);
+            assert_eq!(core.choose(share - 0.001), frequent);
+            assert_eq!(core.choose(share), other);
+        }
+        assert_eq!(Core::ALL.map(|core| (core.insert_share() * 100.0).round()), [0.0, 0.0, 0.0, 5.0, 5.0, 0.0]);
+    }
+}
