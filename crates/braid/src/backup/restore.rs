@@ -87,7 +87,7 @@ impl Options {
         for file in &files {
             total_bytes += fs::metadata(file).map_err(path_error("look at", file))?.len();
         }
-        self.restore_to(to.as_ref(), |options, path| {
+        self.make_at(to.as_ref(), |options, path| {
             let open = |file: &PathBuf| {
                 let opened = fs::File::open(file).map_err(path_error("open", file))?;
                 Ok(Source { name: file.display().to_string(), stream: BufReader::with_capacity(READ_BYTES, opened) })
@@ -104,7 +104,7 @@ impl Options {
     pub fn restore_stream(
         self, from: impl Read + Send, to: impl AsRef<Path>, report: RestoreReport<'_>,
     ) -> Result<RestoreSummary> {
-        self.restore_to(to.as_ref(), |options, path| {
+        self.make_at(to.as_ref(), |options, path| {
             let source = Source { name: STREAM.to_owned(), stream: from };
             make(options, Psync::new(options.backend)?, path, vec![source], None, report)
         })
@@ -120,20 +120,35 @@ impl Options {
         make(&self, psync, to, vec![source], None, &mut |_| ControlFlow::Continue(()))
     }
 
+    /// Makes a new database in `to`, a new or empty directory, and has it filled; it is there as a whole or not at all.
+    ///
+    /// # Errors
+    /// What `fill` says, [`Error::Occupied`] when `to` is not empty, or when the database can't be made. `to` is then as it was.
+    pub fn build<T, E: From<Error>>(
+        self, to: impl AsRef<Path>, fill: impl FnOnce(&Database) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.make_at(to.as_ref(), |options, path| {
+            let db = options.clone().read_only(false).create(true).open(path)?;
+            let filled = fill(&db)?;
+            db.close()?;
+            Ok(filled)
+        })
+    }
+
     /// Has a database made beside `to`, and gives it that name.
-    fn restore_to(
-        self, to: &Path, make: impl FnOnce(&Self, &Path) -> Result<RestoreSummary>,
-    ) -> Result<RestoreSummary> {
+    fn make_at<T, E: From<Error>>(
+        self, to: &Path, make: impl FnOnce(&Self, &Path) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
         check_vacant(to)?;
         let path = beside(to);
         remove(&path)?;
-        let made = make(&self, &path).and_then(|summary| {
+        let made = make(&self, &path).and_then(|made| {
             fs::rename(&path, to).map_err(path_error("rename", &path))?;
             sync_parent(to)?;
-            Ok(summary)
+            Ok(made)
         });
-        if made.is_err() && !matches!(made, Err(Error::Locked { .. })) {
-            // If that fails too, the next restore removes it.
+        if made.is_err() {
+            // If somebody else began there meanwhile, it holds a lock and stays. Else, if that fails, the next one removes it.
             let _ = remove(&path);
         }
         made

@@ -1,15 +1,18 @@
 //! The commands, one file each.
 
+mod backup;
 mod bench;
 mod changes;
 mod compact;
 mod crash;
 mod del;
 mod device;
+mod dump;
 mod get;
 mod load;
 mod put;
 mod reproduce;
+mod restore;
 mod scan;
 mod stats;
 mod tables;
@@ -32,6 +35,9 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Changes(changes::Changes),
     Compact(compact::Compact),
+    Backup(backup::Backup),
+    Restore(restore::Restore),
+    Dump(dump::Dump),
     Device(device::Device),
     Bench(Box<bench::Bench>),
     Reproduce(reproduce::Reproduce),
@@ -53,6 +59,9 @@ impl Command {
             Self::Verify(verify) => verify.run(json),
             Self::Changes(changes) => changes.run(),
             Self::Compact(compact) => compact.run(json),
+            Self::Backup(backup) => backup.run(json),
+            Self::Restore(restore) => restore.run(json),
+            Self::Dump(dump) => dump.run(),
             Self::Device(device) => device.run(json),
             Self::Bench(bench) => bench.run(json),
             Self::Reproduce(reproduce) => reproduce.run(json),

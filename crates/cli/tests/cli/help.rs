@@ -2,7 +2,7 @@
 
 use crate::common::braid;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 17] = [
     "load",
     "get",
     "put",
@@ -13,6 +13,9 @@ const COMMANDS: [&str; 14] = [
     "verify",
     "changes",
     "compact",
+    "backup",
+    "restore",
+    "dump",
     "device",
     "bench",
     "reproduce",

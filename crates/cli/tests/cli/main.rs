@@ -1,5 +1,6 @@
 //! The `braid` binary from outside: what people and scripts rely on.
 
+mod backup;
 mod bench;
 mod common;
 mod device;

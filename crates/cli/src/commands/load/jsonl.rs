@@ -15,7 +15,7 @@ struct Line {
 }
 
 /// The record of a line; a blank line has none.
-pub(super) fn record(line: &[u8]) -> Parsed {
+pub(in crate::commands) fn record(line: &[u8]) -> Parsed {
     if line.trim_ascii().is_empty() {
         return Ok(None);
     }

@@ -19,20 +19,20 @@ const CHUNK_BYTES: usize = 256 << 10;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Where lines come from.
-pub(super) struct Lines {
+pub(in crate::commands) struct Lines {
     /// The file, for messages.
-    pub(super) name: String,
+    pub(in crate::commands) name: String,
     /// Length of the file, where it is one.
-    pub(super) bytes: Option<u64>,
+    pub(in crate::commands) bytes: Option<u64>,
     /// Number of the last line handed out, from 1.
-    pub(super) number: u64,
-    reader: Box<dyn BufRead>,
+    pub(in crate::commands) number: u64,
+    reader: Box<dyn BufRead + Send>,
     line: Vec<u8>,
 }
 
 impl Lines {
     /// Opens a file, or standard input for `-`.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(in crate::commands) fn open(path: &Path) -> Result<Self> {
         if path.as_os_str() == "-" {
             let reader = BufReader::with_capacity(CHUNK_BYTES, Stdin::start());
             return Ok(Self::new("standard input".into(), Box::new(reader), None));
@@ -43,17 +43,27 @@ impl Lines {
         Ok(Self::new(path.display().to_string(), Box::new(BufReader::with_capacity(CHUNK_BYTES, file)), bytes))
     }
 
-    fn new(name: String, reader: Box<dyn BufRead>, bytes: Option<u64>) -> Self {
+    fn new(name: String, reader: Box<dyn BufRead + Send>, bytes: Option<u64>) -> Self {
         Self { name, bytes, number: 0, reader, line: Vec::new() }
     }
 
     /// The error that the last line cannot be loaded, after `loaded` records that are kept.
-    pub(super) fn wrong(self, problem: String, loaded: u64) -> Error {
+    pub(in crate::commands) fn wrong(self, problem: String, loaded: u64) -> Error {
         Error::Line { source_name: self.name, line: self.number, problem, loaded }
     }
 
+    /// The byte that comes next; none at the end.
+    pub(in crate::commands) fn first_byte(&mut self) -> Result<Option<u8>> {
+        Ok(self.reader.fill_buf().map_err(Error::io("reading", &self.name))?.first().copied())
+    }
+
+    /// What is left, as it is.
+    pub(in crate::commands) fn into_reader(self) -> Box<dyn BufRead + Send> {
+        self.reader
+    }
+
     /// The next line without its line break; none at the end, or when an interrupt came, in which case a line may have been cut.
-    pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>> {
+    pub(in crate::commands) fn next_line(&mut self) -> Result<Option<&[u8]>> {
         self.line.clear();
         self.number += 1;
         let read = self.reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line);

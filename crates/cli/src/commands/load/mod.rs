@@ -9,7 +9,7 @@
 //! Invariant: the count in a report or an error is the count of records committed, never of records read.
 
 mod files;
-mod jsonl;
+pub(super) mod jsonl;
 mod lines;
 mod loader;
 mod tsv;
@@ -27,9 +27,8 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::units::{bytes, bytes_f64, count, number};
 
-use lines::Lines;
-
 pub(crate) use files::{Skipped, load_files};
+pub(super) use lines::Lines;
 pub(crate) use loader::Loader;
 
 /// Load many records: a directory of files, tab-separated lines, or JSON lines
