@@ -33,7 +33,8 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// How a slot begins.
 pub(crate) const MAGIC: [u8; 8] = *b"BRAIDSUP";
-const IMAGE_MAGIC: [u8; 8] = *b"BRAIDIMG";
+/// How an image begins.
+pub(crate) const IMAGE_MAGIC: [u8; 8] = *b"BRAIDIMG";
 const CRC_AT: usize = 12;
 
 /// Where the checkpoint image lies.
@@ -207,10 +208,20 @@ impl Image {
     /// Decodes an image whose checksum was checked; none where a field makes no sense.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
+        let image = Self::read(&mut fields);
+        image.filter(|_| fields.end())
+    }
+
+    /// Decodes an image that these bytes begin with, of which nothing is known: for salvage.
+    pub(crate) fn decode_unchecked(bytes: &[u8]) -> Option<Self> {
+        Self::read(&mut Fields(bytes))
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Option<Self> {
         if fields.array()? != IMAGE_MAGIC {
             return None;
         }
-        let image = Self {
+        Some(Self {
             visible: Seq(fields.u64().filter(|visible| *visible < u64::MAX)?),
             flush_ends_below: Lsn(fields.u64()?),
             log_start: Lsn(fields.u64()?),
@@ -218,11 +229,10 @@ impl Image {
             kept_from: Lsn(fields.u64()?),
             kept_seq: Seq(fields.u64()?),
             next_table: fields.u32()?,
-            tables: decode_tables(&mut fields)?,
-            dropped: decode_tables(&mut fields)?,
+            tables: decode_tables(fields)?,
+            dropped: decode_tables(fields)?,
             allocator: fields.block()?.to_vec(),
-        };
-        fields.end().then_some(image)
+        })
     }
 }
 

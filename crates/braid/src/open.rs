@@ -75,7 +75,8 @@ fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
     })
 }
 
-fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Option<Lock>> {
+/// Locks the database: alone, or with others that only read.
+pub(crate) fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Option<Lock>> {
     let file = path.join(LOCK);
     match store.psync().lock(&file, read_only) {
         Ok(lock) => Ok(Some(lock)),

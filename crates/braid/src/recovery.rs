@@ -31,9 +31,10 @@ use crate::{
     commit::UnflushedDocuments,
     convert::{log_error, malformed_record},
     engine::{Engine, Parts},
-    format::{self, CreateTable, FlushEnd, FlushEndPiece, Image, Operations, TableImage, VERSION, kind},
+    format::{self, CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Operations, TableImage, VERSION, kind},
     open::{DATA, log_options, trees},
     opq::Sections,
+    pieces::Pieces,
     retention::Kept,
     schema::{DOCUMENT_SEGMENT_BYTES, new_table},
     stats::Recovery,
@@ -139,34 +140,51 @@ fn remove_stray_documents(store: &FileStore, catalog: &Catalog) -> Result<()> {
 
 pub(crate) fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Result<Image> {
     let place = superblock.current().image.expect("an open database has an image");
-    let offset = place.extent.page.0.saturating_mul(PAGE as u64);
-    let corrupt = |what: &str, expected: String, found: String| Error::Corrupt {
-        file: store.directory().join(DATA).display().to_string(),
-        offset,
-        what: what.into(),
-        expected,
-        found,
-    };
+    let bytes = image_bytes(store, &place)?;
+    check_image(store, &place, &bytes)?;
+    let version = || format!("an image of format version {VERSION}");
+    let made = |found: &str| image_error(store, &place, "the checkpoint image", version(), found.into());
+    Image::decode(&bytes).ok_or_else(|| made("fields that make no sense"))
+}
+
+/// The bytes where a superblock says that an image is, whatever they are.
+pub(crate) fn image_bytes(store: &FileStore, place: &ImagePlace) -> Result<Vec<u8>> {
     if !store.exists(DATA)? {
-        return Err(corrupt("the data file", "the file with the checkpoint image".into(), "no such file".into()));
+        let expected = "the file with the checkpoint image".into();
+        return Err(image_error(store, place, "the data file", expected, "no such file".into()));
     }
+    let offset = place.extent.page.0.saturating_mul(PAGE as u64);
     let file = store.open_existing(StreamKind::Node, DATA, true)?;
     let end = offset.saturating_add(u64::from(place.extent.pages) * PAGE as u64);
     let length = file.len()?;
     if length < end {
-        return Err(corrupt("length of the file", format!("at least {end} bytes"), format!("{length} bytes")));
+        let [expected, found] = [format!("at least {end} bytes"), format!("{length} bytes")];
+        return Err(image_error(store, place, "length of the file", expected, found));
     }
     let buffer = Buffer::zeroed((place.length as usize).next_multiple_of(PAGE));
     let mut buffers = store.psync().run_all(vec![Request::read(&file, offset, buffer, 0)])?;
     let buffer = buffers.pop().flatten().unwrap_or_else(|| Buffer::zeroed(0));
-    let bytes = buffer.get(..place.length as usize).unwrap_or_default();
+    Ok(buffer.get(..place.length as usize).unwrap_or_default().to_vec())
+}
+
+/// Whether they are the image that the superblock was written for.
+pub(crate) fn check_image(store: &FileStore, place: &ImagePlace, bytes: &[u8]) -> Result<()> {
     let crc = checksum::crc32c(bytes);
-    if crc != place.crc {
-        let (expected, found) = (format!("CRC-32C {:#010x}", place.crc), format!("{crc:#010x}"));
-        return Err(corrupt("the checkpoint image", expected, found));
+    if crc == place.crc {
+        return Ok(());
     }
-    let version = || format!("an image of format version {VERSION}");
-    Image::decode(bytes).ok_or_else(|| corrupt("the checkpoint image", version(), "fields that make no sense".into()))
+    let (expected, found) = (format!("CRC-32C {:#010x}", place.crc), format!("{crc:#010x}"));
+    Err(image_error(store, place, "the checkpoint image", expected, found))
+}
+
+fn image_error(store: &FileStore, place: &ImagePlace, what: &str, expected: String, found: String) -> Error {
+    Error::Corrupt {
+        file: store.directory().join(DATA).display().to_string(),
+        offset: place.extent.page.0.saturating_mul(PAGE as u64),
+        what: what.into(),
+        expected,
+        found,
+    }
 }
 
 fn open_table(store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage) -> Result<TableCore> {
@@ -216,8 +234,7 @@ struct Replay<'a> {
     catalog: &'a Catalog,
     image: &'a Image,
     unflushed: &'a UnflushedDocuments,
-    /// Pieces of flush-ends that are not whole yet: how many, and their bytes.
-    pieces: RefCell<BTreeMap<index::TableId, (u32, Vec<u8>)>>,
+    pieces: RefCell<Pieces>,
     /// What the tables' structures lack.
     backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
 }
@@ -293,7 +310,7 @@ impl Replay<'_> {
             return Ok(());
         }
         let id = self.flush_end_piece(lsn, payload)?;
-        let body = self.pieces.borrow_mut().remove(&id).map(|(_, body)| body).unwrap_or_default();
+        let body = self.pieces.borrow_mut().end(id);
         let malformed = || self.malformed(lsn, "a flush-end that does not decode".into());
         let record = FlushEnd::decode(id, &body).ok_or_else(malformed)?;
         let table = self.catalog.any_by_id(record.table);
@@ -319,17 +336,12 @@ impl Replay<'_> {
     fn flush_end_piece(&self, lsn: Lsn, payload: &[u8]) -> Result<index::TableId> {
         let malformed = || self.malformed(lsn, "a piece of a flush-end that does not decode".into());
         let piece = FlushEndPiece::decode(payload).ok_or_else(malformed)?;
-        let mut pieces = self.pieces.borrow_mut();
-        let (next, body) = pieces.entry(piece.table).or_default();
-        if piece.number == 0 {
-            (*next, *body) = (0, Vec::new());
-        }
+        let taken = self.pieces.borrow_mut().take(&piece);
         // A piece whose first ones lie before the part of the log that is replayed belongs to the image already.
-        if piece.number == *next {
-            *next += 1;
-            body.extend_from_slice(piece.bytes);
-        } else if lsn >= self.image.flush_ends_below {
-            return Err(self.malformed(lsn, format!("piece {} of a flush-end where {next} is due", piece.number)));
+        if let Err(due) = taken
+            && lsn >= self.image.flush_ends_below
+        {
+            return Err(self.malformed(lsn, format!("piece {} of a flush-end where {due} is due", piece.number)));
         }
         Ok(piece.table)
     }

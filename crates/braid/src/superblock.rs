@@ -88,6 +88,35 @@ impl SuperblockFile {
         Ok((0..).zip(slots).filter_map(problem).collect())
     }
 
+    /// What is left of the file, for salvage: the slots that check, newest first, and what is wrong with the others.
+    pub(crate) fn left(store: &FileStore) -> Result<(Vec<Superblock>, Vec<String>)> {
+        let path = store.path_of(NAME)?;
+        if !store.exists(NAME)? {
+            return Ok((Vec::new(), vec![format!("{}: there is no such file", path.display())]));
+        }
+        let file = store.open_existing(StreamKind::Meta, NAME, false)?;
+        let (mut whole, mut findings) = (Vec::new(), Vec::new());
+        for slot in 0..2 {
+            let offset = slot * SLOT_BYTES as u64;
+            let read = Request::read(&file, offset, Buffer::zeroed(SLOT_BYTES), slot);
+            let decoded = store.psync().run_all(vec![read]).map(|mut buffers| decode(slot, buffers.pop().flatten()));
+            let problem = match decoded {
+                Ok(Ok(slot)) => {
+                    whole.push(slot);
+                    continue;
+                }
+                Ok(Err(SlotError::Version(found, true))) if found > VERSION => {
+                    return Err(Error::NewerVersion { path, found, supported: VERSION });
+                }
+                Ok(Err(problem)) => format!("{problem:?}"),
+                Err(error) => error.to_string(),
+            };
+            findings.push(format!("{} at byte {offset}: slot {slot} is damaged ({problem})", path.display()));
+        }
+        whole.sort_by_key(|slot| std::cmp::Reverse(slot.generation));
+        Ok((whole, findings))
+    }
+
     /// What the newest slot says.
     pub(crate) const fn current(&self) -> &Superblock {
         &self.current

@@ -11,6 +11,8 @@
 //!    look into each would touch far more memory than the search itself.
 //! 4. [`Visible::sorted`] lists entries of all runs in order, for scans and rewrites.
 
+mod rest;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ use space::PAGE;
 
 use crate::format::run::{Identity, RUN_HEADER, Run, RunHeader};
 use crate::format::{Damage, Pointer};
+
+pub(crate) use rest::Hidden;
 
 /// A run and where it is.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +187,6 @@ impl Leaf {
 fn add_runs(
     bytes: &[u8], first: usize, mut at: usize, pointer: &Pointer, table: TableId, spans: &mut Vec<Span>,
 ) -> Result<(), Damage> {
-    let identity = Identity { incarnation: pointer.incarnation, table };
     let end = first + bytes.len();
     while at < end {
         let page_end = (at / PAGE + 1) * PAGE;
@@ -191,25 +194,35 @@ fn add_runs(
             at = page_end;
             continue;
         }
-        let begins = pointer.begins_page(at);
         let room = &bytes[at - first..page_end.min(end) - first];
-        let Some(header) = RunHeader::decode(room).map_err(|damage| shifted(damage, at))? else {
-            if begins {
-                return Err(Damage::new(at, "sorted page of a leaf", "a run", "none"));
-            }
+        let previous = spans.last().map_or(0, |span| span.header.crc);
+        let Some(span) = run_at(room, at, pointer, table, previous)? else {
             at = page_end;
             continue;
         };
-        let run = &room[..usize::from(header.length)];
-        let previous = spans.last().filter(|_| !begins).map_or(0, |span| span.header.crc);
-        let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
-        header.check(run, &identity, position, previous).map_err(|damage| shifted(damage, at))?;
-        let entries = Run::new(run, &header);
-        let (low, high) = entries.ends().ok_or_else(|| malformed(at))?;
-        spans.push(Span { start: at, heads: (head(low), head(high)), filter: u64::MAX, header });
-        at += run.len();
+        spans.push(span);
+        at = span.end();
     }
     Ok(())
+}
+
+/// The run that begins at `at` of the leaf, behind one whose CRC is `previous`, in `room`, which is the rest of its page as far as it is
+/// published. None where the next run is on the next page.
+fn run_at(room: &[u8], at: usize, pointer: &Pointer, table: TableId, previous: u32) -> Result<Option<Span>, Damage> {
+    let begins = pointer.begins_page(at);
+    let Some(header) = RunHeader::decode(room).map_err(|damage| shifted(damage, at))? else {
+        if begins {
+            return Err(Damage::new(at, "sorted page of a leaf", "a run", "none"));
+        }
+        return Ok(None);
+    };
+    let run = &room[..usize::from(header.length)];
+    let identity = Identity { incarnation: pointer.incarnation, table };
+    let position = u32::try_from(at).expect("a leaf is shorter than 4 GiB");
+    let previous = if begins { 0 } else { previous };
+    header.check(run, &identity, position, previous).map_err(|damage| shifted(damage, at))?;
+    let (low, high) = Run::new(run, &header).ends().ok_or_else(|| malformed(at))?;
+    Ok(Some(Span { start: at, heads: (head(low), head(high)), filter: u64::MAX, header }))
 }
 
 fn shifted(damage: Damage, by: usize) -> Damage {

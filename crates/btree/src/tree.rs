@@ -151,12 +151,12 @@ impl BTree {
         Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents }
     }
 
-    fn current(&self) -> Arc<Version> {
+    pub(crate) fn current(&self) -> Arc<Version> {
         Arc::clone(&self.state.lock().current)
     }
 }
 
-fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
+pub(crate) fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
     Error::Corrupt {
         file: format!("{what} of table {}", table.0),
         offset: damage.offset as u64,

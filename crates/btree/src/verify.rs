@@ -1,9 +1,8 @@
 //! Checking everything that a version refers to.
 //!
-//! 1. The tree is walked from the root, past the cache: the children of a node are read in one psync each, leaves at most
-//!    PioMax at a time.
-//! 2. Of a node: identity, CRC, separators that rise and lie within its bounds. Of a leaf: every run's CRC and chain, the
-//!    order of its entries, keys within its bounds and, on sorted pages, between its fences, and the counts in its pointer.
+//! 1. The tree is walked from the root ([`crate::descend`]), which checks its nodes.
+//! 2. Of a leaf: every run's CRC and chain, the order of its entries, keys within its bounds and, on sorted pages, between its fences, and the
+//!    counts in its pointer.
 //! 3. What does not check is a finding; the walk goes on with the rest.
 //!
 //! Documents are reported of every version that is still in a leaf, also of those that no reader will see again: they
@@ -11,25 +10,20 @@
 //! one that came after a newer one of its key was reported dropped before it came again ([`crate::apply`]), and is not
 //! reported.
 
-use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 use doclog::DocPointer;
-use index::{Error, Operation, Payload, Result, Visit};
+use index::{Error, Operation, Payload, Visit};
 use psync::Buffer;
-use space::PAGE;
 
-use crate::format::node::{NodeIdentity, decode};
+use crate::descend::{Child, Witness, descend};
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Sorted};
-use crate::node::{Edges, Node};
 use crate::version::Version;
 
 /// Checks a version.
-pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
-    let Some(root) = version.root.pointer else { return Ok(()) };
-    let child = Child { pointer: root, low: Vec::new(), fences: Vec::new(), high: None };
-    let mut walk = Walk { version, visit, extents: HashSet::new() };
-    if version.root.height == 1 { walk.leaves(&[child]) } else { walk.nodes(&[child], version.root.height - 1) }
+pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) {
+    descend(version, &mut Verify { version, visit });
 }
 
 /// What a pointer says of the entries of its leaf.
@@ -39,103 +33,36 @@ struct Counts {
     documents: bool,
 }
 
-/// A child and the bounds that its parents give it.
-struct Child {
-    pointer: Pointer,
-    low: Vec<u8>,
-    /// Between the parts of a leaf.
-    fences: Vec<Vec<u8>>,
-    high: Option<Vec<u8>>,
-}
-
-impl Child {
-    fn holds(&self, key: &[u8]) -> bool {
-        key >= self.low.as_slice() && self.high.as_deref().is_none_or(|high| key < high)
-    }
-}
-
-struct Walk<'a> {
+struct Verify<'a> {
     version: &'a Version,
     visit: &'a mut dyn Visit,
-    /// First pages seen, so that a loop of damaged pointers ends and shared pages are found.
-    extents: HashSet<u64>,
 }
 
-impl Walk<'_> {
-    /// Reads children, `bytes` of each, and gives what could be read.
-    fn read(&mut self, children: &[Child], bytes: impl Fn(&Pointer) -> usize) -> Vec<Option<Buffer>> {
-        let shared = &self.version.shared;
-        let request = |child: &Child| shared.read(&child.pointer, 0, bytes(&child.pointer), 0);
-        let completions = shared.psync().run(children.iter().map(request).collect());
-        completions
-            .into_iter()
-            .map(|completion| match completion.result {
-                Ok(()) => completion.buffer,
-                Err(error) => {
-                    self.visit.finding(Error::from(error).to_string());
-                    None
-                }
-            })
-            .collect()
+impl Witness for Verify<'_> {
+    fn extent(&mut self, pointer: &Pointer) {
+        self.visit.extent(pointer.page, pointer.pages);
     }
 
-    fn finding(&mut self, pointer: &Pointer, damage: Damage) {
-        self.visit.finding(self.version.shared.corrupt(pointer, damage).to_string());
+    fn damaged(&mut self, _child: &Child, error: Error) {
+        self.visit.finding(error.to_string());
     }
 
-    /// Reports an extent; false if it was reported before.
-    fn claim(&mut self, pointer: &Pointer) -> bool {
-        if self.extents.insert(pointer.page) {
-            self.visit.extent(pointer.page, pointer.pages);
-            return true;
+    fn leaf(&mut self, child: &Child, bytes: Result<Buffer, psync::Error>) -> ControlFlow<()> {
+        let checked = bytes.map_err(Error::from).and_then(|bytes| {
+            let corrupt = |damage| self.version.shared.corrupt(&child.pointer, damage);
+            self.check(child, &bytes).map_err(corrupt)
+        });
+        if let Err(error) = checked {
+            self.damaged(child, error);
         }
-        self.finding(pointer, Damage::new(0, "pages of a tree", "one pointer to them", "two"));
-        false
+        ControlFlow::Continue(())
     }
+}
 
-    /// Checks nodes of `level` and what is below them. Recursion as deep as the tree is high.
-    fn nodes(&mut self, children: &[Child], level: u8) -> Result<()> {
-        let window = self.version.shared.psync().pio_max();
-        for children in children.chunks(window) {
-            let pages = self.read(children, |_| PAGE);
-            for (child, page) in children.iter().zip(pages) {
-                let new = self.claim(&child.pointer);
-                let Some(page) = page.filter(|_| new) else { continue };
-                let pointer = &child.pointer;
-                let identity = NodeIdentity {
-                    table: self.version.table,
-                    page: pointer.page,
-                    incarnation: pointer.incarnation,
-                    level,
-                };
-                match decode(&identity, &page).and_then(|node| checked(child, &node)) {
-                    Ok(below) if level == 1 => self.leaves(&below)?,
-                    Ok(below) => self.nodes(&below, level - 1)?,
-                    Err(damage) => self.finding(pointer, damage),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn leaves(&mut self, children: &[Child]) -> Result<()> {
-        let window = self.version.shared.psync().pio_max();
-        for children in children.chunks(window) {
-            let buffers = self.read(children, Pointer::published_bytes);
-            for (child, bytes) in children.iter().zip(buffers) {
-                let new = self.claim(&child.pointer);
-                let Some(bytes) = bytes.filter(|_| new) else { continue };
-                if let Err(damage) = self.leaf(child, bytes) {
-                    self.finding(&child.pointer, damage);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn leaf(&mut self, child: &Child, bytes: Buffer) -> std::result::Result<(), Damage> {
+impl Verify<'_> {
+    fn check(&mut self, child: &Child, bytes: &[u8]) -> Result<(), Damage> {
         let pointer = &child.pointer;
-        let leaf = Leaf::parse(&bytes, pointer, pointer.all(), self.version.table)?;
+        let leaf = Leaf::parse(bytes, pointer, pointer.all(), self.version.table)?;
         let end = || Damage::new(0, "runs of a leaf", "what its pointer publishes", "less");
         let visible = leaf.visible(pointer).ok_or_else(end)?;
         visible.check_order()?;
@@ -187,25 +114,6 @@ impl Walk<'_> {
             }
         }
     }
-}
-
-/// A node's children, if its separators rise within its bounds.
-fn checked(child: &Child, node: &Node) -> std::result::Result<Vec<Child>, Damage> {
-    let edges: Edges = node.edges(&child.low);
-    let within = (1..edges.bounds()).all(|bound| child.holds(edges.bound(bound)));
-    if !edges.is_sorted() || !within {
-        return Err(Damage::new(0, "separators of an internal node", "rising within its bounds", "others"));
-    }
-    let high = |index: usize| {
-        if index + 1 < edges.len() { Some(edges.low(index + 1).to_vec()) } else { child.high.clone() }
-    };
-    let children = edges.pointers().iter().enumerate();
-    Ok(children
-        .map(|(index, pointer)| {
-            let fences = edges.bounds_of(index).skip(1).map(|bound| edges.bound(bound).to_vec()).collect();
-            Child { pointer: *pointer, low: edges.low(index).to_vec(), fences, high: high(index) }
-        })
-        .collect())
 }
 
 /// A key as people can read it.

@@ -114,7 +114,13 @@ impl DocLog {
     /// # Errors
     /// The first pointer's, in their order, whose document cannot be read or does not check.
     pub fn read_many(&self, pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
-        self.fetch(pointers, true).into_iter().collect()
+        self.read_each(pointers).into_iter().collect()
+    }
+
+    /// As [`DocLog::read_many`], but each document for itself: what cannot be read or does not check is no obstacle to the others.
+    #[must_use]
+    pub fn read_each(&self, pointers: &[DocPointer]) -> Vec<Result<Vec<u8>>> {
+        self.fetch(pointers, true)
     }
 
     /// Whether each document is whole. In recovery, one that is not was never durable, and neither was its commit; so one that does not

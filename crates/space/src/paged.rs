@@ -88,6 +88,26 @@ impl PagedFile {
         Self::with(store, file, image)
     }
 
+    /// Opens the file `name` to read what is left of it: of its pages nothing is known, so that all of them are taken to be in use, and its
+    /// header is not looked at.
+    ///
+    /// # Errors
+    /// When the file is missing, or the store is not read-only.
+    pub fn open_damaged(store: &FileStore, name: &str) -> Result<Self> {
+        let file = store.open_existing(StreamKind::Node, name, true)?;
+        if !store.is_read_only() {
+            return Err(Error::State {
+                file: file.path().to_owned(),
+                operation: "open",
+                extent: Extent { page: crate::PageId(0), pages: 1 },
+                expected: "a store for reading only",
+                found: "one for writing",
+            });
+        }
+        let all_used = AllocatorImage { total_pages: (file.len()? / PAGE as u64).max(1), free: Vec::new() };
+        Self::with(store, file, &all_used)
+    }
+
     fn with(store: &FileStore, file: File, image: &AllocatorImage) -> Result<Self> {
         let allocator = Allocator::new(file.path(), image)?;
         Ok(Self {

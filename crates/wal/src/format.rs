@@ -306,7 +306,12 @@ impl GroupHeader {
 
     /// Whether `bytes`, a group header or more, may begin the group at `lsn`: cheap, for a scan.
     pub(crate) fn is_candidate(lsn: Lsn, bytes: &[u8]) -> bool {
-        bytes.starts_with(&GROUP_MAGIC) && u64_at(bytes, 16) == lsn.0
+        Self::claimed_lsn(bytes) == Some(lsn)
+    }
+
+    /// The position of the group that `bytes` may begin, as they say; nothing is checked.
+    pub(crate) fn claimed_lsn(bytes: &[u8]) -> Option<Lsn> {
+        (bytes.len() >= GROUP_HEADER && bytes.starts_with(&GROUP_MAGIC)).then(|| Lsn(u64_at(bytes, 16)))
     }
 
     fn content_crc(&self, database: &[u8; 16], content: &[u8]) -> u32 {

@@ -16,6 +16,7 @@
 //! 5. A [`Reader`] follows the log behind its writer, from any seq that is still there (`reader`).
 //! 6. [`Wal::open`] walks the groups from the checkpoint's position, tells a torn tail from damage, and hands every record to
 //!    its caller (`replay`).
+//! 7. A [`Salvage`] reads what is left of a damaged log, over its holes (`salvage`).
 //!
 //! Invariants: what is written is a prefix of the log without a hole, and so is what is durable; a group never crosses a segment;
 //! no two writes of one block are in flight together; after a failed write or flush nothing is written any more, and every
@@ -40,6 +41,7 @@ mod geometry;
 mod models;
 mod reader;
 mod replay;
+mod salvage;
 mod scan;
 mod scheme;
 mod segment;
@@ -56,6 +58,7 @@ mod write;
 pub use error::{Error, Result};
 pub use failure::Failure;
 pub use reader::Reader;
+pub use salvage::{Hints, Hole, Left, Salvage};
 pub use scheme::{FlushScheme, UnknownFlushScheme};
 pub use stats::Stats;
 pub use types::{

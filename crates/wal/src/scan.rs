@@ -4,6 +4,7 @@
 //! 2. [`Scanner::walk`] follows the chain of groups from the beginning of a segment, across pads, until one does not check.
 //! 3. [`Scanner::statements`] looks for whole groups behind that place, where no chain leads: what they say was durable tells a
 //!    torn tail from damage.
+//! 4. A scanner that is [patient](Scanner::patient) takes what a device cannot read for zeros, block by block.
 //!
 //! Invariants: memory is one segment; nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
 
@@ -30,6 +31,7 @@ pub(crate) struct Scanner<'a> {
     database: [u8; 16],
     files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     loaded: Option<(u64, Vec<u8>)>,
+    is_patient: bool,
 }
 
 /// Where a chain of groups ended.
@@ -45,6 +47,13 @@ pub(crate) struct ChainEnd {
     pub(crate) durable: Lsn,
     /// Why no group is there; none when the visitor stopped.
     pub(crate) flaw: Option<Flaw>,
+}
+
+impl ChainEnd {
+    /// Where any group can begin.
+    pub(crate) const fn before(lsn: Lsn) -> Self {
+        Self { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None }
+    }
 }
 
 /// What groups behind the end of the chain say.
@@ -68,16 +77,27 @@ impl<'a> Scanner<'a> {
     pub(crate) fn new(
         psync: &'a Psync, geometry: Geometry, database: [u8; 16], files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     ) -> Self {
-        Self { psync, geometry, database, files, loaded: None }
+        Self { psync, geometry, database, files, loaded: None, is_patient: false }
+    }
+
+    /// The same, for a log of which not all can be read.
+    pub(crate) fn patient(mut self) -> Self {
+        self.is_patient = true;
+        self
     }
 
     /// Shows the groups from the beginning of segment `number` on to `visit`, until one does not check or `visit` says no.
     pub(crate) fn walk<E: From<Error>>(
         &mut self, number: u64, visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
     ) -> std::result::Result<ChainEnd, E> {
+        self.follow(ChainEnd::before(self.geometry.first(number)), visit)
+    }
+
+    /// Shows the groups from `end` on, which can come behind what it says, as [`Scanner::walk`] does.
+    pub(crate) fn follow<E: From<Error>>(
+        &mut self, mut end: ChainEnd, visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
+    ) -> std::result::Result<ChainEnd, E> {
         let (geometry, database) = (self.geometry, self.database);
-        let lsn = geometry.first(number);
-        let mut end = ChainEnd { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None };
         loop {
             let number = geometry.number(end.lsn);
             let Some(bytes) = self.load(number)? else {
@@ -105,8 +125,18 @@ impl<'a> Scanner<'a> {
 
     /// What whole groups behind `lsn`, where the chain ended, say.
     pub(crate) fn statements(&mut self, lsn: Lsn) -> Result<Statements> {
-        let (geometry, database) = (self.geometry, self.database);
         let mut statements = Statements::default();
+        self.whole_groups(lsn, &mut |group| {
+            statements.durable = statements.durable.max(group.header.durable);
+            statements.epoch = statements.epoch.max(group.header.epoch);
+            true
+        })?;
+        Ok(statements)
+    }
+
+    /// Shows whole groups from `lsn` on, wherever they are, in their order, while `visit` says so.
+    pub(crate) fn whole_groups(&mut self, lsn: Lsn, visit: &mut dyn FnMut(&WholeGroup<'_>) -> bool) -> Result<()> {
+        let (geometry, database) = (self.geometry, self.database);
         let numbers: Vec<u64> = self.files.range(geometry.number(lsn)..).map(|(number, _)| *number).collect();
         for number in numbers {
             let Some(bytes) = self.load(number)? else {
@@ -118,16 +148,24 @@ impl<'a> Scanner<'a> {
                 let group = GroupHeader::is_candidate(position, &bytes[at..])
                     .then(|| GroupHeader::open(&database, position, &bytes[at..]).ok())
                     .flatten();
-                let Some(WholeGroup { header, .. }) = group else {
+                let Some(group) = group else {
                     at += ALIGNMENT;
                     continue;
                 };
-                statements.durable = statements.durable.max(header.durable);
-                statements.epoch = statements.epoch.max(header.epoch);
-                at += header.length as usize;
+                if !visit(&group) {
+                    return Ok(());
+                }
+                at += group.header.length as usize;
             }
         }
-        Ok(statements)
+        Ok(())
+    }
+
+    /// Whether a group was begun at `lsn`, whole or not.
+    pub(crate) fn is_begun(&mut self, lsn: Lsn) -> Result<bool> {
+        let at = self.geometry.offset(lsn);
+        let bytes = self.load(self.geometry.number(lsn))?;
+        Ok(bytes.is_some_and(|bytes| GroupHeader::claimed_lsn(&bytes[at..]) == Some(lsn)))
     }
 
     /// The segments of these numbers that there are, and their files.
@@ -204,10 +242,30 @@ impl<'a> Scanner<'a> {
         let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(length);
         bytes.clear();
         bytes.reserve_exact(length);
-        read_range(self.psync, &segment.file, 0, there, bytes)?;
+        let read = read_range(self.psync, &segment.file, 0, there, bytes);
+        if read.is_err() && self.is_patient {
+            *bytes = read_patiently(self.psync, &segment.file, there)?;
+        } else {
+            read?;
+        }
         bytes.resize(length, 0);
         Ok(())
     }
+}
+
+/// Reads the first `length` bytes of a file, or as many as it has, with zeros for the blocks that cannot be read.
+pub(crate) fn read_patiently(psync: &Psync, file: &File, length: usize) -> Result<Vec<u8>> {
+    let length = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(length);
+    let starts = (0..length).step_by(BLOCK);
+    let reads = starts.map(|at| Request::read(file, at as u64, Buffer::zeroed(BLOCK.min(length - at)), at as u64));
+    let mut bytes = vec![0; length];
+    for completion in psync.run(reads.collect()) {
+        if let (Ok(()), Some(block)) = (&completion.result, &completion.buffer) {
+            let at = usize::try_from(completion.tag).expect("a segment is at most 1 GiB");
+            bytes[at..at + block.len()].copy_from_slice(block);
+        }
+    }
+    Ok(bytes)
 }
 
 /// Appends a part of a file to `bytes`, in large reads, all in one batch.

@@ -77,8 +77,8 @@ pub(crate) struct Found {
     pub(crate) len: u64,
 }
 
-/// Opens all segment files and reads their headers. Changes nothing.
-pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options) -> Result<Vec<Found>> {
+/// Opens all segment files; each with its length. Changes nothing.
+pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
     let mut files = Vec::new();
     for name in store.list(DIRECTORY)? {
         let Some(index) = name.strip_suffix(".log").and_then(|stem| stem.parse().ok()) else {
@@ -91,6 +91,12 @@ pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options)
         let len = file.len()?;
         files.push((Arc::new(SegmentFile { index, file }), len));
     }
+    Ok(files)
+}
+
+/// Opens all segment files and reads their headers. Changes nothing.
+pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options) -> Result<Vec<Found>> {
+    let files = open_all(store)?;
     let reads = files.iter().zip(0..).map(|((segment, len), tag)| {
         let wanted = usize::try_from(*len).unwrap_or(usize::MAX).min(SEGMENT_HEADER + GROUP_HEADER);
         Request::read(&segment.file, 0, Buffer::zeroed(wanted), tag)

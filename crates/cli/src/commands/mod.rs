@@ -13,6 +13,7 @@ mod load;
 mod put;
 mod reproduce;
 mod restore;
+mod salvage;
 mod scan;
 mod stats;
 mod tables;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Tables(tables::Tables),
     Stats(stats::Stats),
     Verify(verify::Verify),
+    Salvage(salvage::Salvage),
     Changes(changes::Changes),
     Compact(compact::Compact),
     Backup(backup::Backup),
@@ -57,6 +59,7 @@ impl Command {
             Self::Tables(tables) => tables.run(json),
             Self::Stats(stats) => stats.run(json),
             Self::Verify(verify) => verify.run(json),
+            Self::Salvage(salvage) => salvage.run(json),
             Self::Changes(changes) => changes.run(),
             Self::Compact(compact) => compact.run(json),
             Self::Backup(backup) => backup.run(json),

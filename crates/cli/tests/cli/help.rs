@@ -2,7 +2,7 @@
 
 use crate::common::braid;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "load",
     "get",
     "put",
@@ -11,6 +11,7 @@ const COMMANDS: [&str; 17] = [
     "tables",
     "stats",
     "verify",
+    "salvage",
     "changes",
     "compact",
     "backup",

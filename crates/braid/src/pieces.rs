@@ -1,0 +1,35 @@
+//! Flush-ends of several records, put together.
+//!
+//! Pieces 0, 1, … of a table follow one another in the log, with records of others between them; a piece 0 forgets what was begun for its table
+//! and not ended.
+
+use std::collections::BTreeMap;
+
+use index::TableId;
+
+use crate::format::FlushEndPiece;
+
+/// Pieces of flush-ends that are not whole yet: of each table how many, and their bytes.
+#[derive(Default)]
+pub(crate) struct Pieces(BTreeMap<TableId, (u32, Vec<u8>)>);
+
+impl Pieces {
+    /// Takes a piece. Where another one of its table is due it is left, and that one's number returned.
+    pub(crate) fn take(&mut self, piece: &FlushEndPiece<'_>) -> Result<(), u32> {
+        let (due, body) = self.0.entry(piece.table).or_default();
+        if piece.number == 0 {
+            (*due, *body) = (0, Vec::new());
+        }
+        if piece.number != *due {
+            return Err(*due);
+        }
+        *due += 1;
+        body.extend_from_slice(piece.bytes);
+        Ok(())
+    }
+
+    /// The bytes of all pieces of a table, of which the last was taken.
+    pub(crate) fn end(&mut self, table: TableId) -> Vec<u8> {
+        self.0.remove(&table).map(|(_, body)| body).unwrap_or_default()
+    }
+}

@@ -1,0 +1,119 @@
+//! Copies what is left of a tree into a new table.
+//!
+//! Pairs come a leaf at a time; their documents are read together, [`DOCUMENT_BYTES`] at a time.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use btree::{BTree, Lost, Rescue};
+use doclog::DocLog;
+use index::{PairRef, Payload, TableId};
+
+use super::{
+    SalvageProgress, SalvagedTable,
+    report::{LostDocument, LostRange},
+    source::{Source, SourceTable},
+};
+use crate::{Error, Loader, Result, Table, open::DATA};
+
+/// Bytes of documents that are read at once, unless a single one is longer.
+const DOCUMENT_BYTES: u64 = 16 << 20;
+
+/// Copies `table` into `new`, and tells what is lost of it.
+pub(super) fn copy(
+    source: &Source, id: TableId, table: &SourceTable, new: &Table, told: &mut SalvagedTable,
+    progress: &mut dyn FnMut(SalvageProgress),
+) -> Result<()> {
+    let Some(root) = &table.root else { return Ok(()) };
+    let nothing = |why: String| LostRange { low: Vec::new(), high: None, taken: false, why };
+    let Some(trees) = &source.trees else {
+        told.lost.push(nothing(format!("there is no file {DATA}")));
+        return Ok(());
+    };
+    let tree = match BTree::open(Arc::clone(trees), id, root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            told.lost.push(nothing(error.to_string()));
+            return Ok(());
+        }
+    };
+    let documents = source.documents(id)?;
+    let mut copier = Copier { new, loader: None, documents, told, progress, failed: None };
+    tree.salvage(&mut copier);
+    let Copier { loader, failed, .. } = copier;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    loader.map_or(Ok(0), Loader::finish).map(drop)
+}
+
+struct Copier<'a> {
+    new: &'a Table,
+    /// None before the first pair.
+    loader: Option<Loader>,
+    documents: Arc<DocLog>,
+    told: &'a mut SalvagedTable,
+    progress: &'a mut dyn FnMut(SalvageProgress),
+    failed: Option<Error>,
+}
+
+impl Copier<'_> {
+    fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let loader = match &mut self.loader {
+            Some(loader) => loader,
+            none => none.insert(self.new.loader()?),
+        };
+        loader.push(key, value)?;
+        self.told.pairs += 1;
+        Ok(())
+    }
+
+    fn take(&mut self, mut pairs: &[PairRef<'_>]) -> Result<()> {
+        let length = |pair: &PairRef<'_>| match pair.value {
+            Payload::Inline(_) => 0,
+            Payload::Document(document) => document.length,
+        };
+        while !pairs.is_empty() {
+            let mut bytes = 0;
+            let together = pairs.iter().take_while(|pair| {
+                bytes += length(pair);
+                bytes <= DOCUMENT_BYTES
+            });
+            let (first, rest) = pairs.split_at(together.count().max(1));
+            pairs = rest;
+            let named = first.iter().filter_map(|pair| match pair.value {
+                Payload::Inline(_) => None,
+                Payload::Document(document) => Some(document),
+            });
+            let mut read = self.documents.read_each(&named.collect::<Vec<_>>()).into_iter();
+            for pair in first {
+                match pair.value {
+                    Payload::Inline(value) => self.push(pair.key, value)?,
+                    Payload::Document(_) => match read.next().expect("as many documents as pointers") {
+                        Ok(value) => self.push(pair.key, &value)?,
+                        Err(error) => {
+                            let (key, why) = (pair.key.to_vec(), error.to_string());
+                            self.told.documents_lost.push(LostDocument { key, why });
+                        }
+                    },
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rescue for Copier<'_> {
+    fn pairs(&mut self, pairs: &[PairRef<'_>]) -> ControlFlow<()> {
+        if let Err(error) = self.take(pairs) {
+            self.failed = Some(error);
+            return ControlFlow::Break(());
+        }
+        (self.progress)(SalvageProgress { table: self.told.name.clone(), pairs: self.told.pairs });
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, lost: Lost) {
+        let Lost { low, high, taken, why } = lost;
+        self.told.lost.push(LostRange { low, high, taken, why: why.to_string() });
+    }
+}

@@ -1,0 +1,365 @@
+//! What is left of a damaged database: its tables, the newest root of each, and its log.
+//!
+//! 1. The image gives tables, roots, and which commits are in them ([`super::image`]).
+//! 2. The log, as far as it checks, brings them forward as recovery does: tables come and go, a flush-end gives its table a newer root.
+//! 3. A hole in the log hides commits. Those that every tree has anyway, and the image knows of, are not lost.
+//!
+//! A table of which only records of commits or flush-ends are left has lost its name. Where the image does not check, all commits that are
+//! left are written again: in their order they lead to the same.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use doclog::{DocImage, DocLog, DocPointer};
+use index::{Operation, Payload, Seq, TableId};
+use space::{FileStore, PagedFile};
+use wal::{Group, Hints, Hole, Left, Lsn, Verdict};
+
+use super::{
+    image::Beginning,
+    report::{LostCommits, Salvage},
+};
+use crate::{
+    Error, Result, Structure,
+    applied::AppliedThrough,
+    convert::log_error,
+    format::{self, CreateTable, FlushEnd, FlushEndPiece, Operations, kind},
+    open::DATA,
+    pieces::Pieces,
+    schema::DOCUMENT_SEGMENT_BYTES,
+};
+
+/// A table of the damaged database.
+pub(crate) struct SourceTable {
+    pub(super) id: TableId,
+    /// None where it is lost.
+    pub(super) name: Option<String>,
+    pub(super) structure: Structure,
+    /// The newest root record; none where no tree was ever written.
+    pub(super) root: Option<Vec<u8>>,
+    pub(super) applied: AppliedThrough,
+}
+
+/// What is left.
+pub(super) struct Source {
+    store: FileStore,
+    /// None where there is no data file.
+    pub(super) trees: Option<Arc<btree::Shared>>,
+    log: Option<wal::Salvage>,
+    tables: BTreeMap<TableId, SourceTable>,
+    /// Ids of tables that are gone on purpose: these, and those below that are not known.
+    dropped: BTreeSet<TableId>,
+    next_table: u32,
+    /// Commits up to this one are no longer looked for to know which tables there are.
+    visible: Seq,
+    flush_ends_below: Lsn,
+    /// Where the log ends.
+    end: Lsn,
+    /// Loads of which the log knows.
+    loads: Vec<(TableId, Seq)>,
+    lost: Vec<LostCommits>,
+    torn: Option<String>,
+    findings: Vec<String>,
+    documents: RefCell<BTreeMap<TableId, Arc<DocLog>>>,
+}
+
+impl Source {
+    pub(super) fn find(store: &FileStore, cache_bytes: u64) -> Result<Self> {
+        let Beginning { superblock, image, findings } = Beginning::find(store)?;
+        let checked = image.as_ref().filter(|(_, checked)| *checked).map(|(image, _)| image);
+        let hints = Hints {
+            identity: superblock.map(|slot| (slot.database, slot.segment_bytes)),
+            start: checked.map(|image| image.log_start),
+            durable: checked.map_or(Lsn(0), |image| image.log_durable),
+            epoch: superblock.map_or(0, |slot| slot.epoch),
+        };
+        let log = wal::Salvage::open(store, &hints).map_err(|error| log_error(error, store.directory()))?;
+        if image.is_none() && log.is_none() {
+            return Err(Error::Corrupt {
+                file: store.directory().display().to_string(),
+                offset: 0,
+                what: "everything that leads to its tables".into(),
+                expected: "a checkpoint image or a log".into(),
+                found: "neither".into(),
+            });
+        }
+        let trees = if store.exists(DATA)? {
+            let pages = Arc::new(PagedFile::open_damaged(store, DATA)?);
+            Some(Arc::new(btree::Shared::new(pages, cache_bytes, 0)))
+        } else {
+            None
+        };
+        let mut source = Self {
+            store: store.clone(),
+            trees,
+            log,
+            tables: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            next_table: 0,
+            visible: Seq(0),
+            flush_ends_below: Lsn(0),
+            end: Lsn(0),
+            loads: Vec::new(),
+            lost: Vec::new(),
+            torn: None,
+            findings,
+            documents: RefCell::default(),
+        };
+        let is_checked = checked.is_some();
+        if let Some((image, _)) = image {
+            source.take_image(image, is_checked);
+        }
+        source.read_log(is_checked)?;
+        Ok(source)
+    }
+
+    fn take_image(&mut self, image: format::Image, is_checked: bool) {
+        self.visible = image.visible;
+        for table in image.tables {
+            // What an image that does not check says is applied may be too much.
+            let applied = if is_checked { table.applied } else { AppliedThrough::new(Seq(0)) };
+            let (id, root) = (table.id, Some(table.root));
+            let table = SourceTable { id, name: Some(table.name), structure: table.structure, root, applied };
+            self.tables.insert(id, table);
+        }
+        self.dropped.extend(image.dropped.iter().map(|table| table.id));
+        (self.next_table, self.flush_ends_below) = (image.next_table, image.flush_ends_below);
+    }
+
+    /// The tables that are to be copied.
+    pub(super) fn tables(&self) -> impl Iterator<Item = (&TableId, &SourceTable)> {
+        self.tables.iter()
+    }
+
+    pub(super) fn table(&self, id: TableId) -> Option<&SourceTable> {
+        self.tables.get(&id)
+    }
+
+    /// The documents of a table, whatever files there are.
+    pub(super) fn documents(&self, table: TableId) -> Result<Arc<DocLog>> {
+        if let Some(documents) = self.documents.borrow().get(&table) {
+            return Ok(Arc::clone(documents));
+        }
+        let documents = DocLog::open(&self.store, table.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?;
+        let documents = Arc::new(documents);
+        self.documents.borrow_mut().insert(table, Arc::clone(&documents));
+        Ok(documents)
+    }
+
+    /// The report, with what is known before anything is copied.
+    pub(super) fn begin_report(&mut self) -> Salvage {
+        Salvage {
+            lost_commits: std::mem::take(&mut self.lost),
+            findings: std::mem::take(&mut self.findings),
+            torn: self.torn.take(),
+            ..Salvage::default()
+        }
+    }
+
+    /// Shows the commits that are left, in their order: where each is, its seq and payload.
+    pub(super) fn commits(&self, visit: &mut dyn FnMut(Seq, &[u8]) -> Result<()>) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let read = log.read(&mut |left| {
+            let Left::Group(group) = left else { return Ok(Verdict::Accept) };
+            if group.end > self.end {
+                return Ok::<_, Ended>(Verdict::Tail);
+            }
+            for record in group.records().filter(|record| record.kind == kind::COMMIT) {
+                visit(Seq(record.seq), record.payload).map_err(Ended::Database)?;
+            }
+            Ok(Verdict::Accept)
+        });
+        read.map_err(|ended| ended.into_error(&self.store))
+    }
+
+    fn read_log(&mut self, is_checked: bool) -> Result<()> {
+        let Some(log) = self.log.take() else {
+            self.lost.push(LostCommits {
+                first: Seq(self.visible.0 + 1),
+                last: None,
+                why: format!("{}: there is no log", self.store.directory().join("wal").display()),
+            });
+            return Ok(());
+        };
+        let (mut pieces, mut holes, mut begun) = (Pieces::default(), Vec::new(), is_checked);
+        let read = log.read(&mut |left| {
+            match left {
+                Left::Group(group) => {
+                    if !group.durable && !self.has_documents(&group)? {
+                        self.torn = Some(format!(
+                            "the commit of log position {} names a document that is not whole",
+                            group.lsn
+                        ));
+                        return Ok(Verdict::Tail);
+                    }
+                    // Without a position to begin at, the log begins with what is there.
+                    let first = group.records().map(|record| record.seq).find(|seq| *seq > 0);
+                    if let (false, Some(first)) = (begun, first) {
+                        begun = true;
+                        holes.push(self.before(first));
+                    }
+                    self.group(&group, &mut pieces);
+                    self.end = group.end;
+                }
+                Left::Hole(hole) => {
+                    // Pieces behind it may be those of another flush-end.
+                    pieces = Pieces::default();
+                    holes.push(hole);
+                }
+                Left::Torn(hole) => self.torn = Some(text(&hole)),
+            }
+            Ok::<_, Ended>(Verdict::Accept)
+        });
+        read.map_err(|ended| ended.into_error(&self.store))?;
+        self.log = Some(log);
+        self.judge(holes);
+        Ok(())
+    }
+
+    /// The hole before the first seq of a log that was found without a checkpoint.
+    fn before(&self, first: u64) -> Hole {
+        Hole {
+            file: self.store.directory().join("wal"),
+            offset: 0,
+            why: "where the log begins is not known, since the checkpoint image is damaged".into(),
+            first_seq: self.visible.0 + 1,
+            next_seq: Some(first),
+        }
+    }
+
+    /// Whether every document that the group names is whole.
+    fn has_documents(&self, group: &Group<'_>) -> std::result::Result<bool, Ended> {
+        let mut named: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
+        for record in group.records().filter(|record| record.kind == kind::COMMIT) {
+            for (table, update) in Operations::new(record.payload, Seq(record.seq)).flatten() {
+                if let Operation::Put(Payload::Document(document)) = update.operation
+                    && !self.is_dropped(table)
+                {
+                    named.entry(table).or_default().push(document);
+                }
+            }
+        }
+        for (table, documents) in named {
+            let found = self.documents(table).map_err(Ended::Database)?.read_each(&documents);
+            if found.iter().any(std::result::Result::is_err) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn is_dropped(&self, table: TableId) -> bool {
+        let is_older = table.0 < self.next_table && !self.tables.contains_key(&table);
+        is_older || self.dropped.contains(&table)
+    }
+
+    fn group(&mut self, group: &Group<'_>, pieces: &mut Pieces) {
+        for record in group.records() {
+            let (seq, payload) = (Seq(record.seq), record.payload);
+            match record.kind {
+                kind::COMMIT => {
+                    for (table, _) in Operations::new(payload, seq).flatten() {
+                        self.note(table);
+                    }
+                }
+                kind::FLUSH_END_PART | kind::FLUSH_END if record.lsn >= self.flush_ends_below => {
+                    self.flush_end(record.kind, payload, pieces);
+                }
+                kind::CREATE_TABLE if seq > self.visible => self.create(payload),
+                kind::DROP_TABLE if seq > self.visible => {
+                    if let Some(id) = format::decode_table(payload) {
+                        self.tables.remove(&id);
+                        self.dropped.insert(id);
+                    }
+                }
+                kind::LOAD => self.loads.extend(format::decode_table(payload).map(|table| (table, seq))),
+                _ => {}
+            }
+        }
+    }
+
+    /// A record is about this table.
+    fn note(&mut self, id: TableId) {
+        if !self.is_dropped(id) && !self.tables.contains_key(&id) {
+            let applied = AppliedThrough::new(Seq(0));
+            let structure = Structure::BTree;
+            self.tables.insert(id, SourceTable { id, name: None, structure, root: None, applied });
+        }
+    }
+
+    fn create(&mut self, payload: &[u8]) {
+        let Some(record) = CreateTable::decode(payload) else { return };
+        if self.dropped.contains(&record.id) {
+            return;
+        }
+        self.note(record.id);
+        if let Some(table) = self.tables.get_mut(&record.id) {
+            (table.name, table.structure) = (Some(record.name), record.structure);
+        }
+    }
+
+    fn flush_end(&mut self, kind: u8, payload: &[u8], pieces: &mut Pieces) {
+        let Some(piece) = FlushEndPiece::decode(payload) else { return };
+        // Its first ones lie in a hole, or before what is read.
+        if pieces.take(&piece).is_err() || kind == kind::FLUSH_END_PART {
+            return;
+        }
+        let Some(record) = FlushEnd::decode(piece.table, &pieces.end(piece.table)) else { return };
+        self.note(record.table);
+        let Some(table) = self.tables.get_mut(&record.table) else { return };
+        match btree::root_of_redo(&record.redo, record.table) {
+            Ok(root) => (table.root, table.applied) = (Some(root), record.applied),
+            Err(error) => self.findings.push(error.to_string()),
+        }
+    }
+
+    /// Tells which commits the holes hide.
+    fn judge(&mut self, holes: Vec<Hole>) {
+        let steps = self.tables.values().flat_map(|table| table.applied.steps());
+        let everywhere = steps.map(|(_, seq)| *seq).min().unwrap_or(self.visible).min(self.visible);
+        for hole in &holes {
+            let first = Seq(hole.first_seq.max(everywhere.0 + 1));
+            let last = hole.next_seq.map(|next| Seq(next.saturating_sub(1)));
+            if last.is_none_or(|last| last >= first) {
+                self.lost.push(LostCommits { first, last, why: text(hole) });
+            }
+        }
+        let Some(hole) = holes.first() else { return };
+        for (id, seq) in std::mem::take(&mut self.loads) {
+            let is_lost = self.tables.get(&id).is_some_and(|table| table.applied.at(&[]) < seq);
+            if is_lost {
+                let why = format!("what a load brought is not there; {}", text(hole));
+                self.lost.push(LostCommits { first: seq, last: Some(seq), why });
+            }
+        }
+    }
+}
+
+/// A hole, with where it is.
+fn text(hole: &Hole) -> String {
+    format!("{} at byte {}: {}", hole.file.display(), hole.offset, hole.why)
+}
+
+/// Why reading the log ended early.
+enum Ended {
+    Log(wal::Error),
+    Database(Error),
+}
+
+impl From<wal::Error> for Ended {
+    fn from(error: wal::Error) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl Ended {
+    fn into_error(self, store: &FileStore) -> Error {
+        match self {
+            Self::Log(error) => log_error(error, store.directory()),
+            Self::Database(error) => error,
+        }
+    }
+}

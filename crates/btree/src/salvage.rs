@@ -1,0 +1,142 @@
+//! Taking what checks out of a damaged tree.
+//!
+//! 1. The tree is walked as verification walks it ([`crate::descend`]). What a node that does not check hides is told as a range of keys.
+//! 2. Of a leaf every run that checks is taken ([`crate::leaf`]), the newest version of each key, and what is not taken is told as ranges too.
+//!    A leaf that a device cannot read as a whole is read page by page.
+//!
+//! Leaves are found through their parents only: the incarnation that their checksums begin with stands nowhere else, so a leaf without a
+//! parent cannot be told from what its pages held before.
+//!
+//! Invariants: pairs come in key order; what was told as lost may be missing, be older than it should, or have been deleted; what was not is as
+//! the tree had it.
+
+use std::ops::ControlFlow;
+
+use index::{Error, Operation, PairRef, Result, TableId};
+use psync::Buffer;
+use space::PAGE;
+
+use crate::descend::{Child, Witness, descend};
+use crate::format::root::Redo;
+use crate::format::{Damage, Pointer};
+use crate::leaf::{Hidden, Visible};
+use crate::tree::{BTree, record_error};
+use crate::version::Version;
+
+/// Keys that a tree may have lost: from `low` to below `high`, or to the end.
+#[derive(Debug)]
+pub struct Lost {
+    /// The first.
+    pub low: Vec<u8>,
+    /// Behind the last; none at the end of the tree.
+    pub high: Option<Vec<u8>>,
+    /// Whether some of them are shown all the same: they may be older than they should, or have been deleted.
+    pub taken: bool,
+    /// What does not check.
+    pub why: Error,
+}
+
+/// Who is shown what is left of a tree.
+pub trait Rescue {
+    /// Pairs, in key order, behind all that were shown. It may end the walk.
+    fn pairs(&mut self, pairs: &[PairRef<'_>]) -> ControlFlow<()>;
+
+    /// Keys that may be lost. What is shown of them is shown next.
+    fn lost(&mut self, lost: Lost);
+}
+
+impl BTree {
+    /// Shows what checks of the current version, and what does not.
+    pub fn salvage(&self, rescue: &mut dyn Rescue) {
+        let version = self.current();
+        descend(&version, &mut Salvage { version: &version, rescue });
+    }
+}
+
+/// The root record in a redo: what [`BTree::open`] takes.
+///
+/// # Errors
+/// [`Error::Corrupt`] when `redo` is not one of this table.
+pub fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
+    let redo = Redo::decode(redo, table).map_err(|damage| record_error("redo", table, damage))?;
+    Ok(redo.root.encode(table))
+}
+
+struct Salvage<'a> {
+    version: &'a Version,
+    rescue: &'a mut dyn Rescue,
+}
+
+impl Witness for Salvage<'_> {
+    fn extent(&mut self, _pointer: &Pointer) {}
+
+    fn damaged(&mut self, child: &Child, why: Error) {
+        self.rescue.lost(Lost { low: child.low.clone(), high: child.high.clone(), taken: false, why });
+    }
+
+    fn leaf(&mut self, child: &Child, bytes: std::result::Result<Buffer, psync::Error>) -> ControlFlow<()> {
+        match bytes {
+            Ok(bytes) => self.take(child, &bytes),
+            Err(_) => self.take(child, &self.read_pages(&child.pointer)),
+        }
+    }
+}
+
+impl Salvage<'_> {
+    /// The pages of a leaf, with zeros for those that cannot be read.
+    fn read_pages(&self, pointer: &Pointer) -> Vec<u8> {
+        let shared = &self.version.shared;
+        let pages = pointer.published_bytes() / PAGE;
+        let reads = (0..pages).map(|page| shared.read(pointer, page, PAGE, page as u64));
+        let mut bytes = vec![0; pages * PAGE];
+        for completion in shared.psync().run(reads.collect()) {
+            if let (Ok(()), Some(page)) = (&completion.result, &completion.buffer) {
+                let at = usize::try_from(completion.tag).expect("a page of a leaf") * PAGE;
+                bytes[at..at + PAGE].copy_from_slice(page);
+            }
+        }
+        bytes
+    }
+
+    fn take(&mut self, child: &Child, bytes: &[u8]) -> ControlFlow<()> {
+        let (mut spans, mut damages) = (Vec::new(), Vec::new());
+        let rest = Visible::rest(bytes, &child.pointer, self.version.table, &mut spans, &mut |hidden, damage| {
+            // One is enough of each range.
+            if damages.iter().all(|(known, _)| *known != hidden) {
+                damages.push((hidden, damage));
+            }
+        });
+        let entries = rest.sorted().unwrap_or_else(|damage| {
+            damages.push((Hidden::All, damage));
+            Vec::new()
+        });
+        let newest = entries.chunk_by(|one, other| one.update.key == other.update.key);
+        let newest = newest.map(|versions| versions[versions.len() - 1].update);
+        let puts = newest.filter_map(|update| match update.operation {
+            Operation::Put(value) => Some(PairRef { key: update.key, seq: update.seq, value }),
+            Operation::Delete => None,
+        });
+        let (pairs, strangers): (Vec<_>, Vec<_>) = puts.partition(|pair| child.holds(pair.key));
+        if !strangers.is_empty() {
+            damages.push((Hidden::All, Damage::new(0, "keys of a leaf", "within its bounds", "others too")));
+        }
+        for (hidden, damage) in damages {
+            self.tell(child, hidden, damage, &pairs);
+        }
+        if pairs.is_empty() { ControlFlow::Continue(()) } else { self.rescue.pairs(&pairs) }
+    }
+
+    fn tell(&mut self, child: &Child, hidden: Hidden, damage: Damage, pairs: &[PairRef<'_>]) {
+        let (mut low, mut high) = (&child.low, child.high.as_ref());
+        if let Hidden::Part(part) = hidden
+            && child.fences.len() + 1 == child.pointer.parts()
+        {
+            low = part.checked_sub(1).map_or(low, |fence| &child.fences[fence]);
+            high = child.fences.get(part).or(high);
+        }
+        let taken =
+            pairs.iter().any(|pair| pair.key >= low.as_slice() && high.is_none_or(|high| pair.key < high.as_slice()));
+        let why = self.version.shared.corrupt(&child.pointer, damage);
+        self.rescue.lost(Lost { low: low.clone(), high: high.cloned(), taken, why });
+    }
+}

@@ -1,0 +1,226 @@
+//! Reading what is left of a damaged log.
+//!
+//! 1. Every segment file counts, also one that was trimmed and not used again. One whose header does not check is known by the whole groups
+//!    in it, which say where they belong.
+//! 2. A first pass looks at all whole groups, wherever they are: up to where was the log durable, and where was each epoch seen last?
+//! 3. [`Salvage::read`] follows the chain of groups as replay does. Where it ends before what was durable, there is a hole: it is told, and the
+//!    chain goes on with the next whole group that can come behind it.
+//! 4. What a device cannot read is taken for zeros.
+//!
+//! Why a tail that an opening dropped is not believed behind a hole: the opening wrote over its beginning in a larger epoch, and then on without a
+//! gap. So a group behind a hole counts only if it is of the newest epoch there is, or if a newer one goes on behind it.
+//!
+//! Invariant: nothing is written. Left to others: what records mean, and what a missing one means.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use psync::Psync;
+use space::FileStore;
+
+use crate::format::{ALIGNMENT, Flaw, GroupHeader, SEGMENT_HEADER, SegmentHeader, WholeGroup};
+use crate::geometry::Geometry;
+use crate::scan::{ChainEnd, Scanner, read_patiently};
+use crate::segment::{SegmentFile, open_all};
+use crate::{Error, Group, Lsn, Result, Verdict};
+
+/// What is known of a damaged log from elsewhere. Without anything its segments have to tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hints {
+    /// Identity of the database and size of a segment.
+    pub identity: Option<([u8; 16], u64)>,
+    /// Records from here on matter; without it all that there are.
+    pub start: Option<Lsn>,
+    /// The log is known to have been durable up to here.
+    pub durable: Lsn,
+    /// The newest epoch.
+    pub epoch: u64,
+}
+
+/// A damaged log.
+#[derive(Debug)]
+pub struct Salvage {
+    psync: Psync,
+    geometry: Geometry,
+    database: [u8; 16],
+    files: BTreeMap<u64, Arc<SegmentFile>>,
+    start: Lsn,
+    durable: Lsn,
+    /// Where a group of each epoch was seen last.
+    epochs: BTreeMap<u64, Lsn>,
+    newest_epoch: u64,
+}
+
+/// A part of a log that does not check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// The file where it begins; the directory where there is none.
+    pub file: PathBuf,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// What does not check there.
+    pub why: String,
+    /// The seq behind the last one before it; 0 where nothing is before it.
+    pub first_seq: u64,
+    /// The first seq that can be behind it; none where the log ends with it.
+    pub next_seq: Option<u64>,
+}
+
+/// What is left of a log, in its order.
+#[derive(Clone, Debug)]
+pub enum Left<'a> {
+    /// A whole group.
+    Group(Group<'a>),
+    /// Something was here.
+    Hole(Hole),
+    /// The log ends here, as after a crash: a group was begun that is not whole, and nothing says that it ever was. A crash explains it.
+    Torn(Hole),
+}
+
+impl Salvage {
+    /// Looks at what there is of the log in `wal/` of a store. None where there is nothing that tells what the log was.
+    ///
+    /// # Errors
+    /// When files cannot be listed or opened.
+    pub fn open(store: &FileStore, hints: &Hints) -> Result<Option<Self>> {
+        let psync = store.psync();
+        let files: Vec<_> = open_all(store)?.into_iter().map(|(file, _)| file).collect();
+        let header = |file: &SegmentFile| {
+            let block = read_patiently(psync, &file.file, SEGMENT_HEADER)?;
+            Ok::<_, Error>(SegmentHeader::decode(&block).ok())
+        };
+        let headers = files.iter().map(|file| header(file)).collect::<Result<Vec<_>>>()?;
+        let newest = headers.iter().flatten().max_by_key(|header| (header.epoch, header.number));
+        let identity = hints.identity.or_else(|| newest.map(|header| (header.database, header.segment_bytes)));
+        let Some((database, segment_bytes)) = identity else { return Ok(None) };
+        let Ok(geometry) = Geometry::new(segment_bytes) else { return Ok(None) };
+        let mut by_number: BTreeMap<u64, (u64, Arc<SegmentFile>)> = BTreeMap::new();
+        for (file, header) in files.into_iter().zip(headers) {
+            let of_log = |header: &SegmentHeader| {
+                header.database == database
+                    && header.segment_bytes == segment_bytes
+                    && header.number <= geometry.number_max()
+            };
+            let place = match header {
+                Some(header) => of_log(&header).then_some((header.number, header.epoch)),
+                None => place_of(psync, geometry, &database, &file)?,
+            };
+            let Some((number, epoch)) = place else { continue };
+            if by_number.get(&number).is_none_or(|(rival, _)| *rival < epoch) {
+                by_number.insert(number, (epoch, file));
+            }
+        }
+        let files: BTreeMap<_, _> = by_number.into_iter().map(|(number, (_, file))| (number, file)).collect();
+        let first = files.keys().next().map_or(Lsn(0), |number| geometry.first(*number));
+        let start = hints.start.unwrap_or(first);
+        let mut salvage = Self {
+            psync: psync.clone(),
+            geometry,
+            database,
+            files,
+            start,
+            durable: geometry.normal(hints.durable.max(start)),
+            epochs: BTreeMap::new(),
+            newest_epoch: hints.epoch,
+        };
+        salvage.look()?;
+        Ok(Some(salvage))
+    }
+
+    fn scanner(&self) -> Scanner<'_> {
+        Scanner::new(&self.psync, self.geometry, self.database, &self.files).patient()
+    }
+
+    /// The first pass.
+    fn look(&mut self) -> Result<()> {
+        let (mut epochs, mut durable) = (BTreeMap::new(), self.durable);
+        self.scanner().whole_groups(self.geometry.first(self.geometry.number(self.start)), &mut |group| {
+            epochs.insert(group.header.epoch, group.header.lsn);
+            durable = durable.max(group.header.durable);
+            true
+        })?;
+        self.newest_epoch = epochs.keys().last().map_or(self.newest_epoch, |last| self.newest_epoch.max(*last));
+        (self.epochs, self.durable) = (epochs, durable);
+        Ok(())
+    }
+
+    /// Whether a group behind a hole counts.
+    fn believes(&self, group: &GroupHeader) -> bool {
+        let newer = self.epochs.range(group.epoch.saturating_add(1)..);
+        group.epoch == self.newest_epoch || newer.into_iter().any(|(_, last)| *last > group.lsn)
+    }
+
+    /// Shows what is left, in the order of the log. Of a group that is not known durable `visit` may say [`Verdict::Tail`]: then the log ends
+    /// before it.
+    ///
+    /// # Errors
+    /// Of `visit`.
+    pub fn read<E: From<Error>>(
+        &self, visit: &mut dyn FnMut(Left<'_>) -> std::result::Result<Verdict, E>,
+    ) -> std::result::Result<(), E> {
+        let mut scanner = self.scanner();
+        let mut end = ChainEnd::before(self.geometry.first(self.geometry.number(self.start)));
+        loop {
+            let mut verdict = Verdict::Accept;
+            end = scanner.follow(end, &mut |whole| {
+                let group = self.group(whole);
+                if group.records().next().is_some() {
+                    verdict = visit(Left::Group(group))?;
+                }
+                Ok::<_, E>(verdict == Verdict::Accept)
+            })?;
+            if verdict == Verdict::Tail {
+                return Ok(());
+            }
+            let begun = scanner.is_begun(end.lsn)?;
+            let mut next = None;
+            scanner.whole_groups(end.lsn, &mut |group| {
+                let header = &group.header;
+                if header.follows(end.epoch, end.next_seq).is_ok() && self.believes(header) {
+                    next = Some((header.lsn, header.first_seq));
+                }
+                next.is_none()
+            })?;
+            let is_hole = end.lsn < self.durable;
+            if !is_hole && !begun && next.is_none() {
+                return Ok(());
+            }
+            let next = next.filter(|_| is_hole);
+            let hole = self.hole(&scanner, &end, next.map(|(_, seq)| seq));
+            visit(if is_hole { Left::Hole(hole) } else { Left::Torn(hole) })?;
+            let Some((lsn, _)) = next else { return Ok(()) };
+            end = ChainEnd { lsn, ..end };
+        }
+    }
+
+    fn hole(&self, scanner: &Scanner<'_>, end: &ChainEnd, next_seq: Option<u64>) -> Hole {
+        let (file, offset) = scanner.place(end.lsn);
+        let nothing = || Flaw::new("group", "a group", "none");
+        let why = end.flaw.clone().unwrap_or_else(nothing).to_string();
+        let directory = || self.files.values().next().and_then(|file| Some(file.file.path().parent()?.to_owned()));
+        Hole { file: file.or_else(directory).unwrap_or_default(), offset, why, first_seq: end.next_seq, next_seq }
+    }
+
+    fn group<'a>(&self, whole: &WholeGroup<'a>) -> Group<'a> {
+        let lsn = whole.header.lsn;
+        let mut records = whole.records.clone();
+        records.skip_before(self.start);
+        let end = Lsn(lsn.0 + u64::from(whole.header.length));
+        Group { lsn, end, epoch: whole.header.epoch, durable: lsn < self.durable, records }
+    }
+}
+
+/// The segment that a file without a header holds, and an epoch that wrote to it: those of the newest group in it, for what an older use of
+/// the file left behind is older.
+fn place_of(
+    psync: &Psync, geometry: Geometry, database: &[u8; 16], segment: &SegmentFile,
+) -> Result<Option<(u64, u64)>> {
+    let bytes = read_patiently(psync, &segment.file, geometry.segment_len())?;
+    let places = (SEGMENT_HEADER..bytes.len()).step_by(ALIGNMENT).filter_map(|at| {
+        let lsn = GroupHeader::claimed_lsn(&bytes[at..]).filter(|lsn| geometry.offset(*lsn) == at)?;
+        let group = GroupHeader::open(database, lsn, &bytes[at..]).ok()?;
+        Some((geometry.number(lsn), group.header.epoch))
+    });
+    Ok(places.max())
+}
