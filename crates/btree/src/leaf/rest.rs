@@ -34,6 +34,8 @@ impl<'a> Visible<'a> {
         spans.clear();
         let bytes = &pages[..pages.len().min(pointer.length as usize)];
         let (mut at, mut previous) = (0, Some(0));
+        // Where the last run ends, as far as it says so, and its CRC.
+        let mut last = (0, None);
         while at < bytes.len() {
             let page_end = (at / PAGE + 1) * PAGE;
             if page_end - at < RUN_HEADER {
@@ -49,6 +51,7 @@ impl<'a> Visible<'a> {
                 Ok(Some(span)) => {
                     spans.push(span);
                     (at, previous) = (span.end(), Some(span.header.crc));
+                    last = (at, previous);
                     continue;
                 }
                 Ok(None) => {
@@ -62,15 +65,14 @@ impl<'a> Visible<'a> {
             let stated = RunHeader::decode(room).map_err(|damage| shifted(damage, at)).ok().flatten();
             previous = stated.map(|header| header.crc);
             at = stated.map_or(page_end, |header| at + usize::from(header.length));
+            last = (at, previous);
         }
-        let last = spans.last().map(|span| (span.end(), span.header.crc));
-        if last != Some((pointer.length as usize, pointer.chain)) {
-            let (end, crc) = last.unwrap_or_default();
+        // A damaged run that ends as the pointer says, with the CRC that it says, is the last one: nothing behind it is missing.
+        if last != (pointer.length as usize, Some(pointer.chain)) {
+            let (end, crc) = (last.0, last.1.unwrap_or(0));
             let expected = format!("at {} with CRC {:08x}", pointer.length, pointer.chain);
-            damaged(
-                Hidden::All,
-                Damage::new(end, "end of a leaf's last run", expected, format!("at {end} with {crc:08x}")),
-            );
+            let found = format!("at {end} with {crc:08x}");
+            damaged(Hidden::All, Damage::new(end, "end of a leaf's last run", expected, found));
         }
         Self { first: 0, bytes, spans }
     }

@@ -110,6 +110,38 @@ fn a_damaged_superblock_and_a_damaged_page() {
     braid(&["verify", &data]).expect(5).says("data");
 }
 
+#[test]
+fn what_is_left_of_a_damaged_database_is_copied_and_the_rest_is_told() {
+    let place = Place::new();
+    let (db, whole, rest) = (place.database(), text(&place.path("whole")), text(&place.path("rest")));
+    let lines: String = (0..20_000).map(|key| format!("{key:05}\t{}\n", "v".repeat(50))).collect();
+    braid_with_input(&["load", &db, "--sorted", "--tsv", "-"], lines.as_bytes()).expect(0);
+    braid(&["put", &db, "later", "1", "--table", "other"]).expect(0);
+    let answer = braid(&["salvage", &db, &whole]).expect(0);
+    assert!(answer.text().contains("nothing is lost: 20,001 pairs in 2 tables"), "{}", answer.text());
+    assert_eq!(braid(&["scan", &whole]).expect(0).text(), lines);
+    braid(&["verify", &whole]).expect(0);
+    braid(&["salvage", &db, &whole]).expect(2).says("whole");
+
+    // A page in the middle of the leaves.
+    let path = place.path("database/data");
+    let mut content = std::fs::read(&path).expect("read");
+    let at = content.windows(5).position(|bytes| bytes == b"10000").expect("a leaf has it");
+    content[at] ^= 1;
+    std::fs::write(&path, content).expect("written");
+    let answer = braid(&["salvage", &db, &rest, "--json"]).expect(5).says("rest");
+    let report: serde_json::Value = serde_json::from_str(&answer.text()).expect("an object");
+    let lost = &report["tables"][0]["lost"];
+    assert_eq!((&report["complete"], lost.as_array().map(Vec::len)), (&false.into(), Some(1)), "{report}");
+    let kept = braid(&["scan", &rest]).expect(0).text();
+    let kept: Vec<&str> = kept.lines().collect();
+    let (low, high) = (lost[0]["low"].as_str().expect("a key"), lost[0]["high"].as_str().expect("a key"));
+    let told = |line: &&str| line[..5] < *low || line[..5] >= *high;
+    assert_eq!(kept, lines.lines().filter(told).collect::<Vec<_>>());
+    assert_eq!(braid(&["get", &rest, "later", "--table", "other"]).expect(0).text(), "1");
+    assert!(kept.len() > 19_000, "{} are kept", kept.len());
+}
+
 /// Runs the binary as a user without rights, where the test itself has all of them.
 fn unprivileged(place: &Place, arguments: &[&str]) -> Answer {
     let program = place.path("braid");
