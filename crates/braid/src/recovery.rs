@@ -18,7 +18,7 @@ use std::{
     time::Instant,
 };
 
-use doclog::{DocImage, DocLog, DocPointer};
+use doclog::{Content, DocImage, DocLog, DocPointer};
 use index::{Index, Operation, Payload, Seq};
 use psync::{Buffer, Lock, Request};
 use space::{AllocatorImage, FileStore, PAGE, PagedFile, StreamKind};
@@ -131,9 +131,9 @@ fn sync_directories(store: &FileStore) -> Result<()> {
 /// Unlinks document files of tables that are gone: a crash came between dropping them and unlinking.
 fn remove_stray_documents(store: &FileStore, catalog: &Catalog) -> Result<()> {
     let table_of = |name: &String| name.split('-').next()?.parse().ok();
-    let tables: BTreeSet<u32> = store.list("doc")?.iter().filter_map(table_of).collect();
+    let tables: BTreeSet<u32> = store.list(Content::Documents.directory())?.iter().filter_map(table_of).collect();
     for table in tables.into_iter().filter(|&table| catalog.any_by_id(index::TableId(table)).is_none()) {
-        DocLog::remove_table(store, table)?;
+        DocLog::remove_table(Content::Documents, store, table)?;
     }
     Ok(())
 }

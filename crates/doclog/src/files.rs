@@ -12,9 +12,39 @@ use space::{FileStore, StreamKind};
 
 use crate::{Error, Result, SegmentId};
 
-/// The subdirectory of all segments.
-const DIRECTORY: &str = "doc";
-const SUFFIX: &str = ".doc";
+/// What the documents of a log are: where their segments are, and what they are counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Values that are too large for an index: `doc/<table>-<segment>.doc`.
+    Documents,
+    /// Nodes of an index that are appended: `node/<table>-<segment>.node`.
+    Nodes,
+}
+
+impl Content {
+    /// The subdirectory of all segments.
+    #[must_use]
+    pub const fn directory(self) -> &'static str {
+        match self {
+            Self::Documents => "doc",
+            Self::Nodes => "node",
+        }
+    }
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Documents => ".doc",
+            Self::Nodes => ".node",
+        }
+    }
+
+    const fn stream(self) -> StreamKind {
+        match self {
+            Self::Documents => StreamKind::Doc,
+            Self::Nodes => StreamKind::Node,
+        }
+    }
+}
 
 /// Most segments of a table that are open for reading at a time. Those in use by a read stay open beyond it.
 const OPEN_MAX: usize = 64;
@@ -23,6 +53,7 @@ const OPEN_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     store: FileStore,
+    content: Content,
     table: u32,
     open: Mutex<Open>,
 }
@@ -35,8 +66,8 @@ struct Open {
 }
 
 impl SegmentFiles {
-    pub(crate) fn new(store: &FileStore, table: u32) -> Self {
-        Self { store: store.clone(), table, open: Mutex::default() }
+    pub(crate) fn new(store: &FileStore, content: Content, table: u32) -> Self {
+        Self { store: store.clone(), content, table, open: Mutex::default() }
     }
 
     pub(crate) const fn store(&self) -> &FileStore {
@@ -48,7 +79,7 @@ impl SegmentFiles {
     }
 
     fn name(&self, segment: SegmentId) -> String {
-        format!("{DIRECTORY}/{}-{segment}{SUFFIX}", self.table)
+        format!("{}/{}-{segment}{}", self.content.directory(), self.table, self.content.suffix())
     }
 
     pub(crate) fn path(&self, segment: SegmentId) -> PathBuf {
@@ -57,7 +88,7 @@ impl SegmentFiles {
 
     /// Numbers of the segments that have a file, in order.
     pub(crate) fn list(&self) -> Result<Vec<SegmentId>> {
-        let names = self.store.list(DIRECTORY)?;
+        let names = self.store.list(self.content.directory())?;
         let mut segments: Vec<_> = names.iter().filter_map(|name| self.number(name)).collect();
         segments.sort_unstable();
         Ok(segments)
@@ -65,7 +96,7 @@ impl SegmentFiles {
 
     /// The segment that a file name belongs to, if it is one of this table's.
     fn number(&self, name: &str) -> Option<SegmentId> {
-        let (table, number) = name.strip_suffix(SUFFIX)?.split_once('-')?;
+        let (table, number) = name.strip_suffix(self.content.suffix())?.split_once('-')?;
         let segment = SegmentId(number.parse().ok()?);
         // Only names that are written this way: neither "+1" nor "01".
         let same = table == self.table.to_string() && number == segment.to_string();
@@ -74,14 +105,14 @@ impl SegmentFiles {
 
     /// Makes the file of a new segment, its name durable, for appending.
     pub(crate) fn create(&self, segment: SegmentId) -> Result<File> {
-        let file = self.store.create(StreamKind::Doc, &self.name(segment), false)?;
+        let file = self.store.create(self.content.stream(), &self.name(segment), false)?;
         self.store.sync_directories()?;
         Ok(file)
     }
 
     /// Bytes of a segment's file.
     pub(crate) fn length(&self, segment: SegmentId) -> Result<u64> {
-        let file = self.store.open_existing(StreamKind::Doc, &self.name(segment), false)?;
+        let file = self.store.open_existing(self.content.stream(), &self.name(segment), false)?;
         Ok(file.len()?)
     }
 
@@ -101,7 +132,7 @@ impl SegmentFiles {
     }
 
     fn open_as(&self, segment: SegmentId, direct: bool) -> Result<File> {
-        self.store.open_existing(StreamKind::Doc, &self.name(segment), direct).map_err(|error| match error {
+        self.store.open_existing(self.content.stream(), &self.name(segment), direct).map_err(|error| match error {
             space::Error::Io(cause) if cause.is_not_found() => {
                 Error::corrupt(&self.path(segment), 0, "segment", "a file", "none")
             }
@@ -144,7 +175,7 @@ mod tests {
 
     fn files(table: u32) -> SegmentFiles {
         let store = FileStore::open(SimDisk::new(1).psync(), "/db".as_ref(), false).expect("opens");
-        SegmentFiles::new(&store, table)
+        SegmentFiles::new(&store, Content::Documents, table)
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Append-only documents: values too large for an index.
 //!
-//! A [`DocLog`] holds the documents of one table in segment files `doc/<table>-<segment>.doc`.
+//! A [`DocLog`] holds the documents of one table in segment files `doc/<table>-<segment>.doc`, or the nodes of one whose index is append-only
+//! ([`Content`]).
 //!
 //! 1. `append` reserves room at the end of the active segment under a short lock, and writes all documents of the call in one psync,
-//!    through the page cache. A [`DocPointer`] says where a document is and what its checksum must be.
+//!    through the page cache. A [`DocPointer`] says where a document is and what its checksum must be. Documents that refer to one another
+//!    come one by one from an [`Appender`], which knows where each is before it is written.
 //! 2. The files written are handed to the log (`take_unflushed`), whose flush makes documents durable together with the commits that
 //!    refer to them.
 //! 3. `read_many` reads any number of documents in one psync and checks every one of them.
@@ -17,6 +19,7 @@
 //!
 //! Left to others: which documents are live, when a pointer is durable, and when no reader needs a dead segment any more.
 
+mod appender;
 mod error;
 mod files;
 mod format;
@@ -28,7 +31,9 @@ mod rewrite;
 mod segments;
 mod write;
 
+pub use appender::Appender;
 pub use error::{Error, Result};
+pub use files::Content;
 pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocPointer, SegmentId, SegmentImage};
 pub use log::{DocLog, SEGMENT_BYTES_DEFAULT};
 pub use segments::{Retained, Stats};

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use psync::File;
+use psync::{File, Psync};
 use space::FileStore;
 
-use crate::files::SegmentFiles;
-use crate::format::DOCUMENT_BYTES_MAX;
+use crate::appender::Appender;
+use crate::files::{Content, SegmentFiles};
+use crate::format::{DOCUMENT_BYTES_MAX, stored_bytes};
 use crate::read::{self, Wanted};
 use crate::rewrite;
 use crate::segments::{Reservation, Retained, Segments, Stats};
-use crate::write;
 use crate::{DocImage, DocPointer, Error, Result, SegmentId};
 
 /// Bytes that a segment has unless said otherwise.
@@ -40,7 +40,17 @@ impl DocLog {
     /// # Errors
     /// When the files cannot be listed or opened.
     pub fn open(store: &FileStore, table: u32, image: &DocImage, segment_bytes: u64) -> Result<Self> {
-        let files = Arc::new(SegmentFiles::new(store, table));
+        Self::open_of(Content::Documents, store, table, image, segment_bytes)
+    }
+
+    /// As [`DocLog::open`], for documents that are `content`.
+    ///
+    /// # Errors
+    /// When the files cannot be listed or opened.
+    pub fn open_of(
+        content: Content, store: &FileStore, table: u32, image: &DocImage, segment_bytes: u64,
+    ) -> Result<Self> {
+        let files = Arc::new(SegmentFiles::new(store, content, table));
         let mut found = Vec::new();
         for segment in files.list()? {
             found.push((segment, files.length(segment)?));
@@ -62,45 +72,54 @@ impl DocLog {
     /// When a document is larger than [`DOCUMENT_BYTES_MAX`], the store is read-only, the disk is full or a write fails. No
     /// document is appended then.
     pub fn append(&self, documents: &[&[u8]]) -> Result<Vec<DocPointer>> {
-        let lengths: Vec<u64> = documents.iter().map(|document| document.len() as u64).collect();
-        if let Some(&length) = lengths.iter().find(|length| **length > DOCUMENT_BYTES_MAX) {
+        let lengths = documents.iter().map(|document| document.len() as u64);
+        if let Some(length) = lengths.clone().find(|length| *length > DOCUMENT_BYTES_MAX) {
             return Err(Error::TooLarge { length });
         }
-        let reserved = self.reserve(&lengths)?;
-        let table = self.files.table();
-        let pointers = write::pointers(table, &reserved, documents);
-        let psync = self.files.store().psync();
-        if let Err(error) = write::write(psync, table, &reserved, &pointers, documents) {
-            // What a large document has taken of a full disk goes back at once; if not, the next one goes to its place.
-            let alone = reserved.iter().filter(|reservation| reservation.alone);
-            alone.for_each(|reservation| drop(reservation.file.set_len(0)));
-            self.segments.lock().give_back(reserved);
-            return Err(error);
-        }
-        self.segments.lock().written(reserved);
+        let mut appender = Appender::new(self, lengths.map(stored_bytes).sum());
+        let pointers = documents.iter().map(|document| appender.push(document)).collect::<Result<Vec<_>>>()?;
+        appender.finish()?;
         Ok(pointers)
     }
 
-    fn reserve(&self, mut lengths: &[u64]) -> Result<Vec<Reservation>> {
-        let mut reserved = Vec::new();
+    /// Appends documents one after the other, any number of them, whose pointers are known before they are written.
+    #[must_use]
+    pub fn appender(&self) -> Appender<'_> {
+        Appender::new(self, u64::MAX)
+    }
+
+    /// Reserves room for a document of `length` bytes.
+    pub(crate) fn reserve(&self, length: u64, reserved: &mut Vec<Reservation>) -> Result<()> {
         loop {
             let number = {
                 let mut segments = self.segments.lock();
-                segments.reserve(&mut lengths, &mut reserved);
-                if lengths.is_empty() {
-                    return Ok(reserved);
+                if segments.reserve(length, reserved) {
+                    return Ok(());
                 }
                 segments.number()
             };
             // Somebody else may use this file before the lock is held again: then it is made anew.
-            match self.files.create(number) {
-                Ok(file) => self.segments.lock().offer(number, file),
-                Err(error) => {
-                    self.segments.lock().give_back(reserved);
-                    return Err(error);
-                }
-            }
+            let file = self.files.create(number)?;
+            self.segments.lock().offer(number, file);
         }
+    }
+
+    /// Everything reserved is written.
+    pub(crate) fn written(&self, reserved: Vec<Reservation>) {
+        self.segments.lock().written(reserved);
+    }
+
+    /// What was reserved will not be used.
+    pub(crate) fn give_back(&self, reserved: Vec<Reservation>) {
+        self.segments.lock().give_back(reserved);
+    }
+
+    pub(crate) fn psync(&self) -> &Psync {
+        self.files.store().psync()
+    }
+
+    pub(crate) fn table(&self) -> u32 {
+        self.files.table()
     }
 
     /// The files that documents were written to since the last call. Documents are durable when these are flushed.
@@ -278,6 +297,14 @@ impl DocLog {
         self.segments.lock().drop_document(pointer)
     }
 
+    /// Nothing refers any more to documents of a segment that take `bytes` there, with headers and padding: all of them are dead.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the segment has fewer live bytes than that; nothing is counted then.
+    pub fn drop_in(&self, segment: SegmentId, bytes: u64) -> Result<()> {
+        self.segments.lock().drop_in(segment, 0, bytes)
+    }
+
     /// No version will ever refer to this document, which was appended: its commit failed.
     pub fn abandon(&self, pointer: &DocPointer) {
         self.segments.lock().abandon(pointer);
@@ -332,8 +359,8 @@ impl DocLog {
     ///
     /// # Errors
     /// When the files cannot be listed or removed.
-    pub fn remove_table(store: &FileStore, table: u32) -> Result<()> {
-        let files = SegmentFiles::new(store, table);
+    pub fn remove_table(content: Content, store: &FileStore, table: u32) -> Result<()> {
+        let files = SegmentFiles::new(store, content, table);
         files.list()?.into_iter().try_for_each(|segment| files.remove(segment))
     }
 

@@ -87,8 +87,6 @@ pub(crate) struct Reservation {
     pub(crate) file: File,
     pub(crate) offset: u64,
     pub(crate) end: u64,
-    /// How many of the documents to be appended.
-    pub(crate) documents: usize,
     /// Whether nobody else can reserve room in the segment.
     pub(crate) alone: bool,
 }
@@ -147,27 +145,22 @@ impl Segments {
         (segments, damage)
     }
 
-    /// Reserves room for documents of these lengths, in order, as far as there are files for it; the rest is left in `lengths`.
-    pub(crate) fn reserve(&mut self, lengths: &mut &[u64], reserved: &mut Vec<Reservation>) {
-        while let Some((&length, rest)) = lengths.split_first() {
-            let bytes = stored_bytes(length);
-            let alone = bytes > self.segment_bytes / 2;
-            let Some((id, file)) = self.place(bytes, alone) else {
-                return;
-            };
-            *lengths = rest;
-            let segment = self.all.entry(id).or_default();
-            let offset = segment.end;
-            segment.end += bytes;
-            segment.pending.insert(offset);
-            match reserved.last_mut() {
-                Some(last) if last.segment == id && last.end == offset => {
-                    last.end = segment.end;
-                    last.documents += 1;
-                }
-                _ => reserved.push(Reservation { segment: id, file, offset, end: segment.end, documents: 1, alone }),
-            }
+    /// Reserves room for a document of `length` bytes; false where that takes another file.
+    pub(crate) fn reserve(&mut self, length: u64, reserved: &mut Vec<Reservation>) -> bool {
+        let bytes = stored_bytes(length);
+        let alone = bytes > self.segment_bytes / 2;
+        let Some((id, file)) = self.place(bytes, alone) else {
+            return false;
+        };
+        let segment = self.all.entry(id).or_default();
+        let offset = segment.end;
+        segment.end += bytes;
+        segment.pending.insert(offset);
+        match reserved.last_mut() {
+            Some(last) if last.segment == id && last.end == offset => last.end = segment.end,
+            _ => reserved.push(Reservation { segment: id, file, offset, end: segment.end, alone }),
         }
+        true
     }
 
     /// The segment with room for so many bytes, if there is one or a file to make one of.
@@ -304,14 +297,18 @@ impl Segments {
     }
 
     pub(crate) fn drop_document(&mut self, pointer: &DocPointer) -> Result<()> {
-        let bytes = pointer.stored_bytes();
-        let live = self.all.get(&pointer.segment).map_or(0, |segment| segment.live_bytes);
-        match self.all.get_mut(&pointer.segment) {
+        self.drop_in(pointer.segment, pointer.offset, pointer.stored_bytes())
+    }
+
+    /// So many bytes of a segment are dead; `at` is where the first of them are, for errors.
+    pub(crate) fn drop_in(&mut self, id: SegmentId, at: u64, bytes: u64) -> Result<()> {
+        let live = self.all.get(&id).map_or(0, |segment| segment.live_bytes);
+        match self.all.get_mut(&id) {
             Some(segment) if live >= bytes => segment.live_bytes -= bytes,
             _ => {
-                let file = self.files.path(pointer.segment);
+                let file = self.files.path(id);
                 let [expected, found] = [bytes, live].map(|bytes| format!("at least {bytes} live bytes"));
-                return Err(Error::corrupt(&file, pointer.offset, "count of live bytes", expected, found));
+                return Err(Error::corrupt(&file, at, "count of live bytes", expected, found));
             }
         }
         Ok(())

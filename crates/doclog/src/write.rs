@@ -1,68 +1,32 @@
 //! Writing documents into the room reserved for them.
 //!
-//! Documents that lie next to each other are one sequence of bytes, written in pieces of up to [`PIECE_BYTES`]. All pieces of a call
-//! are one psync; of a large one, no more than [`PIECES_IN_FLIGHT`] are in memory at a time.
+//! 1. Bytes that lie next to each other become pieces of up to [`PIECE_BYTES`].
+//! 2. Few pieces are handed over together when all are there, as one psync; of many, no more than [`PIECES_IN_FLIGHT`] are in memory at a
+//!    time, and those that are full are written while the next ones are filled.
 
 use psync::{Buffer, Completion, File, Psync, Request, Stream};
 
-use crate::format::{ALIGNMENT, encode_header, identity_crc};
-use crate::segments::Reservation;
-use crate::{DocPointer, Result};
+use crate::Result;
 
 /// Most bytes of one write.
 const PIECE_BYTES: usize = 1 << 20;
 /// Most writes in flight: what an append needs of memory beside its documents.
 const PIECES_IN_FLIGHT: usize = 16;
 
-const _: () = assert!(PIECE_BYTES.is_multiple_of(ALIGNMENT));
-
-/// Where the documents go, and their checksums.
-pub(crate) fn pointers(table: u32, reserved: &[Reservation], documents: &[&[u8]]) -> Vec<DocPointer> {
-    let mut pointers: Vec<DocPointer> = Vec::with_capacity(documents.len());
-    for reservation in reserved {
-        let mut offset = reservation.offset;
-        let first = pointers.len();
-        for document in &documents[first..first + reservation.documents] {
-            let length = document.len() as u64;
-            let identity = identity_crc(table, reservation.segment, offset, length);
-            let pointer = DocPointer {
-                segment: reservation.segment,
-                offset,
-                length,
-                crc: checksum::crc32c_append(identity, document),
-            };
-            offset += pointer.stored_bytes();
-            pointers.push(pointer);
-        }
-        assert_eq!(offset, reservation.end, "a reservation holds exactly its documents");
-    }
-    pointers
+/// Bytes that will be written at a place.
+struct Piece {
+    file: File,
+    offset: u64,
+    buffer: Buffer,
+    filled: usize,
 }
 
-/// Writes every document where its pointer says.
-pub(crate) fn write(
-    psync: &Psync, table: u32, reserved: &[Reservation], pointers: &[DocPointer], documents: &[&[u8]],
-) -> Result<()> {
-    let mut writer = Writer::new(psync);
-    let mut rest = pointers.iter().zip(documents);
-    for reservation in reserved {
-        let mut sequence = Sequence::new(&mut writer, reservation);
-        for (pointer, document) in rest.by_ref().take(reservation.documents) {
-            let header = encode_header(table, pointer);
-            let used = (header.len() + document.len()) as u64;
-            let padding = [0; ALIGNMENT];
-            sequence.put(&header);
-            sequence.put(document);
-            sequence.put(&padding[..usize::try_from(pointer.stored_bytes() - used).unwrap_or(0)]);
-        }
-        sequence.finish();
-    }
-    writer.finish()
-}
-
-/// Collects the pieces of a call; hands them over together, or one by one where they are too many to be held.
-struct Writer<'a> {
+/// Collects the pieces of a call.
+pub(crate) struct Writer<'a> {
     psync: &'a Psync,
+    /// How many bytes are to come at most, to choose the length of pieces by.
+    expected: u64,
+    piece: Option<Piece>,
     gathered: Vec<Request>,
     stream: Option<Stream>,
     spare: Vec<Buffer>,
@@ -70,12 +34,44 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(psync: &'a Psync) -> Self {
-        Self { psync, gathered: Vec::new(), stream: None, spare: Vec::new(), outcome: Ok(()) }
+    pub(crate) fn new(psync: &'a Psync, expected: u64) -> Self {
+        Self { psync, expected, piece: None, gathered: Vec::new(), stream: None, spare: Vec::new(), outcome: Ok(()) }
     }
 
-    fn write(&mut self, file: &File, offset: u64, buffer: Buffer) {
-        let request = Request::write(file, offset, buffer, 0);
+    /// Takes the bytes that go to `offset` of a file.
+    pub(crate) fn put(&mut self, file: &File, mut offset: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let mut piece = self.piece_at(file, offset);
+            let room = &mut piece.buffer[piece.filled..];
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            room[..now.len()].copy_from_slice(now);
+            piece.filled += now.len();
+            offset += now.len() as u64;
+            self.expected = self.expected.saturating_sub(now.len() as u64);
+            bytes = later;
+            self.piece = Some(piece);
+        }
+    }
+
+    /// The piece that has room for bytes at `offset`.
+    fn piece_at(&mut self, file: &File, offset: u64) -> Piece {
+        if let Some(piece) = self.piece.take() {
+            let is_next = piece.file == *file && piece.offset + piece.filled as u64 == offset;
+            if is_next && piece.filled < piece.buffer.len() {
+                return piece;
+            }
+            self.close(piece);
+        }
+        let bytes = usize::try_from(self.expected).unwrap_or(PIECE_BYTES).clamp(1, PIECE_BYTES);
+        Piece { file: file.clone(), offset, buffer: self.buffer(bytes), filled: 0 }
+    }
+
+    fn close(&mut self, mut piece: Piece) {
+        piece.buffer.truncate(piece.filled);
+        self.write(Request::write(&piece.file, piece.offset, piece.buffer, 0));
+    }
+
+    fn write(&mut self, request: Request) {
         if self.stream.is_none() {
             self.gathered.push(request);
             if self.gathered.len() > PIECES_IN_FLIGHT {
@@ -117,7 +113,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<()> {
+    /// Everything is written that was put.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        if let Some(piece) = self.piece.take() {
+            self.close(piece);
+        }
         let gathered = std::mem::take(&mut self.gathered);
         for completion in self.psync.run(gathered) {
             self.take(completion);
@@ -129,54 +129,4 @@ impl<'a> Writer<'a> {
         }
         Ok(self.outcome?)
     }
-}
-
-/// A sequence of bytes that becomes pieces.
-struct Sequence<'a, 'b> {
-    writer: &'a mut Writer<'b>,
-    file: &'a File,
-    /// Where the piece that is being filled goes.
-    offset: u64,
-    end: u64,
-    piece: Buffer,
-    filled: usize,
-}
-
-impl<'a, 'b> Sequence<'a, 'b> {
-    fn new(writer: &'a mut Writer<'b>, reservation: &'a Reservation) -> Self {
-        let (offset, end) = (reservation.offset, reservation.end);
-        let piece = writer.buffer(piece_bytes(offset, end));
-        Self { writer, file: &reservation.file, offset, end, piece, filled: 0 }
-    }
-
-    fn put(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            if self.filled == self.piece.len() {
-                self.next();
-            }
-            let room = &mut self.piece[self.filled..];
-            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
-            room[..now.len()].copy_from_slice(now);
-            self.filled += now.len();
-            bytes = later;
-        }
-    }
-
-    fn next(&mut self) {
-        let after = self.offset + self.piece.len() as u64;
-        let fresh = self.writer.buffer(piece_bytes(after, self.end));
-        let full = std::mem::replace(&mut self.piece, fresh);
-        self.writer.write(self.file, self.offset, full);
-        self.offset = after;
-        self.filled = 0;
-    }
-
-    fn finish(self) {
-        assert_eq!(self.offset + self.filled as u64, self.end, "a reservation is written to its end");
-        self.writer.write(self.file, self.offset, self.piece);
-    }
-}
-
-fn piece_bytes(offset: u64, end: u64) -> usize {
-    usize::try_from(end - offset).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)
 }

@@ -147,7 +147,7 @@ fn a_table_that_was_dropped_leaves_no_files() {
     append(&open(&store, &DocImage::default()), &[vec![1; 5000], vec![1; 10]]);
     let other = DocLog::open(&store, 33, &DocImage::default(), 4096).expect("opens");
     append(&other, &[vec![1; 10]]);
-    DocLog::remove_table(&store, TABLE).expect("removes");
+    DocLog::remove_table(doclog::Content::Documents, &store, TABLE).expect("removes");
     assert_eq!(disk.files(), [Path::new("/db/doc/33-1.doc")]);
 }
 

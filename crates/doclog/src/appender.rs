@@ -1,0 +1,87 @@
+//! Documents that are appended one after the other, each with its pointer at once.
+//!
+//! 1. [`Appender::push`] reserves room for a document and computes its pointer, before anything is written: what follows may refer to it.
+//! 2. What is pushed gathers, and is written in few large pieces ([`crate::write`]), the first ones while later documents come.
+//! 3. [`Appender::finish`] waits for all of them.
+//!
+//! Invariant: an append that is not finished, or failed, leaves nothing behind but room that is given out again.
+
+use psync::File;
+
+use crate::format::{ALIGNMENT, DOCUMENT_BYTES_MAX, encode_header, identity_crc};
+use crate::segments::Reservation;
+use crate::write::Writer;
+use crate::{DocLog, DocPointer, Error, Result};
+
+/// Appends documents to a log. Made by [`DocLog::appender`].
+pub struct Appender<'a> {
+    log: &'a DocLog,
+    /// None once it was finished.
+    writer: Option<Writer<'a>>,
+    reserved: Vec<Reservation>,
+}
+
+impl<'a> Appender<'a> {
+    pub(crate) fn new(log: &'a DocLog, expected: u64) -> Self {
+        Self { log, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
+    }
+
+    /// Appends a document. It is not written yet.
+    ///
+    /// # Errors
+    /// When it is larger than [`DOCUMENT_BYTES_MAX`], the store is read-only, or no file can be made for it.
+    pub fn push(&mut self, document: &[u8]) -> Result<DocPointer> {
+        let length = document.len() as u64;
+        if length > DOCUMENT_BYTES_MAX {
+            return Err(Error::TooLarge { length });
+        }
+        self.log.reserve(length, &mut self.reserved)?;
+        let Reservation { segment, ref file, end, .. } = *self.reserved.last().expect("room was reserved");
+        let (table, unplaced) = (self.log.table(), DocPointer { segment, offset: 0, length, crc: 0 });
+        let offset = end - unplaced.stored_bytes();
+        let crc = checksum::crc32c_append(identity_crc(table, segment, offset, length), document);
+        let pointer = DocPointer { offset, crc, ..unplaced };
+        if let Some(writer) = &mut self.writer {
+            put(writer, file, table, &pointer, document);
+        }
+        Ok(pointer)
+    }
+
+    /// Writes what is not written yet. The documents are not flushed: [`DocLog::take_unflushed`] has their files. Every pointer has to be
+    /// retained or abandoned once it is known whether what refers to it is.
+    ///
+    /// # Errors
+    /// When the disk is full or a write fails. No document is appended then.
+    pub fn finish(mut self) -> Result<()> {
+        let writer = self.writer.take().expect("it is finished once");
+        writer.finish()?;
+        self.log.written(std::mem::take(&mut self.reserved));
+        Ok(())
+    }
+}
+
+fn put(writer: &mut Writer<'_>, file: &File, table: u32, pointer: &DocPointer, document: &[u8]) {
+    let header = encode_header(table, pointer);
+    let used = (header.len() + document.len()) as u64;
+    let padding = [0; ALIGNMENT];
+    let padding = &padding[..usize::try_from(pointer.stored_bytes() - used).unwrap_or(0)];
+    let mut at = pointer.offset;
+    for bytes in [&header[..], document, padding] {
+        writer.put(file, at, bytes);
+        at += bytes.len() as u64;
+    }
+}
+
+impl Drop for Appender<'_> {
+    fn drop(&mut self) {
+        if self.reserved.is_empty() {
+            return;
+        }
+        // Writes under way end before their room is given out again. Whether they fail does not matter.
+        drop(self.writer.take());
+        // What a large document has taken of a full disk goes back at once; if not, the next one goes to its place.
+        let alone = self.reserved.iter().filter(|reservation| reservation.alone);
+        alone.for_each(|reservation| drop(reservation.file.set_len(0)));
+        self.log.give_back(std::mem::take(&mut self.reserved));
+    }
+}

@@ -1,0 +1,70 @@
+//! Documents that are appended one by one and name those before them.
+
+use std::path::Path;
+
+use doclog::{Content, DocImage, DocLog, DocPointer, Retained, SegmentId};
+use psync::sim::SimDisk;
+use space::{FileStore, StreamKind};
+
+fn nodes(store: &FileStore, segment_bytes: u64) -> DocLog {
+    DocLog::open_of(Content::Nodes, store, 3, &DocImage::default(), segment_bytes).expect("opens")
+}
+
+fn store(disk: &SimDisk) -> FileStore {
+    FileStore::open(disk.psync(), Path::new("/db"), false).expect("opens")
+}
+
+#[test]
+fn what_is_pushed_may_name_what_was_pushed_before_and_is_written_in_large_pieces() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let log = nodes(&store, 4 << 20);
+    let mut appender = log.appender();
+    let mut before: Option<DocPointer> = None;
+    let mut pointers = Vec::new();
+    for number in 0..5_000_u32 {
+        let mut document = vec![number.to_le_bytes()[0]; 4_000];
+        document[..28].copy_from_slice(&before.map_or([0; 28], |before| before.encode()));
+        before = Some(appender.push(&document).expect("there is room"));
+        pointers.extend(before);
+    }
+    let written = store.counters(StreamKind::Node).snapshot().writes;
+    assert!(written > 0, "the first pieces are written while the last ones come");
+    appender.finish().expect("writes");
+    let writes = store.counters(StreamKind::Node).snapshot().writes;
+    assert!(writes <= 25, "{writes} writes of 20 MB");
+    let read = log.read_many(&pointers).expect("reads");
+    for (index, document) in read.iter().enumerate().skip(1) {
+        assert_eq!(document[..28], pointers[index - 1].encode());
+    }
+
+    let mut retained: Vec<Retained> = Vec::new();
+    pointers.iter().for_each(|pointer| Retained::count(&mut retained, pointer));
+    retained.iter().for_each(|retained| log.retain_in(retained).expect("retains"));
+    let live: u64 = pointers.iter().map(DocPointer::stored_bytes).sum();
+    let stats = log.stats();
+    assert_eq!((stats.pending_documents, stats.live_bytes), (0, live));
+    log.drop_in(SegmentId(1), retained[0].bytes).expect("drops");
+    log.drop_in(SegmentId(1), 1).expect_err("nothing is left there");
+    assert_eq!(log.stats().live_bytes, live - retained[0].bytes);
+    let _ = log.image();
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), [SegmentId(1)]);
+    assert!(!disk.files().contains(&Path::new("/db/node/3-1.node").to_path_buf()), "{:?}", disk.files());
+    DocLog::remove_table(Content::Nodes, &store, 3).expect("removes");
+    assert_eq!(disk.files(), [""; 0].map(Path::new));
+}
+
+#[test]
+fn what_is_not_finished_leaves_nothing() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let log = nodes(&store, 1 << 20);
+    let first = log.append(&[b"one"]).expect("appends")[0];
+    let mut appender = log.appender();
+    let second = appender.push(b"two").expect("there is room");
+    appender.push(&vec![3; 2 << 20]).expect("there is room");
+    drop(appender);
+    assert_eq!(log.stats().pending_documents, 1);
+    assert_eq!(log.append(&[b"three"]).expect("appends")[0].offset, second.offset, "its room is given out again");
+    assert_eq!(log.read_many(&[first]).expect("reads"), [b"one"]);
+}
