@@ -148,7 +148,8 @@ impl BTree {
         // One that was neither published nor discarded keeps its pages until the next open: its redo may be in the log for all
         // we know.
         self.state.lock().pending = Some(pending);
-        Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents }
+        let files = vec![self.shared.pages().file().clone()];
+        Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents, files }
     }
 
     pub(crate) fn current(&self) -> Arc<Version> {

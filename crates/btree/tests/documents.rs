@@ -19,7 +19,7 @@ fn one(number: u64, seq: u64, change: Change) -> Updates {
 
 fn dropped(home: &mut Home, updates: &Updates, snapshots: &[u64]) -> Vec<u64> {
     let applied = home.apply(updates, snapshots).expect("a disk that works");
-    applied.dropped_documents.iter().map(|document| document.offset).collect()
+    applied.dropped_documents.iter().map(common::id_of).collect()
 }
 
 fn rewritten(home: &Home) -> u64 {

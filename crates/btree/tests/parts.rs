@@ -189,7 +189,7 @@ impl Story {
         self.home.retain(&updates);
         let dropped = self.home.apply_retained(&updates, &self.snapshots).dropped_documents;
         self.model.apply(&updates);
-        assert!(dropped.iter().all(|dropped| !self.is_live(dropped.offset)));
+        assert!(dropped.iter().all(|dropped| !self.is_live(common::id_of(dropped))));
         self.check();
     }
 
@@ -258,7 +258,7 @@ fn parts_that_come_again_change_nothing() {
 }
 
 fn documents_of(home: &mut Home, updates: &Updates) -> Vec<u64> {
-    home.apply_retained(updates, &[]).dropped_documents.iter().map(|document| document.offset).collect()
+    home.apply_retained(updates, &[]).dropped_documents.iter().map(common::id_of).collect()
 }
 
 #[test]

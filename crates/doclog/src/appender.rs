@@ -47,16 +47,22 @@ impl<'a> Appender<'a> {
         Ok(pointer)
     }
 
-    /// Writes what is not written yet. The documents are not flushed: [`DocLog::take_unflushed`] has their files. Every pointer has to be
-    /// retained or abandoned once it is known whether what refers to it is.
+    /// Writes what is not written yet; the files that documents were written to. They are not flushed: [`DocLog::take_unflushed`] has them too.
+    /// Every pointer has to be retained or abandoned once it is known whether what refers to it is.
     ///
     /// # Errors
     /// When the disk is full or a write fails. No document is appended then.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<Vec<File>> {
         let writer = self.writer.take().expect("it is finished once");
         writer.finish()?;
+        let mut files: Vec<File> = Vec::new();
+        for reservation in &self.reserved {
+            if files.last() != Some(&reservation.file) && !files.contains(&reservation.file) {
+                files.push(reservation.file.clone());
+            }
+        }
         self.log.written(std::mem::take(&mut self.reserved));
-        Ok(())
+        Ok(files)
     }
 }
 

@@ -62,7 +62,7 @@ impl std::fmt::Display for SegmentId {
 }
 
 /// Where a document is, and how to know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocPointer {
     /// Its segment.
     pub segment: SegmentId,
@@ -77,6 +77,8 @@ pub struct DocPointer {
 impl DocPointer {
     /// Bytes of an encoded pointer.
     pub const BYTES: usize = 28;
+    /// Bytes of a document before its payload.
+    pub const BEFORE_PAYLOAD: u64 = HEADER as u64;
 
     /// The pointer as bytes.
     #[must_use]

@@ -15,6 +15,8 @@ mod error;
 pub mod merge;
 mod pairs;
 mod read_ahead;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod types;
 
 pub use again::{Again, Touches};
@@ -67,6 +69,8 @@ pub struct Applied {
     pub redo: Vec<u8>,
     /// Documents that no version refers to any more.
     pub dropped_documents: Vec<DocPointer>,
+    /// The files that were written, which have to be flushed before the redo is logged.
+    pub files: Vec<psync::File>,
 }
 
 /// One immutable version of an index.

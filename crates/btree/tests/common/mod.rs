@@ -2,17 +2,16 @@
 
 #![expect(dead_code, unreachable_pub, reason = "shared by tests that each use a part of it")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use btree::{BTree, Shared};
-use doclog::{DocPointer, SegmentId};
-use index::{
-    Applied, Batch, Bounds, Direction, Found, Horizon, Index, Operation, Pair, Payload, Result, Seq, Stored, TableId,
-    Update, View, Visit,
-};
+use doclog::DocPointer;
+pub use index::testing::steps::Store;
+pub use index::testing::{Change, Model, Updates, change_of, found, id_of, scan};
+use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stored, TableId, Visit};
 use psync::sim::SimDisk;
 use psync::{Psync, Request};
 use rand::rngs::StdRng;
@@ -21,128 +20,6 @@ use space::{AllocatorImage, Extent, FileStore, PageId, PagedFile};
 
 pub const TABLE: TableId = TableId(7);
 pub const DATA: &str = "/db/data";
-
-/// What an update does, owned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    Put(Vec<u8>),
-    Document(u64),
-    Delete,
-}
-
-pub fn document(id: u64) -> DocPointer {
-    DocPointer { segment: SegmentId(1 + id % 3), offset: id, length: 3000, crc: 0x55 }
-}
-
-/// A batch in memory.
-#[derive(Clone, Debug, Default)]
-pub struct Updates {
-    updates: Vec<(Vec<u8>, u64, Change)>,
-    /// Where it is not the greatest seq.
-    through: Option<u64>,
-}
-
-impl Updates {
-    /// Of equal keys and seqs the last stays.
-    pub fn new(updates: Vec<(Vec<u8>, u64, Change)>) -> Self {
-        let sorted: BTreeMap<_, _> = updates.into_iter().map(|(key, seq, change)| ((key, seq), change)).collect();
-        Self { updates: sorted.into_iter().map(|((key, seq), change)| (key, seq, change)).collect(), through: None }
-    }
-
-    /// A part of a batch.
-    pub fn part(updates: &[(Vec<u8>, u64, Change)], through: u64) -> Self {
-        Self { through: Some(through), ..Self::new(updates.to_vec()) }
-    }
-
-    pub fn puts(keys: impl IntoIterator<Item = Vec<u8>>, seq: u64, value: &[u8]) -> Self {
-        Self::new(keys.into_iter().map(|key| (key, seq, Change::Put(value.to_vec()))).collect())
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &(Vec<u8>, u64, Change)> {
-        self.updates.iter()
-    }
-}
-
-impl Batch for Updates {
-    fn len(&self) -> usize {
-        self.updates.len()
-    }
-
-    fn get(&self, index: usize) -> Update<'_> {
-        let (key, seq, change) = &self.updates[index];
-        let operation = match change {
-            Change::Put(value) => Operation::Put(Payload::Inline(value)),
-            Change::Document(id) => Operation::Put(Payload::Document(document(*id))),
-            Change::Delete => Operation::Delete,
-        };
-        Update { key, seq: Seq(*seq), operation }
-    }
-
-    fn through(&self) -> Seq {
-        let newest = || self.updates.iter().map(|(_, seq, _)| *seq).max().unwrap_or(0);
-        Seq(self.through.unwrap_or_else(newest))
-    }
-}
-
-/// All versions that were ever written.
-#[derive(Clone, Debug, Default)]
-pub struct Model {
-    keys: BTreeMap<Vec<u8>, BTreeMap<u64, Change>>,
-}
-
-impl Model {
-    pub fn apply(&mut self, updates: &Updates) {
-        for (key, seq, change) in updates.iter() {
-            self.keys.entry(key.clone()).or_default().insert(*seq, change.clone());
-        }
-    }
-
-    pub fn get(&self, key: &[u8], at: u64) -> Option<(u64, Change)> {
-        let (seq, change) = self.keys.get(key)?.range(..=at).next_back()?;
-        (*change != Change::Delete).then(|| (*seq, change.clone()))
-    }
-
-    pub fn range(&self, bounds: &Bounds, at: u64) -> Vec<(Vec<u8>, u64, Change)> {
-        let keys = self.keys.keys().filter(|key| bounds.contains(key));
-        keys.filter_map(|key| self.get(key, at).map(|(seq, change)| (key.clone(), seq, change))).collect()
-    }
-
-    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
-        self.keys.keys()
-    }
-}
-
-pub fn change_of(value: &Stored) -> Change {
-    match value {
-        Stored::Inline(value) => Change::Put(value.clone()),
-        Stored::Document(pointer) => {
-            assert_eq!(*pointer, document(pointer.offset));
-            Change::Document(pointer.offset)
-        }
-    }
-}
-
-pub fn found(view: &dyn View, keys: &[&[u8]], at: u64) -> Result<Vec<Option<(u64, Change)>>> {
-    let mut out: Vec<Option<Found>> = vec![None; keys.len()];
-    view.get_many(keys, Seq(at), &mut out)?;
-    let live = |found: Found| found.value.map(|value| (found.seq.0, change_of(&value)));
-    Ok(out.into_iter().map(|found| found.and_then(live)).collect())
-}
-
-pub fn scan(
-    view: &Arc<dyn View>, bounds: &Bounds, at: u64, direction: Direction,
-) -> Result<Vec<(Vec<u8>, u64, Change)>> {
-    let mut cursor = Arc::clone(view).cursor(bounds, Seq(at), direction)?;
-    let mut out = Vec::new();
-    while let Some(Pair { key, seq, value }) = cursor.next()? {
-        out.push((key, seq.0, change_of(&value)));
-    }
-    assert!(cursor.next()?.is_none(), "an end stays an end");
-    if direction == Direction::Backward {
-        out.reverse();
-    }
-    Ok(out)
-}
 
 pub fn all() -> Bounds {
     Bounds { lower: Bound::Unbounded, upper: Bound::Unbounded }
@@ -165,7 +42,7 @@ impl Visit for Seen {
         self.extents.push(Extent { page: PageId(page), pages });
     }
     fn document(&mut self, document: &DocPointer) {
-        self.documents.push(document.offset);
+        self.documents.push(id_of(document));
     }
     fn keys(&mut self, count: u64) {
         self.keys += count;
@@ -254,7 +131,7 @@ impl Home {
 
     fn drop_documents(&mut self, applied: &Applied) {
         for dropped in &applied.dropped_documents {
-            assert!(self.documents.remove(&dropped.offset), "document {} dropped twice", dropped.offset);
+            assert!(self.documents.remove(&id_of(dropped)), "document {} dropped twice", id_of(dropped));
         }
     }
 
@@ -305,6 +182,44 @@ impl Home {
     pub fn check_pages(&self) {
         let audit = self.pages.audit(&self.verify().extents);
         assert!(audit.is_clean(), "{audit:?}");
+    }
+}
+
+impl Store for Home {
+    fn index(&self) -> &dyn Index {
+        &self.tree
+    }
+
+    fn apply(&mut self, updates: &Updates, snapshots: &[u64]) {
+        Self::apply(self, updates, snapshots).expect("a disk that works");
+    }
+
+    fn checkpoint(&mut self) {
+        Self::checkpoint(self);
+    }
+
+    fn reopen(&mut self) {
+        Self::reopen(self);
+    }
+
+    fn clear_cache(&self) {
+        self.shared.clear_cache();
+    }
+
+    fn change_of(&self, value: &Stored) -> Change {
+        change_of(value)
+    }
+
+    fn check(&self, model: &Model, at: u64) {
+        Self::check(self, model, at);
+    }
+
+    fn check_space(&self) {
+        self.check_pages();
+    }
+
+    fn documents(&self) -> &BTreeSet<u64> {
+        &self.documents
     }
 }
 

@@ -1,0 +1,133 @@
+//! What a node is to become: its entries, written.
+
+use std::ops::Range;
+
+use crate::format::NODE_BYTES;
+use crate::format::input::Input;
+use crate::format::node::{Node, encode, put_child};
+
+/// Bytes of a node beside its entries and what it skips: at most its level, and two numbers.
+const BESIDE: usize = 8;
+/// Most bytes of the entries of a node that has several.
+const ENTRY_BYTES_MAX: usize = NODE_BYTES - BESIDE;
+
+/// Entries of a node, of any number.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    pub(super) level: u8,
+    /// No chunk of it is below.
+    pub(super) low: Vec<u8>,
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl Content {
+    pub(super) const fn new(level: u8, low: Vec<u8>) -> Self {
+        Self { level, low, bytes: Vec::new(), starts: Vec::new() }
+    }
+
+    pub(super) fn of(node: &Node, low: Vec<u8>) -> Self {
+        let mut content = Self::new(node.level(), low);
+        (0..node.len()).for_each(|index| content.push(node.entry(index)));
+        content
+    }
+
+    /// Adds an entry behind the others.
+    pub(super) fn push(&mut self, entry: &[u8]) {
+        self.starts.push(self.bytes.len());
+        self.bytes.extend_from_slice(entry);
+    }
+
+    /// Adds a child that is a node of its own.
+    pub(super) fn push_child(&mut self, low: &[u8], pointer: &doclog::DocPointer) {
+        self.starts.push(self.bytes.len());
+        put_child(&mut self.bytes, low, pointer);
+    }
+
+    /// Adds the entries of the next node of its level.
+    pub(super) fn join(&mut self, next: &Self) {
+        let base = self.bytes.len();
+        self.starts.extend(next.starts.iter().map(|start| base + start));
+        self.bytes.extend_from_slice(&next.bytes);
+    }
+
+    /// How many entries.
+    pub(super) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Bytes of its entries.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether it is to be joined with a neighbour.
+    pub(super) fn is_small(&self) -> bool {
+        self.bytes.len() < ENTRY_BYTES_MAX / 4
+    }
+
+    /// Whether it has to be split.
+    pub(super) fn is_large(&self) -> bool {
+        self.bytes.len() > ENTRY_BYTES_MAX && self.len() > 1
+    }
+
+    /// The bytes of the node.
+    pub(super) fn encode(&self, skip: &[u8]) -> Vec<u8> {
+        encode(self.level, skip, self.len(), &self.bytes)
+    }
+
+    fn end(&self, index: usize) -> usize {
+        self.starts.get(index + 1).copied().unwrap_or(self.bytes.len())
+    }
+
+    fn bound(&self, index: usize) -> &[u8] {
+        Input::new(&self.bytes, self.starts[index]).bytes().expect("its entries were written here")
+    }
+
+    /// Pieces that fit in nodes, of about the same size.
+    pub(super) fn split(self) -> Vec<Self> {
+        let goal = self.bytes.len() / self.bytes.len().div_ceil(ENTRY_BYTES_MAX);
+        let (mut pieces, mut first) = (Vec::new(), 0);
+        for index in 0..self.len() {
+            let bytes = self.starts[index] - self.starts[first];
+            let with = self.end(index) - self.starts[first];
+            if index > first && (bytes >= goal || with > ENTRY_BYTES_MAX) {
+                pieces.push(self.piece(first..index));
+                first = index;
+            }
+        }
+        pieces.push(self.piece(first..self.len()));
+        pieces
+    }
+
+    fn piece(&self, entries: Range<usize>) -> Self {
+        let low = match entries.start {
+            0 => self.low.clone(),
+            first if self.level > 0 => self.bound(first).to_vec(),
+            first => separator(self.bound(first - 1), self.bound(first)).to_vec(),
+        };
+        let bytes = &self.bytes[self.starts[entries.start]..self.end(entries.end - 1)];
+        let base = self.starts[entries.start];
+        let starts = self.starts[entries].iter().map(|start| start - base).collect();
+        Self { level: self.level, low, bytes: bytes.to_vec(), starts }
+    }
+}
+
+/// The shortest beginning of `above` that is above `below`.
+fn separator<'a>(below: &[u8], above: &'a [u8]) -> &'a [u8] {
+    let same = below.iter().zip(above).take_while(|(one, other)| one == other).count();
+    &above[..(same + 1).min(above.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_are_short() {
+        assert_eq!(separator(b"abc", b"abx"), b"abx");
+        assert_eq!(separator(b"abc", b"b"), b"b");
+        assert_eq!(separator(b"ab", b"abcd"), b"abc");
+        assert_eq!(separator(b"", b"zz"), b"z");
+    }
+}

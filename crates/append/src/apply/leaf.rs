@@ -1,0 +1,147 @@
+//! Groups of a leaf, and the updates of their keys.
+
+use std::ops::Range;
+
+use index::merge::merge;
+use index::{Operation, Result, Update};
+
+use super::Apply;
+use super::content::Content;
+use super::tree::Outcome;
+use crate::format::NODE_BYTES;
+use crate::format::node::{Group, Node, put_keys, put_tree};
+use crate::search::chunk_at;
+
+/// Most bytes of a group with several keys: more become a B+-tree of their own.
+pub(super) const GROUP_BYTES_MAX: usize = NODE_BYTES / 4;
+
+impl Apply<'_> {
+    /// What becomes of a leaf, or of none; `depth` is that of its B+-tree.
+    pub(super) fn merge_leaf(
+        &mut self, leaf: Option<&Node>, low: Vec<u8>, range: Range<usize>, depth: usize,
+    ) -> Result<Content> {
+        let (mut content, mut index, mut start) = (Content::new(0, low), 0, range.start);
+        let groups = leaf.map_or(0, Node::len);
+        while start < range.end {
+            let same = self.same_chunk(&(start..range.end), depth);
+            let chunk = chunk_at(self.work.key(start), depth, self.chunk_bytes()).to_vec();
+            let group = leaf.and_then(|leaf| {
+                while index < groups && leaf.bound(index) < chunk.as_slice() {
+                    content.push(leaf.entry(index));
+                    index += 1;
+                }
+                (index < groups && leaf.bound(index) == chunk.as_slice()).then(|| leaf.group(index))
+            });
+            index += usize::from(group.is_some());
+            start = same.end;
+            self.update_group(&mut content, group, &chunk, same, depth + chunk.len())?;
+        }
+        if let Some(leaf) = leaf {
+            (index..groups).for_each(|index| content.push(leaf.entry(index)));
+        }
+        (self.progress)(range.end.min(self.work.batch.len()));
+        Ok(content)
+    }
+
+    /// Adds what becomes of a group; `depth` is behind its chunk.
+    pub(super) fn update_group(
+        &mut self, content: &mut Content, group: Option<Group<'_>>, chunk: &[u8], range: Range<usize>, depth: usize,
+    ) -> Result<()> {
+        let keys = match group {
+            Some(Group::Tree(pointer)) => {
+                let outcome = self.update_tree(&pointer, depth, range, false)?;
+                return self.put_outcome(content, chunk, outcome, depth);
+            }
+            Some(Group::Keys(keys)) => Some(keys),
+            None => None,
+        };
+        let mut entries = Vec::new();
+        for (rest, versions) in keys.into_iter().flat_map(|keys| keys.iter()) {
+            let first = entries.len();
+            entries.extend(versions.map(|(seq, operation)| Update { key: rest, seq, operation }));
+            entries[first..].reverse();
+        }
+        for index in range.clone() {
+            if let Some(update) = self.work.update(index) {
+                entries.push(Update { key: &update.key[depth..], ..update });
+            }
+        }
+        let mut merged = merge(&entries, self.rules, &mut self.dropped_documents);
+        for version in &mut merged {
+            self.place(version)?;
+        }
+        for versions in merged.chunk_by(|one, other| one.key == other.key) {
+            let oldest = &versions[0];
+            if oldest.operation == Operation::Delete && oldest.seq > self.rules.through {
+                let key = [&self.work.key(range.start)[..depth], oldest.key].concat();
+                self.again.add(&key, oldest.seq);
+            }
+        }
+        self.put_keys(content, chunk, &merged, depth)
+    }
+
+    /// Adds what became of the B+-tree below a chunk.
+    pub(super) fn put_outcome(
+        &mut self, content: &mut Content, chunk: &[u8], outcome: Outcome, depth: usize,
+    ) -> Result<()> {
+        match outcome {
+            Outcome::Gone => Ok(()),
+            Outcome::Tree(pointer) => {
+                let mut entry = Vec::new();
+                put_tree(&mut entry, chunk, &pointer);
+                content.push(&entry);
+                Ok(())
+            }
+            Outcome::Small(versions) => {
+                let versions: Vec<_> = versions.iter().map(|version| version.update()).collect();
+                self.put_keys(content, chunk, &versions, depth)
+            }
+        }
+    }
+
+    /// Adds a group of keys, as a B+-tree where they are too many.
+    fn put_keys(&mut self, content: &mut Content, chunk: &[u8], versions: &[Update<'_>], depth: usize) -> Result<()> {
+        let [first, .., last] = versions else {
+            if !versions.is_empty() {
+                let mut entry = Vec::new();
+                put_keys(&mut entry, chunk, versions);
+                content.push(&entry);
+            }
+            return Ok(());
+        };
+        let mut entry = Vec::new();
+        put_keys(&mut entry, chunk, versions);
+        if entry.len() > GROUP_BYTES_MAX && first.key != last.key {
+            let pointer = self.build_tree(versions, depth)?;
+            entry.clear();
+            put_tree(&mut entry, chunk, &pointer);
+        }
+        content.push(&entry);
+        Ok(())
+    }
+
+    /// Makes a B+-tree of the keys of a group, of which `versions` has what is behind `depth`.
+    fn build_tree(&mut self, versions: &[Update<'_>], depth: usize) -> Result<doclog::DocPointer> {
+        let chunk_bytes = self.chunk_bytes();
+        let skip = match versions {
+            [first, .., last] => &first.key[..common_chunks(first.key, last.key, chunk_bytes)],
+            _ => b"",
+        };
+        let mut content = Content::new(0, Vec::new());
+        let chunk_of = |key| chunk_at(key, skip.len(), chunk_bytes);
+        for group in versions.chunk_by(|one, other| chunk_of(one.key) == chunk_of(other.key)) {
+            let chunk = chunk_of(group[0].key);
+            let above = skip.len() + chunk.len();
+            let below: Vec<_> = group.iter().map(|version| Update { key: &version.key[above..], ..*version }).collect();
+            super::deep(|| self.put_keys(&mut content, chunk, &below, depth + above))?;
+        }
+        let content = self.grow(content)?;
+        self.make(&content, skip, true)
+    }
+}
+
+/// Bytes of the whole chunks that two keys begin with alike.
+pub(super) fn common_chunks(one: &[u8], other: &[u8], chunk_bytes: usize) -> usize {
+    let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    same - same % chunk_bytes
+}

@@ -1,0 +1,170 @@
+//! Lists of children: what is small is joined with its neighbour, what is large is split.
+
+use std::ops::Range;
+
+use doclog::DocPointer;
+use index::Result;
+
+use super::Apply;
+use super::content::Content;
+use crate::format::node::Node;
+use crate::search::chunk_at;
+
+/// A child of an internal node.
+pub(super) enum Child {
+    /// One that the batch did not touch.
+    Old { low: Vec<u8>, pointer: DocPointer },
+    /// One that is to be written.
+    New(Content),
+}
+
+impl Apply<'_> {
+    /// What becomes of the entries of a B+-tree's root: those of its root to be. None where no key is left.
+    pub(super) fn root_content(&mut self, root: &Node, range: Range<usize>, depth: usize) -> Result<Option<Content>> {
+        let content = if root.level() == 0 {
+            self.merge_leaf(Some(root), Vec::new(), range, depth)?
+        } else {
+            let mut children = self.update_children(root, Vec::new(), range, depth)?;
+            match (children.len(), children.pop()) {
+                (1, Some(Child::New(content))) => content,
+                (1, Some(Child::Old { low, pointer })) => {
+                    let node = self.neighbour(&pointer)?;
+                    self.drop_node(&pointer, &node);
+                    Content::of(&node, low)
+                }
+                (_, last) => {
+                    children.extend(last);
+                    self.make_children(children, root.level(), Vec::new())?
+                }
+            }
+        };
+        Ok(if content.len() == 0 { None } else { Some(self.grow(content)?) })
+    }
+
+    /// Puts levels above entries that one node does not hold.
+    pub(super) fn grow(&mut self, mut content: Content) -> Result<Content> {
+        while content.is_large() {
+            let level = content.level + 1;
+            let pieces = content.split().into_iter().map(Child::New).collect();
+            content = self.make_children(pieces, level, Vec::new())?;
+        }
+        Ok(content)
+    }
+
+    /// Appends the children that are new; the entries of the node above them.
+    fn make_children(&mut self, children: Vec<Child>, level: u8, low: Vec<u8>) -> Result<Content> {
+        let mut above = Content::new(level, low);
+        for child in children {
+            match child {
+                Child::Old { low, pointer } => above.push_child(&low, &pointer),
+                Child::New(content) => {
+                    let pointer = self.make(&content, b"", false)?;
+                    above.push_child(&content.low, &pointer);
+                }
+            }
+        }
+        Ok(above)
+    }
+
+    /// What becomes of a node below a root.
+    fn update_node(
+        &mut self, pointer: &DocPointer, low: Vec<u8>, range: Range<usize>, depth: usize,
+    ) -> Result<Content> {
+        let node = self.node(pointer, range.start)?;
+        self.drop_node(pointer, &node);
+        if node.level() == 0 {
+            return self.merge_leaf(Some(&node), low, range, depth);
+        }
+        let children = self.update_children(&node, low.clone(), range, depth)?;
+        self.make_children(children, node.level(), low)
+    }
+
+    /// What becomes of the children of a node.
+    fn update_children(&mut self, node: &Node, low: Vec<u8>, range: Range<usize>, depth: usize) -> Result<Vec<Child>> {
+        let (mut children, mut start) = (Vec::with_capacity(node.len()), range.start);
+        for index in 0..node.len() {
+            let is_below = |key: &[u8]| {
+                index + 1 == node.len() || chunk_at(key, depth, self.chunk_bytes()) < node.bound(index + 1)
+            };
+            let end = (start..range.end).find(|number| !is_below(self.work.key(*number))).unwrap_or(range.end);
+            let pointer = node.child(index);
+            let low = if index == 0 { low.clone() } else { node.bound(index).to_vec() };
+            if start == end {
+                children.push(Child::Old { low, pointer });
+                continue;
+            }
+            let content = self.update_node(&pointer, low, start..end, depth)?;
+            if content.len() > 0 {
+                children.push(Child::New(content));
+            }
+            start = end;
+        }
+        self.settle(children)
+    }
+
+    /// Joins what is small with a neighbour and splits what is large.
+    fn settle(&mut self, children: Vec<Child>) -> Result<Vec<Child>> {
+        self.read_neighbours(&children)?;
+        let mut joined: Vec<Child> = Vec::with_capacity(children.len());
+        for child in children {
+            match joined.pop() {
+                None => joined.push(child),
+                Some(before) => self.join(before, child, &mut joined)?,
+            }
+        }
+        let mut settled = Vec::with_capacity(joined.len());
+        for child in joined {
+            match child {
+                Child::New(content) if content.is_large() => {
+                    settled.extend(content.split().into_iter().map(Child::New))
+                }
+                other => settled.push(other),
+            }
+        }
+        Ok(settled)
+    }
+
+    /// Puts two neighbours into a list, as one where one of them is small.
+    fn join(&mut self, before: Child, child: Child, list: &mut Vec<Child>) -> Result<()> {
+        let is_small = |child: &Child| matches!(child, Child::New(content) if content.is_small());
+        if !is_small(&before) && !is_small(&child) {
+            list.extend([before, child]);
+            return Ok(());
+        }
+        let mut content = self.content(before)?;
+        content.join(&self.content(child)?);
+        list.push(Child::New(content));
+        Ok(())
+    }
+
+    fn content(&mut self, child: Child) -> Result<Content> {
+        match child {
+            Child::New(content) => Ok(content),
+            Child::Old { low, pointer } => {
+                let node = self.neighbour(&pointer)?;
+                self.drop_node(&pointer, &node);
+                Ok(Content::of(&node, low))
+            }
+        }
+    }
+
+    /// Reads the nodes that small ones are to be joined with, in one psync.
+    fn read_neighbours(&mut self, children: &[Child]) -> Result<()> {
+        let mut wanted = Vec::new();
+        for pair in children.windows(2) {
+            match pair {
+                [Child::New(content), Child::Old { pointer, .. }]
+                | [Child::Old { pointer, .. }, Child::New(content)]
+                    if content.is_small() =>
+                {
+                    wanted.push(*pointer);
+                }
+                _ => {}
+            }
+        }
+        if !wanted.is_empty() {
+            self.fetch(&wanted)?;
+        }
+        Ok(())
+    }
+}

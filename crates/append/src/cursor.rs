@@ -1,0 +1,282 @@
+//! Scans.
+//!
+//! 1. What is ahead is a list of pieces in the order of the scan: nodes, those that are not read yet among them, and pairs. The first piece is
+//!    taken apart: an internal node into its children, a leaf into pairs and B+-trees, as far as they are within the bounds.
+//! 2. Where the first piece has to be read, those behind it are read with it in one psync, ever more of them as the scan goes on.
+//! 3. Pairs lie in memory of the scan, each key whole, those of neighbouring groups of a leaf together.
+
+use std::collections::VecDeque;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use doclog::DocPointer;
+use index::{Bounds, Cursor, Direction, Operation, PairAt, PairRef, Pairs, Payload, Result, Seq, Show};
+
+use crate::format::node::{Group, Keys, Node};
+use crate::version::Version;
+
+/// Nodes that the first read of a scan brings.
+const FIRST_WINDOW: usize = 2;
+/// The same where all of the range is expected to be asked for.
+const EXPECTED_WINDOW: usize = 64;
+
+/// What all keys below a node begin with.
+type Prefix = Arc<[u8]>;
+
+/// A node ahead.
+enum Ahead {
+    Unread(DocPointer),
+    Read(Arc<Node>),
+}
+
+enum Piece {
+    /// A node; `is_root` says that what it skips is not in the prefix yet.
+    Node {
+        node: Ahead,
+        prefix: Prefix,
+        is_root: bool,
+    },
+    Pairs(Run),
+}
+
+/// Pairs that follow one another.
+#[derive(Default)]
+struct Run {
+    bytes: Vec<u8>,
+    /// In key order, whatever the direction.
+    places: Vec<PairAt>,
+}
+
+/// Walks a version in key order.
+pub(crate) struct TrieCursor {
+    version: Arc<Version>,
+    bounds: Bounds,
+    at: Seq,
+    direction: Direction,
+    ahead: VecDeque<Piece>,
+    window: usize,
+    /// The pairs that it is in, and how many of them were shown.
+    run: Run,
+    shown: usize,
+    ended: bool,
+}
+
+impl TrieCursor {
+    pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Seq, direction: Direction) -> Self {
+        let root = version.header().root.filter(|_| !bounds.is_empty());
+        let root = root.map(|root| Piece::Node { node: Ahead::Unread(root), prefix: [].into(), is_root: true });
+        Self {
+            version,
+            bounds: bounds.clone(),
+            at,
+            direction,
+            ahead: root.into_iter().collect(),
+            window: FIRST_WINDOW,
+            run: Run::default(),
+            shown: 0,
+            ended: false,
+        }
+    }
+
+    /// Goes to the next pairs; false at the end.
+    fn next_run(&mut self) -> Result<bool> {
+        (self.run, self.shown) = (Run::default(), 0);
+        while let Some(piece) = self.ahead.pop_front() {
+            match piece {
+                Piece::Pairs(run) => {
+                    self.run = run;
+                    return Ok(true);
+                }
+                Piece::Node { node: Ahead::Read(node), prefix, is_root } => self.take_apart(&node, prefix, is_root),
+                unread @ Piece::Node { node: Ahead::Unread(_), .. } => {
+                    self.ahead.push_front(unread);
+                    self.read_ahead()?;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads the first nodes that are not read yet.
+    fn read_ahead(&mut self) -> Result<()> {
+        let mut unread: Vec<(DocPointer, &mut Ahead)> = Vec::with_capacity(self.window);
+        for piece in &mut self.ahead {
+            if let Piece::Node { node, .. } = piece
+                && let Ahead::Unread(pointer) = *node
+            {
+                unread.push((pointer, node));
+            }
+            if unread.len() == self.window {
+                break;
+            }
+        }
+        let pointers: Vec<_> = unread.iter().map(|(pointer, _)| *pointer).collect();
+        for ((_, ahead), node) in unread.into_iter().zip(self.version.nodes(&pointers)?) {
+            *ahead = Ahead::Read(node);
+        }
+        self.window = (self.window * 2).min(self.version.shared.pio_max().max(FIRST_WINDOW));
+        Ok(())
+    }
+
+    /// Puts what a node consists of before everything else.
+    fn take_apart(&mut self, node: &Arc<Node>, prefix: Prefix, is_root: bool) {
+        let prefix = if is_root && !node.skip().is_empty() { [&prefix, node.skip()].concat().into() } else { prefix };
+        let mut pieces = if node.level() > 0 { self.children(node, &prefix) } else { self.groups(node, &prefix) };
+        if self.direction == Direction::Forward {
+            pieces.reverse();
+        }
+        for piece in pieces {
+            self.ahead.push_front(piece);
+        }
+    }
+
+    /// The children that have keys within the bounds, in key order.
+    fn children(&self, node: &Node, prefix: &Prefix) -> Vec<Piece> {
+        let low = |index: usize| [prefix, node.bound(index)].concat();
+        let mut pieces = Vec::with_capacity(node.len());
+        for index in 0..node.len() {
+            let is_behind = index > 0 && !self.bounds.below_upper(&low(index));
+            let is_before = index + 1 < node.len() && ends_before(&self.bounds, &low(index + 1));
+            if is_behind {
+                break;
+            }
+            if !is_before {
+                let node = Ahead::Unread(node.child(index));
+                pieces.push(Piece::Node { node, prefix: Arc::clone(prefix), is_root: false });
+            }
+        }
+        pieces
+    }
+
+    /// Pairs and trees of a leaf within the bounds, in key order.
+    fn groups(&self, node: &Node, prefix: &Prefix) -> Vec<Piece> {
+        let (mut pieces, mut run) = (Vec::new(), Run::default());
+        for index in 0..node.len() {
+            let begin = [prefix, node.bound(index)].concat();
+            if !self.bounds.below_upper(&begin) {
+                break;
+            }
+            match node.group(index) {
+                Group::Keys(keys) => self.take_keys(&mut run, &begin, keys),
+                Group::Tree(pointer) => {
+                    if all_before(&self.bounds, &begin) {
+                        continue;
+                    }
+                    if !run.places.is_empty() {
+                        pieces.push(Piece::Pairs(std::mem::take(&mut run)));
+                    }
+                    pieces.push(Piece::Node { node: Ahead::Unread(pointer), prefix: begin.into(), is_root: true });
+                }
+            }
+        }
+        if !run.places.is_empty() {
+            pieces.push(Piece::Pairs(run));
+        }
+        pieces
+    }
+
+    /// Adds the keys of a group that live at its seq and are within the bounds.
+    fn take_keys(&self, run: &mut Run, begin: &[u8], keys: Keys<'_>) {
+        for (rest, mut versions) in keys.iter() {
+            let Some((seq, Operation::Put(value))) = versions.find(|(seq, _)| *seq <= self.at) else { continue };
+            let start = run.bytes.len();
+            run.bytes.extend_from_slice(begin);
+            run.bytes.extend_from_slice(rest);
+            if !self.bounds.contains(&run.bytes[start..]) {
+                run.bytes.truncate(start);
+                continue;
+            }
+            let key_length = run.bytes.len() - start;
+            let is_document = match value {
+                Payload::Inline(value) => {
+                    run.bytes.extend_from_slice(value);
+                    false
+                }
+                Payload::Document(document) => {
+                    run.bytes.extend_from_slice(&document.encode());
+                    true
+                }
+            };
+            let value_length = run.bytes.len() - start - key_length;
+            let short = |length| u16::try_from(length).expect("keys and inline values are short");
+            let start = u32::try_from(start).expect("what one node holds is small");
+            run.places.push(PairAt::new(seq, start, short(key_length), short(value_length), is_document));
+        }
+    }
+
+    /// How many of the pairs that were not shown come before `until`.
+    fn before(&self, until: &[u8]) -> usize {
+        let (places, bytes) = (&self.run.places, &self.run.bytes);
+        let left = places.len() - self.shown;
+        match self.direction {
+            Direction::Forward => places[self.shown..].partition_point(|place| place.key(bytes) < until),
+            Direction::Backward => left - places[..left].partition_point(|place| place.key(bytes) <= until),
+        }
+    }
+}
+
+/// Whether no key below `end` is within.
+fn ends_before(bounds: &Bounds, end: &[u8]) -> bool {
+    match &bounds.lower {
+        Bound::Included(lower) | Bound::Excluded(lower) => end <= lower.as_slice(),
+        Bound::Unbounded => false,
+    }
+}
+
+/// Whether no key that begins with `begin` is above the lower bound.
+fn all_before(bounds: &Bounds, begin: &[u8]) -> bool {
+    match &bounds.lower {
+        Bound::Included(lower) | Bound::Excluded(lower) => begin < lower.as_slice() && !lower.starts_with(begin),
+        Bound::Unbounded => false,
+    }
+}
+
+impl Cursor for TrieCursor {
+    fn advance(&mut self) -> Result<bool> {
+        while !self.ended {
+            if self.shown < self.run.places.len() {
+                self.shown += 1;
+                return Ok(true);
+            }
+            self.ended = true;
+            self.ended = !self.next_run()?;
+        }
+        Ok(false)
+    }
+
+    fn current(&self) -> Option<PairRef<'_>> {
+        let before = self.shown.checked_sub(1)?;
+        let index = match self.direction {
+            Direction::Forward => before,
+            Direction::Backward => self.run.places.len() - 1 - before,
+        };
+        Some(self.run.places[index].pair(&self.run.bytes))
+    }
+
+    fn expect_all(&mut self) {
+        self.window = self.version.shared.pio_max().clamp(FIRST_WINDOW, EXPECTED_WINDOW);
+    }
+
+    fn run(&mut self, until: Option<&[u8]>, show: &mut Show<'_>) -> Result<ControlFlow<()>> {
+        while !self.ended {
+            let (len, from) = (self.run.places.len(), self.shown);
+            let count = until.map_or(len - from, |until| self.before(until));
+            let places = match self.direction {
+                Direction::Forward => from..from + count,
+                Direction::Backward => len - from - count..len - from,
+            };
+            let pairs = Pairs::new(&self.run.places[places], &self.run.bytes, self.direction);
+            if let ControlFlow::Break(shown) = show(pairs) {
+                self.shown = from + shown;
+                return Ok(ControlFlow::Break(()));
+            }
+            self.shown = from + count;
+            if self.shown < len {
+                return Ok(ControlFlow::Continue(()));
+            }
+            self.ended = true;
+            self.ended = !self.next_run()?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}

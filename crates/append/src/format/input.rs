@@ -1,0 +1,107 @@
+//! Reading what [`super`] writes.
+
+use doclog::{DocPointer, SegmentId};
+use index::{Operation, Payload, Seq};
+
+use super::{ALIGNMENT, Checked, DOCUMENT, Damage, INLINE_BYTES_MAX, KIND_BITS, TOMBSTONE, VALUE};
+
+/// Bytes, and how far they are read.
+#[derive(Clone, Debug)]
+pub(crate) struct Input<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Input<'a> {
+    pub(crate) const fn new(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at }
+    }
+
+    pub(crate) const fn at(&self) -> usize {
+        self.at
+    }
+
+    fn damage<T>(&self, what: &'static str, expected: impl ToString, found: impl ToString) -> Checked<T> {
+        Err(Damage::new(self.at, what, expected, found))
+    }
+
+    /// The next `count` bytes.
+    pub(crate) fn take(&mut self, count: usize) -> Checked<&'a [u8]> {
+        let rest = &self.bytes[self.at..];
+        let Some(taken) = rest.get(..count) else {
+            return self.damage("end", format!("{count} more bytes"), rest.len());
+        };
+        self.at += count;
+        Ok(taken)
+    }
+
+    /// A number.
+    pub(crate) fn number(&mut self) -> Checked<u64> {
+        let (mut number, begin) = (0, self.at);
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            let bits = u64::from(byte & 0x7f);
+            let fits = shift < 63 || bits <= 1;
+            let is_last = byte & 0x80 == 0;
+            if !fits || (is_last && bits == 0 && shift > 0) {
+                break;
+            }
+            number |= bits << shift;
+            if is_last {
+                return Ok(number);
+            }
+        }
+        Err(Damage::new(begin, "number", "one of 64 bits in its shortest form", "another"))
+    }
+
+    /// A number that counts bytes or things of at least a byte, of which so many can follow.
+    pub(crate) fn count(&mut self) -> Checked<usize> {
+        let begin = self.at;
+        let count = self.number()?;
+        let left = self.bytes.len() - self.at;
+        usize::try_from(count)
+            .ok()
+            .filter(|count| *count <= left)
+            .ok_or_else(|| Damage::new(begin, "count", format!("at most {left}"), count))
+    }
+
+    /// Bytes behind their number.
+    pub(crate) fn bytes(&mut self) -> Checked<&'a [u8]> {
+        let count = self.count()?;
+        self.take(count)
+    }
+
+    /// A pointer.
+    pub(crate) fn pointer(&mut self) -> Checked<DocPointer> {
+        let begin = self.at;
+        let (segment, offset, length) = (SegmentId(self.number()?), self.number()?, self.number()?);
+        let crc = self.take(4)?;
+        let Some(offset) = offset.checked_mul(ALIGNMENT) else {
+            return Err(Damage::new(begin, "offset in a pointer", "one of 64 bits", offset));
+        };
+        Ok(DocPointer { segment, offset, length, crc: u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]) })
+    }
+
+    /// A version.
+    pub(crate) fn version(&mut self) -> Checked<(Seq, Operation<'a>)> {
+        let seq = Seq(self.number()?);
+        let begin = self.at;
+        let word = self.number()?;
+        let (kind, length) = (word & ((1 << KIND_BITS) - 1), word >> KIND_BITS);
+        let operation = match (kind, usize::try_from(length)) {
+            (VALUE, Ok(length)) if length <= INLINE_BYTES_MAX => Operation::Put(Payload::Inline(self.take(length)?)),
+            (TOMBSTONE, Ok(0)) => Operation::Delete,
+            (DOCUMENT, Ok(0)) => Operation::Put(Payload::Document(self.pointer()?)),
+            _ => return Err(Damage::new(begin, "kind of a version", "a value, a tombstone or a document", word)),
+        };
+        Ok((seq, operation))
+    }
+
+    /// Checks that nothing is left.
+    pub(crate) fn end(&self) -> Checked<()> {
+        match self.bytes.len() - self.at {
+            0 => Ok(()),
+            more => self.damage("end", "no more bytes", more),
+        }
+    }
+}

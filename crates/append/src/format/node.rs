@@ -1,0 +1,320 @@
+//! A node: one of a B+-tree, of which the trie has many.
+//!
+//! ```text
+//! 0  1  level: 0 is a leaf
+//! 1  .  skip, as bytes: whole chunks that all keys of the B+-tree share and that are left out in it; in its root alone
+//! .  .  number of entries, a number
+//! .  .  entries
+//! ```
+//!
+//! An entry of an internal node is a **child**: its lower bound as bytes, below which no chunk of it is, and a pointer. The bound of
+//! the first says nothing. An entry of a leaf is a **group**, the keys that share a chunk:
+//!
+//! ```text
+//! .  chunk, as bytes: of the length of all chunks, or what is left of the one key that ends in it
+//! .  keys, a number: 0 says that they are in a B+-tree of their own, whose root a pointer behind it leads to
+//! .  per key: what is behind the chunk, as bytes; versions, a number; the versions, newest first
+//! ```
+//!
+//! Chunks rise, and so do the keys of a group; seqs of versions fall. Nothing in an entry refers to another one: what an update leaves alone
+//! is copied as it is.
+
+use doclog::DocPointer;
+use index::{Operation, Seq, Update};
+
+use super::input::Input;
+use super::{Checked, Damage, KEY_BYTES_MAX, put_bytes, put_number, put_pointer, put_version};
+
+/// Where something is in the bytes of a node.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u32,
+    length: u32,
+}
+
+impl Place {
+    fn of(bytes: &[u8], part: &[u8]) -> Self {
+        // Parts are cut out of the bytes of a document, which are bounded far below this.
+        let at = part.as_ptr().addr() - bytes.as_ptr().addr();
+        Self { at: small(at), length: small(part.len()) }
+    }
+
+    fn get(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.at as usize..][..self.length as usize]
+    }
+}
+
+fn small(number: usize) -> u32 {
+    u32::try_from(number).expect("documents are shorter than 4 GiB")
+}
+
+/// An entry: where it is, what it is found by, and where that leads.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    whole: Place,
+    /// Lower bound of a child, or chunk of a group.
+    bound: Place,
+    /// Number of the group's first key.
+    first_key: u32,
+    /// Where the pointer of a child or tree is; 0: the entry has keys.
+    pointer_at: u32,
+}
+
+/// A key of a group.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    rest: Place,
+    versions_at: u32,
+    versions: u32,
+}
+
+/// A node that was checked.
+#[derive(Debug)]
+pub(crate) struct Node {
+    bytes: Box<[u8]>,
+    level: u8,
+    skip: Place,
+    entries: Vec<Entry>,
+    keys: Vec<Key>,
+}
+
+/// What is in a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Group<'a> {
+    /// Another B+-tree.
+    Tree(DocPointer),
+    /// Keys.
+    Keys(Keys<'a>),
+}
+
+/// The keys of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys<'a> {
+    bytes: &'a [u8],
+    keys: &'a [Key],
+}
+
+impl<'a> Keys<'a> {
+    /// What is behind the chunk, and the versions, newest first.
+    pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = (&'a [u8], Versions<'a>)> + ExactSizeIterator {
+        self.keys.iter().map(move |key| (key.rest.get(self.bytes), versions(self.bytes, key)))
+    }
+
+    /// The versions of the key that goes on like this behind the chunk.
+    pub(crate) fn find(self, rest: &[u8]) -> Option<Versions<'a>> {
+        let found = self.keys.binary_search_by(|key| key.rest.get(self.bytes).cmp(rest)).ok()?;
+        Some(versions(self.bytes, &self.keys[found]))
+    }
+}
+
+/// Versions of a key, newest first.
+#[derive(Clone, Debug)]
+pub(crate) struct Versions<'a> {
+    input: Input<'a>,
+    left: u32,
+}
+
+fn versions<'a>(bytes: &'a [u8], key: &Key) -> Versions<'a> {
+    Versions { input: Input::new(bytes, key.versions_at as usize), left: key.versions }
+}
+
+impl<'a> Iterator for Versions<'a> {
+    type Item = (Seq, Operation<'a>);
+
+    fn next(&mut self) -> Option<(Seq, Operation<'a>)> {
+        self.left = self.left.checked_sub(1)?;
+        Some(self.input.version().expect("the versions of a node were checked when it was read"))
+    }
+}
+
+impl Node {
+    /// Checks the bytes of a node of a trie with chunks of `chunk_bytes`.
+    pub(crate) fn decode(bytes: Vec<u8>, chunk_bytes: usize) -> Checked<Self> {
+        let bytes = bytes.into_boxed_slice();
+        let mut input = Input::new(&bytes, 0);
+        let level = input.take(1)?[0];
+        let skip = input.bytes()?;
+        if !skip.len().is_multiple_of(chunk_bytes) || skip.len() > KEY_BYTES_MAX {
+            let expected = format!("whole chunks of {chunk_bytes} bytes, at most {KEY_BYTES_MAX}");
+            return Err(Damage::new(1, "skip of a node", expected, skip.len()));
+        }
+        let skip = Place::of(&bytes, skip);
+        let count = input.count()?;
+        if count == 0 {
+            return Err(Damage::new(input.at(), "entries of a node", "at least one", 0));
+        }
+        let (mut entries, mut keys): (Vec<Entry>, Vec<Key>) =
+            (Vec::with_capacity(count.min(bytes.len() / 8)), Vec::new());
+        for _ in 0..count {
+            let begin = input.at();
+            let bound = input.bytes()?;
+            if bound.len() > chunk_bytes.min(KEY_BYTES_MAX) {
+                return Err(Damage::new(begin, "chunk", format!("at most {chunk_bytes} bytes"), bound.len()));
+            }
+            let first_key = small(keys.len());
+            let is_tree = level > 0 || read_keys(&mut input, &bytes, &mut keys)?;
+            let pointer_at = if is_tree { small(input.at()) } else { 0 };
+            if is_tree {
+                input.pointer()?;
+            }
+            let is_full = bound.len() == chunk_bytes;
+            let alone = !is_tree && keys.len() == first_key as usize + 1 && keys[first_key as usize].rest.length == 0;
+            if level == 0 && !is_full && !alone {
+                return Err(Damage::new(begin, "group of a short chunk", "one key that ends in it", "another"));
+            }
+            let bound = Place::of(&bytes, bound);
+            if entries.last().is_some_and(|before| before.bound.get(&bytes) >= bound.get(&bytes)) {
+                return Err(Damage::new(begin, "order of a node", "rising chunks", "others"));
+            }
+            let whole = Place { at: small(begin), length: small(input.at() - begin) };
+            entries.push(Entry { whole, bound, first_key, pointer_at });
+        }
+        input.end()?;
+        Ok(Self { level, skip, entries, keys, bytes })
+    }
+
+    pub(crate) const fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Whole chunks that are left out in the B+-tree that this is the root of.
+    pub(crate) fn skip(&self) -> &[u8] {
+        self.skip.get(&self.bytes)
+    }
+
+    /// How many entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of the node.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes that it takes beside the value itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.len() + self.entries.capacity() * size_of::<Entry>() + self.keys.capacity() * size_of::<Key>()
+    }
+
+    /// An entry as it is.
+    pub(crate) fn entry(&self, index: usize) -> &[u8] {
+        self.entries[index].whole.get(&self.bytes)
+    }
+
+    /// The lower bound of a child, or the chunk of a group.
+    pub(crate) fn bound(&self, index: usize) -> &[u8] {
+        self.entries[index].bound.get(&self.bytes)
+    }
+
+    /// Where a child is.
+    pub(crate) fn child(&self, index: usize) -> DocPointer {
+        debug_assert!(self.level > 0, "leaves have no children");
+        self.pointer(&self.entries[index])
+    }
+
+    fn pointer(&self, entry: &Entry) -> DocPointer {
+        let mut input = Input::new(&self.bytes, entry.pointer_at as usize);
+        input.pointer().expect("the pointers of a node were checked when it was read")
+    }
+
+    /// What is in a group.
+    pub(crate) fn group(&self, index: usize) -> Group<'_> {
+        debug_assert!(self.level == 0, "only leaves have groups");
+        let entry = &self.entries[index];
+        if entry.pointer_at > 0 {
+            return Group::Tree(self.pointer(entry));
+        }
+        let end = self.entries.get(index + 1).map_or(self.keys.len(), |next| next.first_key as usize);
+        Group::Keys(Keys { bytes: &self.bytes, keys: &self.keys[entry.first_key as usize..end] })
+    }
+
+    /// The child that a chunk belongs to.
+    pub(crate) fn child_of(&self, chunk: &[u8]) -> usize {
+        self.entries.partition_point(|entry| entry.bound.get(&self.bytes) <= chunk).saturating_sub(1)
+    }
+
+    /// The group of a chunk.
+    pub(crate) fn group_of(&self, chunk: &[u8]) -> Option<usize> {
+        self.entries.binary_search_by(|entry| entry.bound.get(&self.bytes).cmp(chunk)).ok()
+    }
+
+    /// Versions, and keys whose newest is no tombstone, in its groups.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let versions = self.keys.iter().map(|key| u64::from(key.versions)).sum();
+        let is_live = |key: &&Key| versions_live(versions_of(self, key));
+        (versions, self.keys.iter().filter(is_live).count() as u64)
+    }
+}
+
+fn versions_of<'a>(node: &'a Node, key: &Key) -> Versions<'a> {
+    versions(&node.bytes, key)
+}
+
+fn versions_live(mut versions: Versions<'_>) -> bool {
+    versions.next().is_some_and(|(_, operation)| operation != Operation::Delete)
+}
+
+/// Reads the keys of a group; true where it is a tree instead.
+fn read_keys(input: &mut Input<'_>, bytes: &[u8], keys: &mut Vec<Key>) -> Checked<bool> {
+    let count = input.count()?;
+    let mut before: Option<&[u8]> = None;
+    for _ in 0..count {
+        let begin = input.at();
+        let rest = input.bytes()?;
+        if rest.len() > KEY_BYTES_MAX || before.is_some_and(|before| before >= rest) {
+            return Err(Damage::new(begin, "key of a group", "one that fits, above the one before it", rest.len()));
+        }
+        before = Some(rest);
+        let (versions, versions_at) = (input.count()?, input.at());
+        if versions == 0 {
+            return Err(Damage::new(begin, "versions of a key", "at least one", 0));
+        }
+        let mut newer = None;
+        for _ in 0..versions {
+            let begin = input.at();
+            let (seq, _) = input.version()?;
+            if newer.is_some_and(|newer| seq >= newer) {
+                return Err(Damage::new(begin, "versions of a key", "falling seqs", seq.0));
+            }
+            newer = Some(seq);
+        }
+        keys.push(Key { rest: Place::of(bytes, rest), versions_at: small(versions_at), versions: small(versions) });
+    }
+    Ok(count == 0)
+}
+
+/// The bytes of a node whose entries are written.
+pub(crate) fn encode(level: u8, skip: &[u8], count: usize, entries: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(skip.len() + entries.len() + 8);
+    out.push(level);
+    put_bytes(&mut out, skip);
+    put_number(&mut out, count as u64);
+    out.extend_from_slice(entries);
+    out
+}
+
+/// Writes an entry of an internal node.
+pub(crate) fn put_child(out: &mut Vec<u8>, bound: &[u8], pointer: &DocPointer) {
+    put_bytes(out, bound);
+    put_pointer(out, pointer);
+}
+
+/// Writes a group that is a tree.
+pub(crate) fn put_tree(out: &mut Vec<u8>, chunk: &[u8], pointer: &DocPointer) {
+    put_bytes(out, chunk);
+    put_number(out, 0);
+    put_pointer(out, pointer);
+}
+
+/// Writes a group of keys. The versions are sorted by key, which is what is behind the chunk, and then by seq.
+pub(crate) fn put_keys(out: &mut Vec<u8>, chunk: &[u8], versions: &[Update<'_>]) {
+    put_bytes(out, chunk);
+    let keys = || versions.chunk_by(|one, other| one.key == other.key);
+    put_number(out, keys().count() as u64);
+    for versions in keys() {
+        put_bytes(out, versions[0].key);
+        put_number(out, versions.len() as u64);
+        versions.iter().rev().for_each(|version| put_version(out, version.seq, &version.operation));
+    }
+}

@@ -1,0 +1,113 @@
+//! Many keys at once (the multi-path search of Roh et al., PVLDB 5(4), 2011, section 3.1.1).
+//!
+//! All keys go down together, a node at a time: the nodes that they are in next are fetched as one psync, whatever level of whatever B+-tree
+//! of the trie each of them is on. A key that does not have the chunks that a B+-tree leaves out, or no group, is not there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use doclog::DocPointer;
+use index::{Found, Operation, Result, Seq};
+
+use crate::format::node::{Group, Node, Versions};
+use crate::version::Version;
+
+/// The chunk that a key has at `depth`, which may be short or empty at its end.
+pub(crate) fn chunk_at(key: &[u8], depth: usize, chunk_bytes: usize) -> &[u8] {
+    let rest = &key[depth..];
+    &rest[..rest.len().min(chunk_bytes)]
+}
+
+/// Keys on their way down.
+struct Walk {
+    pointer: DocPointer,
+    /// Bytes of the keys that are above the B+-tree, and whether the node is the root of it.
+    depth: usize,
+    is_root: bool,
+    keys: Range<usize>,
+}
+
+/// Gets nodes.
+type Fetch<'a> = dyn FnMut(&[DocPointer]) -> Result<Vec<Arc<Node>>> + 'a;
+
+/// Leads `count` sorted keys down from `root`. `fetch` gets nodes; `found` is shown each key that is there, with its versions.
+pub(crate) fn descend<'k>(
+    root: DocPointer, count: usize, chunk_bytes: usize, key: impl Fn(usize) -> &'k [u8], fetch: &mut Fetch<'_>,
+    found: &mut dyn FnMut(usize, Versions<'_>),
+) -> Result<()> {
+    let mut walks = vec![Walk { pointer: root, depth: 0, is_root: true, keys: 0..count }];
+    while !walks.is_empty() {
+        let pointers: Vec<_> = walks.iter().map(|walk| walk.pointer).collect();
+        let mut below = Vec::new();
+        for (walk, node) in walks.into_iter().zip(fetch(&pointers)?) {
+            let Some((depth, keys)) = within(&walk, &node, &key) else { continue };
+            let mut start = keys.start;
+            while start < keys.end {
+                let chunk = chunk_at(key(start), depth, chunk_bytes);
+                if node.level() > 0 {
+                    let child = node.child_of(chunk);
+                    let is_here = |index: usize| {
+                        child + 1 == node.len() || chunk_at(key(index), depth, chunk_bytes) < node.bound(child + 1)
+                    };
+                    let end = (start + 1..keys.end).find(|index| !is_here(*index)).unwrap_or(keys.end);
+                    below.push(Walk { pointer: node.child(child), depth, is_root: false, keys: start..end });
+                    start = end;
+                    continue;
+                }
+                let is_here = |index: &usize| chunk_at(key(*index), depth, chunk_bytes) == chunk;
+                let end = (start + 1..keys.end).find(|index| !is_here(index)).unwrap_or(keys.end);
+                let depth = depth + chunk.len();
+                match node.group_of(chunk).map(|group| node.group(group)) {
+                    None => {}
+                    Some(Group::Tree(pointer)) => below.push(Walk { pointer, depth, is_root: true, keys: start..end }),
+                    Some(Group::Keys(group)) => {
+                        for index in start..end {
+                            if let Some(versions) = group.find(&key(index)[depth..]) {
+                                found(index, versions);
+                            }
+                        }
+                    }
+                }
+                start = end;
+            }
+        }
+        walks = below;
+    }
+    Ok(())
+}
+
+/// The depth of the B+-tree that a walk has come to, and those of its keys that have what it leaves out.
+fn within<'k>(walk: &Walk, node: &Node, key: &impl Fn(usize) -> &'k [u8]) -> Option<(usize, Range<usize>)> {
+    if !walk.is_root {
+        return Some((walk.depth, walk.keys.clone()));
+    }
+    let skip = node.skip();
+    let has_it = |index: &usize| key(*index)[walk.depth..].starts_with(skip);
+    let start = walk.keys.clone().find(has_it)?;
+    let end = (start..walk.keys.end).find(|index| !has_it(index)).unwrap_or(walk.keys.end);
+    Some((walk.depth + skip.len(), start..end))
+}
+
+/// Looks keys up in a version.
+pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
+    let Some(root) = version.header().root else { return Ok(()) };
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_unstable_by_key(|index| keys[*index]);
+    let mut fetch = |pointers: &[DocPointer]| version.nodes(pointers);
+    descend(
+        root,
+        order.len(),
+        version.header().chunk_bytes(),
+        |index| keys[order[index]],
+        &mut fetch,
+        &mut |index, mut versions| {
+            if let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= at) {
+                let value = match operation {
+                    Operation::Put(value) => Some(value.to_stored()),
+                    Operation::Delete => None,
+                };
+                out[order[index]] = Some(Found { seq, value });
+            }
+        },
+    )
+}

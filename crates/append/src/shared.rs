@@ -1,0 +1,125 @@
+//! What all tries of a database share: the store, and the cache of nodes.
+//!
+//! A node is cached under its table, segment and offset: nothing is ever written to that place again, so an image is never stale.
+
+use std::sync::Arc;
+
+use cache::Cache;
+use doclog::{DocLog, DocPointer, SegmentId};
+use index::{Error, Result, TableId};
+use space::FileStore;
+
+use crate::format::Damage;
+use crate::format::node::Node;
+
+/// Bytes of a node segment: nodes die soon, so small ones are free sooner.
+pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// What all tries of a database share.
+pub struct Shared {
+    store: FileStore,
+    cache: Cache<Key, Arc<Node>>,
+    segment_bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    table: TableId,
+    segment: SegmentId,
+    offset: u64,
+}
+
+fn key_of(table: TableId, pointer: &DocPointer) -> Key {
+    Key { table, segment: pointer.segment, offset: pointer.offset }
+}
+
+impl Shared {
+    /// Tries whose segments are in `store`.
+    #[must_use]
+    pub fn new(store: &FileStore, cache_bytes: u64) -> Self {
+        let weigh = |_: &Key, node: &Arc<Node>| (size_of::<Node>() + node.heap_bytes()) as u64;
+        Self { store: store.clone(), cache: Cache::new(cache_bytes, weigh), segment_bytes: SEGMENT_BYTES }
+    }
+
+    /// Node segments of that many bytes.
+    #[must_use]
+    pub const fn with_segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    pub(crate) const fn store(&self) -> &FileStore {
+        &self.store
+    }
+
+    pub(crate) const fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Most nodes that are read together ahead of a scan.
+    pub(crate) fn pio_max(&self) -> usize {
+        self.store.psync().pio_max()
+    }
+
+    /// Forgets every cached node.
+    pub fn clear_cache(&self) {
+        self.cache.clear();
+    }
+
+    /// Size and use of the cache.
+    #[must_use]
+    pub fn cache_stats(&self) -> cache::Stats {
+        self.cache.stats()
+    }
+
+    /// Caches a node.
+    pub(crate) fn keep(&self, table: TableId, pointer: &DocPointer, node: &Arc<Node>) {
+        self.cache.insert(key_of(table, pointer), Arc::clone(node));
+    }
+
+    /// Nobody will ask for a node any more but readers of older versions.
+    pub(crate) fn forget(&self, table: TableId, pointer: &DocPointer) {
+        self.cache.remove(&key_of(table, pointer));
+    }
+
+    /// The nodes that `pointers` lead to, in their order; what is not cached is read in one psync.
+    pub(crate) fn nodes(&self, home: &Home<'_>, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
+        let mut nodes: Vec<_> = pointers.iter().map(|pointer| self.cache.get(&key_of(home.table, pointer))).collect();
+        let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
+        if !missing.is_empty() {
+            let wanted: Vec<_> = missing.iter().map(|index| pointers[*index]).collect();
+            for ((index, pointer), bytes) in missing.into_iter().zip(&wanted).zip(home.nodes.read_many(&wanted)?) {
+                let node = Node::decode(bytes, home.chunk_bytes);
+                let node = Arc::new(node.map_err(|damage| corrupt(home.nodes, pointer, damage))?);
+                let is_kept = node.level() > 0 || {
+                    let bytes = size_of::<Node>() + node.heap_bytes();
+                    self.cache.admits(&key_of(home.table, pointer), bytes as u64)
+                };
+                if is_kept {
+                    self.keep(home.table, pointer, &node);
+                }
+                nodes[index] = Some(node);
+            }
+        }
+        Ok(nodes.into_iter().flatten().collect())
+    }
+}
+
+/// Where nodes of a trie are, and what is to be known to read them.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'a> {
+    pub(crate) table: TableId,
+    pub(crate) chunk_bytes: usize,
+    pub(crate) nodes: &'a DocLog,
+}
+
+/// The error that a document of the node segments does not check.
+pub(crate) fn corrupt(nodes: &DocLog, pointer: &DocPointer, damage: Damage) -> Error {
+    Error::Corrupt {
+        file: nodes.path_of(pointer.segment).display().to_string(),
+        offset: pointer.offset + DocPointer::BEFORE_PAYLOAD + damage.offset as u64,
+        what: damage.what,
+        expected: damage.expected,
+        found: damage.found,
+    }
+}

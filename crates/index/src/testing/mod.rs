@@ -1,0 +1,185 @@
+//! What tests of structures share: batches and models of them, and steps that a structure and its model take together ([`steps`]).
+//!
+//! For tests of the workspace alone.
+
+pub mod steps;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use doclog::{DocPointer, SegmentId};
+
+use crate::{Batch, Bounds, Direction, Found, Operation, Pair, Payload, Result, Seq, Stored, Update, View};
+
+/// What an update does, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A value.
+    Put(Vec<u8>),
+    /// A document that is nowhere but in pointers.
+    Document(u64),
+    /// A tombstone.
+    Delete,
+}
+
+/// The pointer of a document.
+#[must_use]
+pub fn document(id: u64) -> DocPointer {
+    DocPointer { segment: SegmentId(1 + id % 3), offset: 8 * (id % 1000), length: id, crc: 0x55 }
+}
+
+/// The document of a pointer.
+#[must_use]
+pub const fn id_of(pointer: &DocPointer) -> u64 {
+    pointer.length
+}
+
+/// A batch in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Updates {
+    updates: Vec<(Vec<u8>, u64, Change)>,
+    /// Where it is not the greatest seq.
+    through: Option<u64>,
+}
+
+impl Updates {
+    /// Of equal keys and seqs the last stays.
+    #[must_use]
+    pub fn new(updates: Vec<(Vec<u8>, u64, Change)>) -> Self {
+        let sorted: BTreeMap<_, _> = updates.into_iter().map(|(key, seq, change)| ((key, seq), change)).collect();
+        Self { updates: sorted.into_iter().map(|((key, seq), change)| (key, seq, change)).collect(), through: None }
+    }
+
+    /// A part of a batch.
+    #[must_use]
+    pub fn part(updates: &[(Vec<u8>, u64, Change)], through: u64) -> Self {
+        Self { through: Some(through), ..Self::new(updates.to_vec()) }
+    }
+
+    /// The same value for keys.
+    pub fn puts(keys: impl IntoIterator<Item = Vec<u8>>, seq: u64, value: &[u8]) -> Self {
+        Self::new(keys.into_iter().map(|key| (key, seq, Change::Put(value.to_vec()))).collect())
+    }
+
+    /// Key, seq, change.
+    pub fn iter(&self) -> impl Iterator<Item = &(Vec<u8>, u64, Change)> {
+        self.updates.iter()
+    }
+}
+
+impl Batch for Updates {
+    fn len(&self) -> usize {
+        self.updates.len()
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        let (key, seq, change) = &self.updates[index];
+        let operation = match change {
+            Change::Put(value) => Operation::Put(Payload::Inline(value)),
+            Change::Document(id) => Operation::Put(Payload::Document(document(*id))),
+            Change::Delete => Operation::Delete,
+        };
+        Update { key, seq: Seq(*seq), operation }
+    }
+
+    fn through(&self) -> Seq {
+        let newest = || self.updates.iter().map(|(_, seq, _)| *seq).max().unwrap_or(0);
+        Seq(self.through.unwrap_or_else(newest))
+    }
+}
+
+/// All versions that were ever written.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    keys: BTreeMap<Vec<u8>, BTreeMap<u64, Change>>,
+}
+
+impl Model {
+    /// Takes a batch.
+    pub fn apply(&mut self, updates: &Updates) {
+        for (key, seq, change) in updates.iter() {
+            self.keys.entry(key.clone()).or_default().insert(*seq, change.clone());
+        }
+    }
+
+    /// The live version that is seen at a seq.
+    #[must_use]
+    pub fn get(&self, key: &[u8], at: u64) -> Option<(u64, Change)> {
+        let (seq, change) = self.keys.get(key)?.range(..=at).next_back()?;
+        (*change != Change::Delete).then(|| (*seq, change.clone()))
+    }
+
+    /// All of those within bounds.
+    #[must_use]
+    pub fn range(&self, bounds: &Bounds, at: u64) -> Vec<(Vec<u8>, u64, Change)> {
+        let keys = self.keys.keys().filter(|key| bounds.contains(key));
+        keys.filter_map(|key| self.get(key, at).map(|(seq, change)| (key.clone(), seq, change))).collect()
+    }
+
+    /// Every key that there ever was.
+    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.keys.keys()
+    }
+}
+
+/// What a value is in a model, where documents are nowhere but in pointers.
+#[must_use]
+pub fn change_of(value: &Stored) -> Change {
+    match value {
+        Stored::Inline(value) => Change::Put(value.clone()),
+        Stored::Document(pointer) => {
+            assert_eq!(*pointer, document(id_of(pointer)));
+            Change::Document(id_of(pointer))
+        }
+    }
+}
+
+/// What a view has of keys, as a model would say it.
+///
+/// # Errors
+/// The view's.
+pub fn found(view: &dyn View, keys: &[&[u8]], at: u64) -> Result<Vec<Option<(u64, Change)>>> {
+    found_as(view, keys, at, &change_of)
+}
+
+/// [`found`], where `change_of` says what a value is.
+///
+/// # Errors
+/// The view's.
+pub fn found_as(
+    view: &dyn View, keys: &[&[u8]], at: u64, change_of: &dyn Fn(&Stored) -> Change,
+) -> Result<Vec<Option<(u64, Change)>>> {
+    let mut out: Vec<Option<Found>> = vec![None; keys.len()];
+    view.get_many(keys, Seq(at), &mut out)?;
+    let live = |found: Found| found.value.map(|value| (found.seq.0, change_of(&value)));
+    Ok(out.into_iter().map(|found| found.and_then(live)).collect())
+}
+
+/// The pairs of a view, in key order.
+///
+/// # Errors
+/// The view's.
+pub fn scan(
+    view: &Arc<dyn View>, bounds: &Bounds, at: u64, direction: Direction,
+) -> Result<Vec<(Vec<u8>, u64, Change)>> {
+    scan_as(view, bounds, at, direction, &change_of)
+}
+
+/// [`scan`], where `change_of` says what a value is.
+///
+/// # Errors
+/// The view's.
+pub fn scan_as(
+    view: &Arc<dyn View>, bounds: &Bounds, at: u64, direction: Direction, change_of: &dyn Fn(&Stored) -> Change,
+) -> Result<Vec<(Vec<u8>, u64, Change)>> {
+    let mut cursor = Arc::clone(view).cursor(bounds, Seq(at), direction)?;
+    let mut out = Vec::new();
+    while let Some(Pair { key, seq, value }) = cursor.next()? {
+        out.push((key, seq.0, change_of(&value)));
+    }
+    assert!(cursor.next()?.is_none(), "an end stays an end");
+    if direction == Direction::Backward {
+        out.reverse();
+    }
+    Ok(out)
+}
