@@ -5,8 +5,8 @@
 //! values of 100 bytes, or as many as are given. Samples are taken in turns, five of each; the medians are printed:
 //!
 //! 1. what the device reads, writes, and reads and writes at once: a file of 1 GiB, in requests of 1 MiB, 8 at a time, past the page cache, flushed;
-//! 2. a full backup into a directory, alone;
-//! 3. the same while two threads put random keys again, with durability `Os`, and what they get done.
+//! 2. a scan of a snapshot that looks at each pair, and a full backup into a directory, alone;
+//! 3. the backup while two threads put random keys again, with durability `Os`, and what they get done.
 
 use std::{
     error::Error,
@@ -49,6 +49,7 @@ fn main() -> Outcome<()> {
         figures.read.push(device.run(true, false)?);
         figures.written.push(device.run(false, true)?);
         figures.copied.push(device.run(true, true)?);
+        figures.scanned.push(scan(&db, &table)?);
         figures.alone.push(back_up(&db.begin_backup()?, &backups)?.1);
         let (rate, puts) = back_up_while_writing(&db, &table, records, value_bytes, &backups)?;
         figures.busy.push(rate);
@@ -64,6 +65,7 @@ struct Figures {
     read: Vec<f64>,
     written: Vec<f64>,
     copied: Vec<f64>,
+    scanned: Vec<f64>,
     alone: Vec<f64>,
     busy: Vec<f64>,
     puts: Vec<f64>,
@@ -81,6 +83,7 @@ impl Figures {
         println!("  the device reads           {:6.0} MiB/s", rate(&self.read));
         println!("  it writes                  {:6.0} MiB/s", rate(&self.written));
         println!("  it copies                  {:6.0} MiB/s", rate(&self.copied));
+        println!("  a scan, nobody writes      {:6.0} MiB/s", rate(&self.scanned));
         println!("  backup, nobody writes      {:6.0} MiB/s, {:.2} of a copy", rate(&self.alone), share(&self.alone));
         println!(
             "  backup, {WRITERS} threads write    {:6.0} MiB/s, {:.2} of a copy",
@@ -116,6 +119,18 @@ fn fill(db: &Database, table: &Table, records: u64, value_bytes: usize) -> Outco
     db.drain()?;
     println!("{records} records written in {:.0} s", begun.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Bytes of keys and values that a snapshot shows, a second.
+fn scan(db: &Database, table: &Table) -> Outcome<f64> {
+    let begun = Instant::now();
+    let mut bytes = 0;
+    let shown = db.snapshot().iter(table)?.visit(|key, value| {
+        bytes += key.len() + value.len();
+        ControlFlow::<()>::Continue(())
+    })?;
+    assert!(shown.is_continue() && bytes > 0, "nothing breaks it");
+    Ok(BYTES as f64 / begun.elapsed().as_secs_f64())
 }
 
 /// Bytes of keys and values that a backup holds, a second.

@@ -4,11 +4,12 @@
 //!    background threads, so a seed repeats exactly.
 //! 2. Every commit also writes its number to both tables. What is found after a crash must be the state behind some commit, one
 //!    and the same in both tables, not below the newest commit that was acknowledged as durable.
-//!    Half of the commits are transactions; a snapshot may be held over rounds and compactions.
+//!    Half of the commits are transactions; a snapshot may be held over rounds and compactions, and a chain of backups grows over all lives.
 //! 3. Between crashes reads are compared with the model; a crash also strikes while the database opens.
 //! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
 //!    error that says so is right, and a wrong answer is not.
 
+pub(crate) mod backups;
 pub(crate) mod content;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use backups::Backups;
 use braid::{
     Database, Durability, ErrorKind, Isolation, Options, Snapshot, Structure, Table, TransactionOptions, WriteBatch,
 };
@@ -59,6 +61,8 @@ struct World {
     value_bytes: usize,
     /// A snapshot, and what it must hold.
     kept: Option<(Snapshot, State)>,
+    /// Of all lives.
+    backups: Backups,
 }
 
 /// Runs a seed; the error says what was lost or wrong.
@@ -69,6 +73,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         .cache_bytes(1 << 20)
         .write_buffer_bytes(64 << 10)
         .segment_bytes(64 << 10 << random.random_range(0..3))
+        .retain_log_bytes([0, 1 << 20][random.random_range(0..2)])
         .leaf_pages([1, 2, 3, 4, 12][random.random_range(0..5)]);
     let mut world = World {
         seed,
@@ -80,6 +85,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         keys: *[20, 200, 3000].choose(&mut random).expect("not empty"),
         value_bytes: *[0, 20, 100, 700].choose(&mut random).expect("not empty"),
         kept: None,
+        backups: Backups::default(),
         random,
     };
     for life in 0..LIVES {
@@ -220,6 +226,7 @@ impl World {
             87..89 => self.drop_and_create(db),
             89..90 => self.compact(&tables),
             90..91 => return verify(db).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
+            91..92 => return self.back_up(db),
             _ => self.commit_many(db, &tables),
         };
         match outcome {
@@ -227,6 +234,17 @@ impl World {
             Err(_) if self.disk.is_crashed() => Ok(Step::Crashed),
             Err(error) => Err(format!("an operation failed: {error}")),
         }
+    }
+
+    /// What a backup has is durable, and what it is restored to is what there is.
+    fn back_up(&mut self, db: &Database) -> Outcome<Step> {
+        let disk = self.disk.clone();
+        if !self.backups.take(db, || disk.is_crashed())? {
+            return Ok(Step::Crashed);
+        }
+        self.states.drain(..self.states.len() - 1);
+        self.backups.compare(TABLES.into_iter().zip(&self.states[0].tables), COUNTER)?;
+        Ok(Step::Done)
     }
 
     fn unless_crashed(&self, problem: String) -> Outcome<Step> {
