@@ -1,8 +1,19 @@
 //! Operations that commit together.
 
-use std::{collections::HashMap, ops::Range, sync::Arc};
+use std::{
+    collections::HashMap,
+    ops::{Range, RangeBounds},
+    sync::Arc,
+};
 
-use crate::{Table, catalog::TableCore};
+use index::{Bounds, Horizon, RangeTombstones, Seq};
+
+use crate::{
+    Table,
+    catalog::TableCore,
+    key_range::KeyRange,
+    table::{prefix_bounds, range_bounds},
+};
 
 /// What one operation of a batch does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -11,6 +22,8 @@ pub(crate) enum BatchOperation {
     Put,
     /// The key goes.
     Delete,
+    /// All keys from this one on go, to below the one in the place of a value: where that is empty, to the end.
+    DeleteRange,
 }
 
 struct Entry {
@@ -18,6 +31,12 @@ struct Entry {
     operation: BatchOperation,
     key: Range<usize>,
     value: Range<usize>,
+}
+
+impl Entry {
+    fn is_point(&self) -> bool {
+        self.operation != BatchOperation::DeleteRange
+    }
 }
 
 /// One operation of a batch, borrowed.
@@ -28,9 +47,21 @@ pub(crate) struct Item<'a> {
     pub(crate) value: &'a [u8],
 }
 
+impl Item<'_> {
+    /// Whether it is about a single key.
+    pub(crate) fn is_point(&self) -> bool {
+        self.operation != BatchOperation::DeleteRange
+    }
+
+    /// Where the range ends that it deletes, if it does.
+    pub(crate) fn high(&self) -> Option<&[u8]> {
+        Some(self.value).filter(|high| !high.is_empty())
+    }
+}
+
 /// Operations on any tables of one database that become durable and visible together, or not at all.
 ///
-/// A later operation on a key replaces an earlier one of the same batch.
+/// A later operation on a key, or on a range that it is in, replaces an earlier one of the same batch.
 #[derive(Default)]
 pub struct WriteBatch {
     tables: Vec<Table>,
@@ -53,6 +84,22 @@ impl WriteBatch {
     /// Deletes `key` of `table`; a key that is not there stays so.
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) {
         self.push(table, BatchOperation::Delete, key.as_ref(), &[]);
+    }
+
+    /// Deletes every key of `table` within `range`, however many there are: what was put before, in this batch too, not what is put after.
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) {
+        self.delete_within(table, &range_bounds(&range));
+    }
+
+    /// Deletes every key of `table` that begins with `prefix`, likewise.
+    pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) {
+        self.delete_within(table, &prefix_bounds(prefix.as_ref()));
+    }
+
+    fn delete_within(&mut self, table: &Table, bounds: &Bounds) {
+        if let Some(KeyRange { low, high }) = KeyRange::of(bounds) {
+            self.push(table, BatchOperation::DeleteRange, &low, high.as_deref().unwrap_or_default());
+        }
     }
 
     /// How many operations it holds.
@@ -107,18 +154,47 @@ impl WriteBatch {
         }
     }
 
-    /// The last operation of each key, in the order of the batch.
+    /// The ranges that it deletes, and then the last operation of each key, if it is not in one that was deleted later.
     pub(crate) fn last_items(&self) -> Vec<Item<'_>> {
         if let [only] = self.entries.as_slice() {
             return vec![self.item(only)];
         }
+        let (mut ranges, points) = self.last_points();
+        ranges.extend(points);
+        ranges
+    }
+
+    /// Its range deletes, and its other operations that count.
+    fn last_points(&self) -> (Vec<Item<'_>>, Vec<Item<'_>>) {
+        let mut ranges = Vec::new();
+        // By table, with the place of each in the batch for its seq.
+        let mut deleted: HashMap<usize, RangeTombstones> = HashMap::new();
+        for (seq, entry) in (0..).map(Seq).zip(&self.entries) {
+            let item = self.item(entry);
+            if !item.is_point() {
+                deleted.entry(entry.table).or_default().add(
+                    item.key,
+                    item.high(),
+                    seq,
+                    &Horizon { visible: Seq::MAX, ..Horizon::default() },
+                );
+                ranges.push(item);
+            }
+        }
         let mut last: HashMap<(usize, &[u8]), usize> = HashMap::with_capacity(self.entries.len());
-        for (position, entry) in self.entries.iter().enumerate() {
+        for (position, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.is_point()) {
             last.insert((entry.table, &self.bytes[entry.key.clone()]), position);
         }
-        let is_last =
-            |(position, entry): &(usize, &Entry)| last[&(entry.table, &self.bytes[entry.key.clone()])] == *position;
-        self.entries.iter().enumerate().filter(is_last).map(|(_, entry)| self.item(entry)).collect()
+        let counts = |(position, entry): &(usize, &Entry)| {
+            let key = &self.bytes[entry.key.clone()];
+            let is_deleted = || {
+                let deleted = deleted.get(&entry.table).and_then(|deleted| deleted.newest(key, Seq::MAX));
+                deleted.is_some_and(|range| range > Seq(*position as u64))
+            };
+            entry.is_point() && last[&(entry.table, key)] == *position && !is_deleted()
+        };
+        let points = self.entries.iter().enumerate().filter(counts).map(|(_, entry)| self.item(entry)).collect();
+        (ranges, points)
     }
 }
 

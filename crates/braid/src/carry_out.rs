@@ -5,12 +5,12 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use index::{Operation, Payload, Seq};
+use index::{Horizon, Operation, Payload, Seq};
 
 use crate::{
     catalog::TableCore,
     engine::Engine,
-    format,
+    format::{self, Logged},
     opq::Sections,
     publish::{Change, LogState, Pending},
 };
@@ -49,11 +49,15 @@ impl Engine {
         let mut operations = format::Operations::new(payload, seq)
             .map(|item| item.expect("this payload was encoded by its commit"))
             .peekable();
-        while let Some((id, update)) = operations.next() {
+        while let Some((id, logged)) = operations.next() {
             let table = catalog.by_id(id);
             let state = table.map(|table| table.state.load());
-            let enter = |update: index::Update<'_>| {
+            let enter = |logged: Logged<'_>| {
                 let (Some(table), Some(state)) = (table, &state) else { return };
+                let update = match logged {
+                    Logged::Update(update) => update,
+                    Logged::DeleteRange { low, high } => return self.enter_tombstone(table, low, high, seq),
+                };
                 if let Operation::Put(Payload::Document(document)) = update.operation
                     && let Err(error) = table.documents.retain(&document, seq.0)
                 {
@@ -66,16 +70,24 @@ impl Engine {
                 drop(queue);
                 self.note_growth(table, before, after);
             };
-            enter(update);
+            enter(logged);
             let mut count = 1;
-            while let Some((_, update)) = operations.next_if(|(next, _)| *next == id) {
-                enter(update);
+            while let Some((_, logged)) = operations.next_if(|(next, _)| *next == id) {
+                enter(logged);
                 count += 1;
             }
             if let Some(table) = table {
                 table.traffic.changed(count);
             }
         }
+    }
+
+    /// The keys of a range are gone, as far as they are older than `seq`, which is not visible yet.
+    fn enter_tombstone(&self, table: &TableCore, low: &[u8], high: Option<&[u8]>, seq: Seq) {
+        let visible = self.publisher.visible();
+        let horizon = Horizon { snapshots: self.snapshots.seqs(), visible, ..Horizon::default() };
+        table.change_tombstones(|tombstones| tombstones.add(low, high, seq, &horizon));
+        self.signal.kick();
     }
 
     /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when there is enough to apply.

@@ -11,7 +11,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use btree::BTree;
 use doclog::DocLog;
-use index::{Index, Seq, TableId, View};
+use index::{Index, RangeTombstones, Seq, TableId, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
@@ -31,6 +31,8 @@ pub(crate) struct TableState {
     pub(crate) frozen: Option<Arc<Frozen>>,
     /// The structure, with everything that was applied.
     pub(crate) view: Arc<dyn View>,
+    /// Range deletes that hide something in the queues or the structure.
+    pub(crate) tombstones: Arc<RangeTombstones>,
     /// Held by every state of the table: while a reader holds an older state, its count shows.
     pub(crate) _pin: Arc<()>,
 }
@@ -42,7 +44,8 @@ pub(crate) struct TableIdentity {
     pub(crate) structure: Structure,
 }
 
-/// One table, as the engine knows it. Its state is replaced by whoever holds [`crate::engine::Engine::maintenance`].
+/// One table, as the engine knows it. Queues and view of its state are replaced by whoever holds [`crate::engine::Engine::maintenance`]; range
+/// tombstones come as they are published.
 pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
@@ -50,6 +53,8 @@ pub(crate) struct TableCore {
     pub(crate) tree: BTree,
     pub(crate) documents: DocLog,
     pub(crate) state: ArcSwap<TableState>,
+    /// Held by whoever replaces the state.
+    replacing: Mutex<()>,
     pub(crate) active_bytes: AtomicU64,
     pub(crate) traffic: Traffic,
     /// A load is under way: nothing else may change the table.
@@ -77,7 +82,13 @@ impl TableCore {
     ) -> Self {
         let TableIdentity { id, name, structure } = image;
         let pin = Arc::new(());
-        let state = TableState { active: Arc::new(queues), frozen: None, view: tree.view(), _pin: Arc::clone(&pin) };
+        let state = TableState {
+            active: Arc::new(queues),
+            frozen: None,
+            view: tree.view(),
+            tombstones: Arc::default(),
+            _pin: Arc::clone(&pin),
+        };
         let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
         let (loaded, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -88,6 +99,7 @@ impl TableCore {
             tree,
             documents,
             state,
+            replacing: Mutex::default(),
             active_bytes,
             traffic,
             loading,
@@ -164,7 +176,39 @@ impl TableCore {
 
     /// Puts another state in place.
     pub(crate) fn replace_state(&self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>) {
-        self.state.store(Arc::new(TableState { active, frozen, view, _pin: Arc::clone(&self.pin) }));
+        self.replace_state_and(active, frozen, view, |_| {});
+    }
+
+    /// Puts another state in place, in which the range tombstones, if there are any, are changed too.
+    pub(crate) fn replace_state_and(
+        &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
+        change: impl FnOnce(&mut RangeTombstones),
+    ) {
+        let _one = self.replacing.lock();
+        let mut tombstones = Arc::clone(&self.state.load().tombstones);
+        if !tombstones.is_empty() {
+            change(Arc::make_mut(&mut tombstones));
+        }
+        self.state.store(Arc::new(TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) }));
+    }
+
+    /// The structure may have a version of `key` of this commit.
+    pub(crate) fn outgrow_tombstone(&self, key: &[u8], seq: Seq) {
+        let state = self.state.load();
+        let fragment = state.tombstones.of_key(key);
+        if fragment.is_some_and(|fragment| !fragment.is_overgrown && fragment.newest() <= seq) {
+            self.change_tombstones(|tombstones| tombstones.outgrow(key, seq));
+        }
+    }
+
+    /// Changes the range tombstones.
+    pub(crate) fn change_tombstones(&self, change: impl FnOnce(&mut RangeTombstones)) {
+        let _one = self.replacing.lock();
+        let state = self.state.load();
+        let mut tombstones = Arc::clone(&state.tombstones);
+        change(Arc::make_mut(&mut tombstones));
+        let (active, frozen, view) = (Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&state.view));
+        self.state.store(Arc::new(TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) }));
     }
 
     /// What a reader that begins now reads: a state, and a visible seq of which the state has every commit whole.

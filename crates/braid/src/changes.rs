@@ -28,7 +28,7 @@ use crate::{
     convert::malformed_record,
     database::Handle,
     engine::Engine,
-    format::{self, CreateTable, Operations, VERSION, kind},
+    format::{self, CreateTable, Logged, Operations, VERSION, kind},
 };
 
 /// Documents that are read together are at most so many bytes, unless a single change has more.
@@ -62,13 +62,22 @@ pub enum ChangeOperation {
         /// The key.
         key: Vec<u8>,
     },
+    /// All keys of a range are gone from now on, whatever there was. It comes before the other operations of its commit on the table.
+    DeleteRange {
+        /// Whose keys.
+        table: ChangedTable,
+        /// The first of them.
+        from: Vec<u8>,
+        /// Where they end: the first that stays; none where all go that come behind `from`.
+        to: Option<Vec<u8>>,
+    },
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeEvent {
-    /// A commit: its operations, at most one for each key of a table. They became visible together.
+    /// A commit: its operations, at most one for each key of a table, besides those on ranges. They became visible together.
     Commit(Vec<ChangeOperation>),
     /// A table began, empty.
     TableCreated {
@@ -143,6 +152,8 @@ enum Value {
     Here(Vec<u8>),
     Document(DocPointer),
     Deleted,
+    /// All keys from this one on are deleted, to below the other.
+    RangeDeleted(Option<Vec<u8>>),
 }
 
 impl Database {
@@ -303,6 +314,7 @@ impl Changes {
                     match value {
                         Value::Here(value) => ChangeOperation::Put { table, key, value },
                         Value::Deleted => ChangeOperation::Delete { table, key },
+                        Value::RangeDeleted(to) => ChangeOperation::DeleteRange { table, from: key, to },
                         Value::Document(_) => unreachable!("the documents of a settled change are there"),
                     }
                 };
@@ -367,8 +379,15 @@ pub(crate) fn decodes(engine: &Engine, record: Record<'_>) -> Result<()> {
 }
 
 fn drafts(payload: &[u8], seq: Seq) -> Option<Vec<Draft>> {
-    let draft = |item: Option<(TableId, index::Update<'_>)>| {
-        let (table, update) = item?;
+    let draft = |item: Option<(TableId, Logged<'_>)>| {
+        let (table, logged) = item?;
+        let update = match logged {
+            Logged::Update(update) => update,
+            Logged::DeleteRange { low, high } => {
+                let value = Value::RangeDeleted(high.map(<[u8]>::to_vec));
+                return Some(Draft { table, key: low.to_vec(), value });
+            }
+        };
         let value = match update.operation {
             Operation::Put(Payload::Inline(value)) => Value::Here(value.to_vec()),
             Operation::Put(Payload::Document(document)) => Value::Document(document),

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use index::Index;
+use index::{Index, RangeTombstones};
 use psync::{Buffer, Request};
 use space::{Class, Extent, PAGE};
 
@@ -144,6 +144,7 @@ fn table_image(table: &TableCore) -> TableImage {
         name: table.name.clone(),
         root: table.tree.root(),
         documents: table.documents.image().encode(),
+        tombstones: RangeTombstones::clone(&table.state.load().tombstones),
     }
 }
 

@@ -27,7 +27,8 @@ use crate::{
     format::{self, kind},
     pressure::Refusal,
     publish::{Change, Pending, Safety},
-    recent::{Owner, Place, Places},
+    recent::{Owner, Place, Places, Stripes},
+    sweep::FRAGMENTS_MAX,
     transaction::{Check, not_locked},
 };
 
@@ -89,10 +90,10 @@ impl Engine {
             let writing = self.writing.read();
             match self.try_commit(items, durability, check.as_deref_mut())? {
                 Tried::Committed(seq) => return Ok(seq),
-                Tried::Locked(item) => {
+                Tried::Locked(Locked { item, key }) => {
                     // Its holder may have to commit before it lets go.
                     drop(writing);
-                    let Item { table, key, .. } = &items[item];
+                    let (table, key) = (items[item].table, &key);
                     let owner = owner(check.as_deref());
                     let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
                     let waited = self.recent.wait(table.id, key, owner, deadline);
@@ -112,6 +113,7 @@ impl Engine {
         if let Some(check) = &check {
             check.look_for_loads(items)?;
         }
+        self.check_range_deletes(items)?;
         if let Some(locked) = self.locked_document(items, check.as_deref()) {
             return Ok(Tried::Locked(locked));
         }
@@ -125,9 +127,9 @@ impl Engine {
                 self.settle(&position, durability)?;
                 Ok(Tried::Committed(Seq(position.seq)))
             }
-            Ok(Placed::Locked(item)) => {
+            Ok(Placed::Locked(locked)) => {
                 abandon(items, &documents);
-                Ok(Tried::Locked(item))
+                Ok(Tried::Locked(locked))
             }
             Err(error) => {
                 abandon(items, &documents);
@@ -153,7 +155,9 @@ impl Engine {
         &self, items: &[Item<'_>], payload: Vec<u8>, durability: Durability, mut check: Option<&mut Check<'_>>,
     ) -> Result<Placed> {
         let (reclaims, mut made_room) = (reclaims(items), false);
-        let places: Places = items.iter().map(|item| self.recent.place(item.table.id, item.key)).collect();
+        let deletes_ranges = items.iter().any(|item| !item.is_point());
+        let points = items.iter().filter(|item| item.is_point());
+        let places: Places = points.map(|item| self.recent.place(item.table.id, item.key)).collect();
         let mut of_all = places.clone();
         if let Some(check) = &check {
             check.add_places(self, &mut of_all);
@@ -161,11 +165,9 @@ impl Engine {
         of_all.sort_unstable();
         let owner = owner(check.as_deref());
         loop {
-            let needs_all = check.as_ref().is_some_and(|check| check.needs_all());
+            let needs_all = deletes_ranges || check.as_ref().is_some_and(|check| check.needs_all());
             let mut stripes = if needs_all { self.recent.hold_all() } else { self.recent.hold(&of_all) };
-            let is_locked =
-                |(item, place): (&Item<'_>, &Place)| stripes.is_locked(item.table.id, item.key, *place, owner);
-            if let Some(locked) = items.iter().zip(&places).position(is_locked) {
+            if let Some(locked) = locked(&stripes, items, &places, owner) {
                 return Ok(Placed::Locked(locked));
             }
             let confirmed = check.as_ref().map(|check| check.confirm(self, &stripes, &of_all)).transpose()?;
@@ -186,7 +188,7 @@ impl Engine {
                 }
                 Err(error) => return Err(self.write_error(self.log_error(error))),
             };
-            stripes.note(&places, Seq(position.seq), &payload);
+            stripes.note(&places, deletes_ranges, Seq(position.seq), &payload);
             // Announced before the stripes are let go: who finds it in them can wait for it.
             self.announce(&position, Change::Commit(payload), durability);
             drop(stripes);
@@ -201,12 +203,30 @@ impl Engine {
     fn check_limits(&self, items: &[Item<'_>]) -> Result<()> {
         let mut bytes = 0;
         for item in items {
-            check_pair(item.table, item.key, item.value)?;
+            if item.is_point() {
+                check_pair(item.table, item.key, item.value)?;
+            }
             bytes += record_bytes(item) as u64;
         }
         let limit = self.wal.record_bytes_max();
         if bytes > limit {
             return Err(Error::BatchTooLarge { bytes, limit, inline: INLINE_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Lets those range deletes wait that would be too many for a table, as long as sweeps bring their number down.
+    fn check_range_deletes(&self, items: &[Item<'_>]) -> Result<()> {
+        for table in items.iter().filter(|item| !item.is_point()).map(|item| item.table) {
+            let count = || table.state.load().tombstones.fragments().len();
+            let mut before = usize::MAX;
+            while (FRAGMENTS_MAX..before).contains(&count()) {
+                before = count();
+                self.ask(false)?;
+            }
+            if count() >= FRAGMENTS_MAX {
+                return Err(Error::TooManyRangeDeletes { table: table.name.clone(), limit: FRAGMENTS_MAX });
+            }
         }
         Ok(())
     }
@@ -277,12 +297,13 @@ impl Engine {
     }
 
     /// An item that somebody has locked, where a document would be written for the commit in vain. It is looked again, for all items, when they get their place.
-    fn locked_document(&self, items: &[Item<'_>], check: Option<&Check<'_>>) -> Option<usize> {
+    fn locked_document(&self, items: &[Item<'_>], check: Option<&Check<'_>>) -> Option<Locked> {
         if !items.iter().any(is_document) {
             return None;
         }
         let owner = owner(check);
-        items.iter().position(|item| self.recent.is_locked(item.table.id, item.key, owner))
+        let is_locked = |item: &Item<'_>| item.is_point() && self.recent.is_locked(item.table.id, item.key, owner);
+        items.iter().position(is_locked).map(|item| Locked { item, key: items[item].key.to_vec() })
     }
 
     /// Makes a record as safe as asked, publishes what is due, and waits until it is itself visible.
@@ -333,18 +354,41 @@ impl Engine {
     }
 }
 
+/// A key that somebody has locked, and the item that it is of.
+struct Locked {
+    item: usize,
+    key: Vec<u8>,
+}
+
+/// The first key of some items that somebody else than `owner` has locked; `places` are those of the items that are about a key.
+fn locked(stripes: &Stripes<'_>, items: &[Item<'_>], places: &Places, owner: Owner) -> Option<Locked> {
+    let mut places = places.iter();
+    for (index, item) in items.iter().enumerate() {
+        let key = if item.is_point() {
+            let is_locked = |place: &&Place| stripes.is_locked(item.table.id, item.key, **place, owner);
+            places.next().filter(is_locked).map(|_| item.key.to_vec())
+        } else {
+            stripes.locked_within(item.table.id, item.key, item.high(), owner)
+        };
+        if let Some(key) = key {
+            return Some(Locked { item: index, key });
+        }
+    }
+    None
+}
+
 /// What became of an attempt to commit.
 enum Tried {
     Committed(Seq),
-    /// Somebody has locked the key of this item.
-    Locked(usize),
+    /// Somebody has locked a key.
+    Locked(Locked),
 }
 
 /// Where a commit is, or is not.
 enum Placed {
     At(wal::Position),
-    /// Somebody has locked the key of this item.
-    Locked(usize),
+    /// Somebody has locked a key.
+    Locked(Locked),
 }
 
 /// Who commits, as locks know it.
@@ -359,7 +403,7 @@ fn is_document(item: &Item<'_>) -> bool {
 
 /// Whether a commit only deletes.
 fn reclaims(items: &[Item<'_>]) -> bool {
-    items.iter().all(|item| item.operation == BatchOperation::Delete)
+    items.iter().all(|item| item.operation != BatchOperation::Put)
 }
 
 /// Fails when a key or a value is outside the limits.
@@ -385,6 +429,10 @@ fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(items.iter().map(record_bytes).sum());
     for (item, document) in items.iter().zip(documents) {
         let operation = match (item.operation, document) {
+            (BatchOperation::DeleteRange, _) => {
+                format::put_delete_range(&mut payload, item.table.id, item.key, item.high());
+                continue;
+            }
             (BatchOperation::Delete, _) => Operation::Delete,
             (BatchOperation::Put, Some(document)) => Operation::Put(Payload::Document(*document)),
             (BatchOperation::Put, None) => Operation::Put(Payload::Inline(item.value)),

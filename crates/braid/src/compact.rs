@@ -13,7 +13,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use btree::Part;
-use index::{Index, Seq};
+use index::{Index, RangeTombstones, Seq};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     engine::Engine,
     format::FlushEnd,
     round::{append_flush_end, flush_data},
+    sweep,
 };
 
 /// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a few times
@@ -139,9 +140,13 @@ pub(crate) fn rewrite(
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
     let part = Part { from: low, until: high, bytes };
     // Nothing that the structure has comes again after a crash, and nothing is added to it meanwhile.
-    let compacted = tree.compact(part, leaf_pages, Seq::MAX, &engine.snapshots.horizon());
+    let horizon = engine.horizon(table);
+    let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);
     let compacted = compacted.map_err(|error| engine.write_error(error.into()))?;
-    let Some(compacted) = compacted else { return Ok(Rewritten::default()) };
+    let Some(compacted) = compacted else {
+        table.change_tombstones(|tombstones| sweep::clear(tombstones, &table.state.load(), &horizon, low, None));
+        return Ok(Rewritten::default());
+    };
     let applied = compacted.applied;
     flush_data(engine).map_err(|error| engine.write_error(error))?;
     let record = FlushEnd {
@@ -163,7 +168,9 @@ pub(crate) fn rewrite(
         table.documents.drop_document(document)?;
     }
     let state = table.state.load();
-    table.replace_state(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view));
+    let end = compacted.next.as_deref();
+    let clear = |tombstones: &mut RangeTombstones| sweep::clear(tombstones, &state, &horizon, low, end);
+    table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), clear);
     engine.counters.changed();
     Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
 }

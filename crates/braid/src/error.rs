@@ -45,6 +45,16 @@ pub enum Error {
         /// Values above this go to the document log.
         inline: usize,
     },
+    /// A table has too many range deletes that could not be swept away yet.
+    #[error(
+        "table {table:?} has {limit} ranges of deleted keys that are not swept away yet: snapshots and transactions that are older keep them. Nothing was written; end those, or try again later"
+    )]
+    TooManyRangeDeletes {
+        /// Table name.
+        table: String,
+        /// Most ranges.
+        limit: usize,
+    },
     /// A table name is empty or too long.
     #[error("{name:?} is not a table name: 1 to {limit} bytes of UTF-8")]
     TableName {
@@ -371,7 +381,7 @@ impl Error {
             | Self::Option { .. } => ErrorKind::InvalidInput,
             Self::TransactionTooLarge { bytes, own, limit, .. } if own + bytes > *limit => ErrorKind::InvalidInput,
             // Others hold the room.
-            Self::TransactionTooLarge { .. } => ErrorKind::Conflict,
+            Self::TransactionTooLarge { .. } | Self::TooManyRangeDeletes { .. } => ErrorKind::Conflict,
             Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
             Self::NoSuchTable { .. }
             | Self::NoDatabase { .. }

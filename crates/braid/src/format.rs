@@ -20,8 +20,10 @@
 //!
 //! The image is [`Image`], field by field in its order of declaration. A log record is [`Record`]; the log frames and checks it.
 
+mod ranges;
+
 use doclog::{Retained, SegmentId};
-use index::{DocPointer, Operation, Payload, Seq, TableId, Update};
+use index::{DocPointer, Operation, Payload, RangeTombstones, Seq, TableId, Update};
 use space::{Extent, PageId};
 use wal::Lsn;
 
@@ -153,6 +155,8 @@ pub(crate) struct TableImage {
     pub(crate) root: Vec<u8>,
     /// Document segments, in the document log's format.
     pub(crate) documents: Vec<u8>,
+    /// Range deletes up to `visible` that hide something still.
+    pub(crate) tombstones: RangeTombstones,
 }
 
 /// What a checkpoint keeps: recovery begins with it.
@@ -199,6 +203,7 @@ impl Image {
                 put_block(&mut bytes, table.name.as_bytes());
                 put_block(&mut bytes, &table.root);
                 put_block(&mut bytes, &table.documents);
+                ranges::put_tombstones(&mut bytes, &table.tombstones);
             }
         }
         put_block(&mut bytes, &self.allocator);
@@ -253,6 +258,7 @@ fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,
             root: fields.block()?.to_vec(),
             documents: fields.block()?.to_vec(),
+            tombstones: ranges::tombstones(fields)?,
         });
     }
     Some(tables)
@@ -316,11 +322,12 @@ pub(crate) mod kind {
     pub(crate) const LOAD: u8 = 6;
 }
 
-/// Operation codes inside a commit; 0 is never valid, 4 and up are free.
+/// Operation codes inside a commit; 0 is never valid, 5 and up are free.
 mod code {
     pub(super) const PUT: u8 = 1;
     pub(super) const PUT_DOCUMENT: u8 = 2;
     pub(super) const DELETE: u8 = 3;
+    pub(super) const DELETE_RANGE: u8 = 4;
 }
 
 /// Appends one operation to a commit's payload: code, table, key, value.
@@ -330,11 +337,7 @@ pub(crate) fn put_operation(payload: &mut Vec<u8>, table: TableId, key: &[u8], o
         Operation::Put(Payload::Document(_)) => code::PUT_DOCUMENT,
         Operation::Delete => code::DELETE,
     };
-    payload.push(code);
-    payload.extend_from_slice(&table.0.to_le_bytes());
-    let key_len = u16::try_from(key.len()).expect("keys are checked when a commit is admitted");
-    payload.extend_from_slice(&key_len.to_le_bytes());
-    payload.extend_from_slice(key);
+    put_head(payload, code, table, key);
     match operation {
         Operation::Put(Payload::Inline(value)) => put_block(payload, value),
         Operation::Put(Payload::Document(document)) => payload.extend_from_slice(&document.encode()),
@@ -342,7 +345,37 @@ pub(crate) fn put_operation(payload: &mut Vec<u8>, table: TableId, key: &[u8], o
     }
 }
 
-/// The operations of a commit's payload: table and update, the updates with the commit's seq.
+/// Appends the delete of a range of keys, which is not empty, to a commit's payload: as a put of its first key, whose value is where it ends, and empty
+/// where it does not. The commit's other operations of that table come behind it.
+pub(crate) fn put_delete_range(payload: &mut Vec<u8>, table: TableId, low: &[u8], high: Option<&[u8]>) {
+    put_head(payload, code::DELETE_RANGE, table, low);
+    put_block(payload, high.unwrap_or_default());
+}
+
+/// Appends what every operation begins with.
+fn put_head(payload: &mut Vec<u8>, code: u8, table: TableId, key: &[u8]) {
+    payload.push(code);
+    payload.extend_from_slice(&table.0.to_le_bytes());
+    let key_len = u16::try_from(key.len()).expect("keys are checked when a commit is admitted");
+    payload.extend_from_slice(&key_len.to_le_bytes());
+    payload.extend_from_slice(key);
+}
+
+/// One operation of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Logged<'a> {
+    /// What becomes of a key.
+    Update(Update<'a>),
+    /// The keys from `low` to below `high` are gone, whatever came before this commit.
+    DeleteRange {
+        /// The first key.
+        low: &'a [u8],
+        /// Where they end, if they do.
+        high: Option<&'a [u8]>,
+    },
+}
+
+/// The operations of a commit's payload, each with its table; updates have the commit's seq.
 pub(crate) struct Operations<'a> {
     fields: Fields<'a>,
     seq: Seq,
@@ -354,24 +387,28 @@ impl<'a> Operations<'a> {
         Self { fields: Fields(payload), seq }
     }
 
-    fn read(&mut self) -> Option<(TableId, Update<'a>)> {
+    fn read(&mut self) -> Option<(TableId, Logged<'a>)> {
         let code = self.fields.u8()?;
         let table = TableId(self.fields.u32()?);
         let key_len = self.fields.u16()?;
         let key = self.fields.bytes(key_len.into())?;
+        if code == code::DELETE_RANGE {
+            let high = Some(self.fields.block()?).filter(|high| !high.is_empty());
+            return index::is_below(key, high).then_some((table, Logged::DeleteRange { low: key, high }));
+        }
         let operation = match code {
             code::PUT => Operation::Put(Payload::Inline(self.fields.block()?)),
             code::PUT_DOCUMENT => Operation::Put(Payload::Document(document(&mut self.fields)?)),
             code::DELETE => Operation::Delete,
             _ => return None,
         };
-        Some((table, Update { key, seq: self.seq, operation }))
+        Some((table, Logged::Update(Update { key, seq: self.seq, operation })))
     }
 }
 
 impl<'a> Iterator for Operations<'a> {
     /// An operation, or none where the payload does not decode.
-    type Item = Option<(TableId, Update<'a>)>;
+    type Item = Option<(TableId, Logged<'a>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.fields.0.is_empty() {
@@ -580,6 +617,12 @@ mod tests {
         assert_eq!(applied(&mut Fields(&[0; 4])), None);
     }
 
+    fn tombstones() -> RangeTombstones {
+        let mut tombstones = RangeTombstones::default();
+        tombstones.add(b"k", None, Seq(9), &index::Horizon::default());
+        tombstones
+    }
+
     #[test]
     fn image_survives_encoding() {
         let table = TableImage {
@@ -590,6 +633,7 @@ mod tests {
             name: "users".into(),
             root: vec![1, 2],
             documents: vec![],
+            tombstones: tombstones(),
         };
         let image = Image {
             visible: Seq(12),
@@ -663,14 +707,18 @@ mod tests {
         let operations =
             [Operation::Put(Payload::Inline(b"v")), Operation::Put(Payload::Document(document)), Operation::Delete];
         let mut payload = Vec::new();
+        put_delete_range(&mut payload, TableId(2), b"k", Some(b"l"));
         for operation in operations {
             put_operation(&mut payload, TableId(2), b"key", operation);
         }
-        let read: Vec<_> = Operations::new(&payload, Seq(6)).map(|item| item.expect("decodes")).collect();
-        assert_eq!(read.len(), 3);
-        for ((table, update), operation) in read.into_iter().zip(operations) {
-            assert_eq!((table, update), (TableId(2), Update { key: b"key", seq: Seq(6), operation }));
+        let mut read = Operations::new(&payload, Seq(6)).map(|item| item.expect("decodes"));
+        let range = Logged::DeleteRange { low: b"k", high: Some(b"l") };
+        assert_eq!(read.next(), Some((TableId(2), range)));
+        for operation in operations {
+            let update = Update { key: b"key", seq: Seq(6), operation };
+            assert_eq!(read.next(), Some((TableId(2), Logged::Update(update))));
         }
+        assert_eq!(read.next(), None);
     }
 
     proptest! {

@@ -7,7 +7,7 @@
 use std::{path::Path, sync::Arc};
 
 use doclog::{DocPointer, Retained, SegmentId};
-use index::{Operation, Payload, Seq, TableId};
+use index::{Horizon, Operation, Payload, RangeTombstones, Seq, TableId};
 use psync::{Buffer, Request, sim::SimDisk};
 use space::{Extent, FileStore, PAGE, PageId, StreamKind};
 use wal::{Alone, Claim, Lsn, Verdict, Wal};
@@ -17,8 +17,8 @@ use crate::{
     applied::AppliedThrough,
     backup::fuzzing as backup,
     format::{
-        CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Operations, SLOT_BYTES, Superblock, TableImage,
-        decode_table, encode_table, kind, put_operation, seal_slot,
+        CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, SLOT_BYTES, Superblock,
+        TableImage, decode_table, encode_table, kind, put_delete_range, put_operation, seal_slot,
     },
     open::{DATA, log_options},
     superblock::SuperblockFile,
@@ -70,6 +70,14 @@ fn applied_through() -> AppliedThrough {
     applied
 }
 
+fn tombstones() -> RangeTombstones {
+    let mut tombstones = RangeTombstones::default();
+    tombstones.add(b"k", Some(b"m"), Seq(9), &Horizon::default());
+    tombstones.add(b"l", None, Seq(11), &Horizon::default());
+    tombstones.outgrow(b"l", Seq(12));
+    tombstones
+}
+
 fn images() -> Vec<Vec<u8>> {
     let table = |id: u32| TableImage {
         id: TableId(id),
@@ -79,6 +87,7 @@ fn images() -> Vec<Vec<u8>> {
         name: format!("table {id}"),
         root: vec![1, 2],
         documents: vec![3; 40],
+        tombstones: tombstones(),
     };
     let image = |live, dropped| Image {
         visible: Seq(12),
@@ -99,8 +108,11 @@ fn commit(bytes: &[u8]) {
     let operations: Option<Vec<_>> = Operations::new(bytes, Seq(6)).collect();
     let Some(operations) = operations else { return };
     let mut again = Vec::new();
-    for (table, update) in operations {
-        put_operation(&mut again, table, update.key, update.operation);
+    for (table, logged) in operations {
+        match logged {
+            Logged::Update(update) => put_operation(&mut again, table, update.key, update.operation),
+            Logged::DeleteRange { low, high } => put_delete_range(&mut again, table, low, high),
+        }
     }
     assert_eq!(again, bytes, "a commit has one encoding");
 }
@@ -114,6 +126,8 @@ fn commits() -> Vec<Vec<u8>> {
         Operation::Put(Payload::Inline(&[7; 300])),
     ];
     let mut all = Vec::new();
+    put_delete_range(&mut all, TableId(2), b"from", Some(b"to"));
+    put_delete_range(&mut all, TableId(2), b"z", None);
     for (operation, key) in operations.into_iter().zip([&b"k"[..], b"another key", &[9; 100], b"z"]) {
         put_operation(&mut all, TableId(2), key, operation);
     }
@@ -272,6 +286,7 @@ fn logs() -> Vec<Vec<u8>> {
         [&[kind][..], &length.to_le_bytes(), payload].concat()
     };
     let mut commit = Vec::new();
+    put_delete_range(&mut commit, TableId(1), &[7], Some(&[30]));
     for (key, operation) in [(&b"x"[..], Operation::Put(Payload::Inline(b"y"))), (b"later", Operation::Delete)] {
         put_operation(&mut commit, TableId(1), key, operation);
         put_operation(&mut commit, TableId(0), key, operation);

@@ -64,7 +64,9 @@ mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod health;
+mod hidden;
 mod keeper;
+mod key_range;
 mod load;
 mod open;
 mod opq;

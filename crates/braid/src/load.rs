@@ -15,7 +15,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use btree::INLINE_BYTES_MAX;
 use doclog::Retained;
-use index::{Applied, DocPointer, Index, Payload, Seq};
+use index::{Applied, DocPointer, Index, Payload, RangeTombstones, Seq};
 use psync::Request;
 use wal::Claim;
 
@@ -176,7 +176,10 @@ impl Loader {
         table.set_applied(AppliedThrough::new(seq));
         table.note_load(seq);
         let active = Arc::clone(&table.state.load().active);
-        table.replace_state(active, None, Arc::clone(&applied.view));
+        // It was empty: range deletes that came before have nothing to hide.
+        table.replace_state_and(active, None, Arc::clone(&applied.view), |tombstones| {
+            *tombstones = RangeTombstones::default();
+        });
         self.table.engine().counters.changed();
         Ok(())
     }

@@ -8,7 +8,7 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use index::{Bounds, Direction, DocPointer, PairRef, Pairs, Payload, Share, Stored};
+use index::{Bounds, Direction, DocPointer, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
 
 use crate::{Error, Result, Table, snapshot::Pin, walk::Walk};
 
@@ -39,6 +39,8 @@ pub struct Range {
     keys_only: bool,
     /// Whose moment it shows; none: that of its begin.
     pin: Option<Arc<Pin>>,
+    /// Keys that it does not show.
+    deleted: Option<RangeTombstones>,
     walk: Option<Walk>,
     gathered: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// What all ranges may have of documents and leaves, and this one has of documents.
@@ -67,6 +69,7 @@ impl Range {
             direction: Direction::Forward,
             keys_only: false,
             pin,
+            deleted: None,
             walk: None,
             gathered: VecDeque::new(),
             share: None,
@@ -75,6 +78,12 @@ impl Range {
             failed: None,
             ended: false,
         }
+    }
+
+    /// Without the keys that are `deleted`.
+    pub(crate) fn without(mut self, deleted: Option<&RangeTombstones>) -> Self {
+        self.deleted = deleted.cloned();
+        self
     }
 
     /// The same pairs from the other end. To be called before the first pair is taken.
@@ -218,7 +227,8 @@ impl Range {
     }
 
     fn begin(&mut self) -> Result<&mut Walk> {
-        Ok(self.walk.insert(Walk::begin(&self.table, &self.bounds, self.direction, self.pin.as_deref())?))
+        let (pin, deleted) = (self.pin.as_deref(), self.deleted.as_ref());
+        Ok(self.walk.insert(Walk::begin_without(&self.table, &self.bounds, self.direction, pin, deleted)?))
     }
 
     fn pair(&self) -> Option<(&[u8], &[u8])> {

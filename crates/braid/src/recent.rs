@@ -4,8 +4,9 @@
 //!    step for all commits of the same keys. No I/O is done meanwhile but the log's own.
 //! 2. Of each key there is the seq of its newest commit, or of another key's that shares its place: a bound from above. Who finds it too
 //!    new looks the key itself up ([`crate::transaction`]'s `validate`).
-//! 3. A key that a transaction locked stands in its stripe, so that a commit sees the lock in the same step.
-//! 4. While somebody reads ranges that must not change, commits also leave what they wrote in a bounded [`ring`].
+//! 3. A delete of a range is noted once for all keys, while every stripe is held: it may have been any key's newest commit.
+//! 4. A key that a transaction locked stands in its stripe, so that a commit sees the lock in the same step.
+//! 5. While somebody reads ranges that must not change, commits also leave what they wrote in a bounded [`ring`].
 //!
 //! Invariants: stripes are held in rising order; who holds one waits for no other's transaction.
 
@@ -105,6 +106,8 @@ impl Noted {
 pub(crate) struct Recent {
     stripes: Box<[Stripe]>,
     hasher: DefaultHashBuilder,
+    /// The newest commit that deleted a range.
+    range_delete: AtomicU64,
     ring: Ring,
     waits: Mutex<HashMap<Owner, Owner>>,
     owners: AtomicU64,
@@ -115,6 +118,7 @@ impl Default for Recent {
         Self {
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             hasher: DefaultHashBuilder::default(),
+            range_delete: AtomicU64::new(0),
             ring: Ring::default(),
             waits: Mutex::default(),
             owners: AtomicU64::new(1),
@@ -137,7 +141,13 @@ impl Recent {
 
     /// No commit of a key at `place` that has its seq by now has a greater one.
     pub(crate) fn newest(&self, place: Place) -> Seq {
-        self.stripes[place.stripe()].noted.lock().newest(place)
+        let noted = self.stripes[place.stripe()].noted.lock();
+        noted.newest(place).max(self.range_delete())
+    }
+
+    /// The newest commit that deleted a range; to be asked with a stripe held.
+    fn range_delete(&self) -> Seq {
+        Seq(self.range_delete.load(Ordering::Relaxed))
     }
 
     /// Holds the stripes of `places`, which rise.
@@ -262,7 +272,18 @@ impl Stripes<'_> {
 
     /// As [`Recent::newest`], of a place whose stripe is held.
     pub(crate) fn newest(&self, place: Place) -> Seq {
-        self.noted(place).newest(place)
+        self.noted(place).newest(place).max(self.recent.range_delete())
+    }
+
+    /// A key from `low` to below `high` that somebody other than `owner` has locked. Every stripe is held.
+    pub(crate) fn locked_within(
+        &self, table: TableId, low: &[u8], high: Option<&[u8]>, owner: Owner,
+    ) -> Option<Vec<u8>> {
+        let all = self.guards.iter().flat_map(|(_, noted)| &noted.locks);
+        let is_in_the_way = |((of, key), holder): &(&(TableId, Vec<u8>), &Owner)| {
+            *of == table && key.as_slice() >= low && index::is_below(key, high) && **holder != owner
+        };
+        all.into_iter().find(is_in_the_way).map(|((_, key), _)| key.clone())
     }
 
     /// Whether somebody other than `owner` has locked `key`.
@@ -270,11 +291,14 @@ impl Stripes<'_> {
         self.noted(place).holder(table, key, owner).is_some()
     }
 
-    /// Notes a commit at the places of its keys.
-    pub(crate) fn note(&mut self, places: &[Place], seq: Seq, payload: &[u8]) {
+    /// Notes a commit at the places of its keys, and for all keys where it deletes a range: then every stripe is held.
+    pub(crate) fn note(&mut self, places: &[Place], deletes_ranges: bool, seq: Seq, payload: &[u8]) {
         for &place in places {
             let at = self.at(place);
             self.guards[at].1.note(place, seq);
+        }
+        if deletes_ranges {
+            self.recent.range_delete.store(seq.0, Ordering::Relaxed);
         }
         self.recent.ring.note(seq, payload);
     }
@@ -302,7 +326,7 @@ mod tests {
         let recent = Recent::default();
         let (one, other) = (recent.place(TABLE, b"one"), recent.place(TABLE, b"other"));
         assert_eq!(recent.newest(one), Seq(0));
-        recent.hold(&rising([other, one, one])).note(&[one], Seq(7), b"");
+        recent.hold(&rising([other, one, one])).note(&[one], false, Seq(7), b"");
         assert_eq!((recent.newest(one), recent.newest(other)), (Seq(7), Seq(0)));
         assert_eq!(recent.hold_all().newest(one), Seq(7));
     }

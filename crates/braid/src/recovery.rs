@@ -19,7 +19,7 @@ use std::{
 };
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
-use index::{Index, Operation, Payload, Seq};
+use index::{Horizon, Index, Operation, Payload, RangeTombstones, Seq, Update};
 use psync::{Buffer, Lock, Request};
 use space::{AllocatorImage, FileStore, PAGE, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict, Wal};
@@ -31,7 +31,9 @@ use crate::{
     commit::UnflushedDocuments,
     convert::{log_error, malformed_record},
     engine::{Engine, Parts},
-    format::{self, CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Operations, TableImage, VERSION, kind},
+    format::{
+        self, CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, TableImage, VERSION, kind,
+    },
     open::{DATA, log_options, trees},
     opq::Sections,
     pieces::Pieces,
@@ -194,6 +196,7 @@ fn open_table(store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage)
     let identity = TableIdentity { id: image.id, name: image.name.clone(), structure: image.structure };
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(1));
     table.set_dropped(image.dropped);
+    table.change_tombstones(|tombstones| tombstones.clone_from(&image.tombstones));
     Ok(table)
 }
 
@@ -253,7 +256,7 @@ impl Replay<'_> {
                 kind::CREATE_TABLE => self.create_table(seq, record.lsn, payload),
                 kind::DROP_TABLE => self.drop_table(seq, record.lsn, payload),
                 // What it brought is in the flush-end behind it, if that was durable.
-                kind::LOAD => Ok(()),
+                kind::LOAD => self.load(seq, record.lsn, payload),
                 other => Err(self.malformed(record.lsn, format!("a record of kind {other}"))),
             };
             done.map_err(Wrapped)?;
@@ -266,8 +269,8 @@ impl Replay<'_> {
     fn take_documents(&self, group: &Group<'_>) -> Result<bool> {
         let mut by_table: BTreeMap<index::TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
-            for (table, update) in Operations::new(record.payload, Seq(record.seq)).flatten() {
-                if let Operation::Put(Payload::Document(document)) = update.operation {
+            for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
+                if let Logged::Update(Update { operation: Operation::Put(Payload::Document(document)), .. }) = logged {
                     by_table.entry(table).or_default().push(document);
                 }
             }
@@ -293,8 +296,19 @@ impl Replay<'_> {
     fn commit(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
         let (catalog, mut backlogs) = (self.catalog.read(), self.backlogs.borrow_mut());
         for operation in Operations::new(payload, seq) {
-            let (id, update) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
+            let (id, logged) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
             let Some(table) = catalog.by_id(id) else { continue };
+            let update = match logged {
+                Logged::Update(update) => update,
+                Logged::DeleteRange { low, high } => {
+                    if seq > self.image.visible {
+                        let horizon = Horizon { visible: seq, ..Horizon::default() };
+                        table.change_tombstones(|tombstones| tombstones.add(low, high, seq, &horizon));
+                    }
+                    continue;
+                }
+            };
+            table.outgrow_tombstone(update.key, seq);
             if let (Operation::Put(Payload::Document(document)), true) = (update.operation, seq > self.image.visible) {
                 table.documents.retain(&document, seq.0)?;
             }
@@ -363,6 +377,19 @@ impl Replay<'_> {
         let id = format::decode_table(payload)
             .ok_or_else(|| self.malformed(lsn, "a table's end that does not decode".into()))?;
         self.catalog.drop_table(id, seq);
+        Ok(())
+    }
+
+    /// The table was empty: range deletes that came before have nothing to hide.
+    fn load(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if seq <= self.image.visible {
+            return Ok(());
+        }
+        let malformed = || self.malformed(lsn, "a load that does not decode".into());
+        let id = format::decode_table(payload).ok_or_else(malformed)?;
+        if let Some(table) = self.catalog.read().by_id(id) {
+            table.change_tombstones(|tombstones| *tombstones = RangeTombstones::default());
+        }
         Ok(())
     }
 

@@ -20,7 +20,7 @@
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
-use index::{Applied, Index, Seq, View};
+use index::{Applied, Index, RangeTombstones, Seq, View};
 use psync::Request;
 
 use crate::{
@@ -109,7 +109,7 @@ fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Opti
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
     for Choice { table, .. } in choices {
         let Some(frozen) = table.state.load().frozen.clone() else { continue };
-        frozen.sort(&engine.snapshots.horizon(), engine.options.bcnt);
+        frozen.sort(&engine.horizon(table), engine.options.bcnt);
         match apply(engine, table, &frozen, done_bytes) {
             Ok(part) => parts.push(part),
             Err(error @ Error::DiskFull { .. }) => failed = Some(error),
@@ -123,7 +123,7 @@ fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Opti
 /// Applies the largest slice that there is space for.
 fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, done_bytes: u64) -> Result<Part<'a>> {
     let count = frozen.len().max(1) as u64;
-    let horizon = engine.snapshots.horizon();
+    let horizon = engine.horizon(table);
     let (mut refused, mut urgent) = (0, false);
     loop {
         let slice = frozen.next_slice();
@@ -230,7 +230,10 @@ fn publish(engine: &Engine, part: &Part<'_>) -> Result<()> {
     let state = table.state.load();
     let frozen = state.frozen.clone().filter(|_| !part.last);
     table.set_applied(part.through.clone());
-    table.replace_state(Arc::clone(&state.active), frozen, Arc::clone(&applied.view));
+    let outgrow = |tombstones: &mut RangeTombstones| {
+        part.frozen.updates(part.range.clone()).for_each(|update| tombstones.outgrow(update.key, update.seq));
+    };
+    table.replace_state_and(Arc::clone(&state.active), frozen, Arc::clone(&applied.view), outgrow);
     engine.counters.changed();
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. Taking one is reading the visible seq and noting it in [`Snapshots`], in one step.
 //! 2. A reader with a snapshot takes its table's newest state, like any reader, and looks at the snapshot's seq in it.
-//! 3. Whoever drops older versions (rounds, compactions) asks for the [`Snapshots::horizon`] first, and keeps what it sees.
+//! 3. Whoever drops older versions (rounds, compactions, sweeps) asks for the [`Engine::horizon`] first, and keeps what it sees.
 //!
 //! Invariant: who asks for the horizon has fixed before which commits it merges, all of them visible by then. So a snapshot that is
 //! noted too late to be in the horizon is of a seq from which on it sees the newest of what is merged, and that is kept for everybody.
@@ -18,12 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use index::{Bounds, Horizon, Seq};
+use index::{Bounds, Horizon, RangeTombstones, Seq};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::{
     Database, Error, Range, Result, Table,
+    catalog::TableCore,
     database::Handle,
     engine::Engine,
     table::{prefix_bounds, range_bounds},
@@ -67,19 +68,22 @@ impl Snapshots {
         seq
     }
 
-    fn release(&self, seq: Seq) {
+    /// One snapshot of `seq` less. Whether none is left of it.
+    fn release(&self, seq: Seq) -> bool {
         let mut held = self.held.lock();
         if let Some(of_seq) = held.get_mut(&seq) {
             of_seq.count -= 1;
             if of_seq.count == 0 {
                 held.remove(&seq);
+                return true;
             }
         }
+        false
     }
 
-    /// The versions that have to stay, for who has fixed by now what it merges.
-    pub(crate) fn horizon(&self) -> Horizon {
-        Horizon { snapshots: self.held.lock().keys().copied().collect() }
+    /// Every seq that is held, rising.
+    pub(crate) fn seqs(&self) -> Vec<Seq> {
+        self.held.lock().keys().copied().collect()
     }
 
     /// The oldest seq that is held.
@@ -128,7 +132,10 @@ impl Pin {
     /// Nobody reads what it holds any more, though it is still there.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
-            self.handle.engine.snapshots.release(self.seq);
+            let engine = &self.handle.engine;
+            if engine.snapshots.release(self.seq) {
+                engine.sweeps.wake_waiting(&engine.signal);
+            }
         }
     }
 
@@ -165,6 +172,16 @@ impl Drop for Pin {
 #[derive(Clone)]
 pub struct Snapshot {
     pin: Arc<Pin>,
+}
+
+impl Engine {
+    /// What has to stay of a table, for who has fixed by now what it merges.
+    pub(crate) fn horizon(&self, table: &TableCore) -> Horizon {
+        let tombstones = RangeTombstones::clone(&table.state.load().tombstones);
+        // A snapshot that comes after this look sees every range delete that it lets count.
+        let visible = self.publisher.visible();
+        Horizon { snapshots: self.snapshots.seqs(), tombstones, visible }
+    }
 }
 
 impl Database {

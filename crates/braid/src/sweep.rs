@@ -1,17 +1,38 @@
 //! Sweeps: parts of tables rewritten in the background, so that what nobody sees in them any more gives its space back.
 //!
 //! 1. Whoever knows of keys under which there is something to be had asks for them ([`Engine::sweep`]).
-//! 2. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
+//! 2. A range delete ([`index::RangeTombstones`]) asks by being there, once everything older under its keys is in the structure and no snapshot is
+//!    older than it. What was swept needs its tombstones no more.
+//! 3. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
 //!    wait for a stretch at most.
 //!
 //! Invariants: a table is whole after each stretch, so a sweep can end anywhere. What is asked for is in memory only: who
-//! needs a sweep to its end must know by what is stored that it was none yet, and asks again after a crash.
+//! needs a sweep to its end must know by what is stored that it was none yet, and asks again after a crash. A range tombstone goes in the same
+//! step in which the view comes that needs it no more; it comes back after a crash if no checkpoint was written since, and hides nothing.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
+use index::{Fragment, Horizon, RangeTombstones, Seq};
 use parking_lot::Mutex;
 
-use crate::{Error, Result, catalog::TableCore, compact, engine::Engine};
+use crate::{
+    Error, Result,
+    catalog::{TableCore, TableState},
+    compact,
+    engine::Engine,
+    signal::Signal,
+};
+
+/// Fragments of a table's range tombstones at which they are swept at once with all that is between them, and what waits is applied for them.
+const MANY_FRAGMENTS: usize = 512;
+/// A table may have so many before more range deletes have to wait.
+pub(crate) const FRAGMENTS_MAX: usize = 8 * MANY_FRAGMENTS;
 
 /// Keys of a table that are to be swept.
 struct Sweep {
@@ -25,14 +46,22 @@ struct Sweep {
 #[derive(Default)]
 pub(crate) struct Sweeps {
     asked: Mutex<VecDeque<Sweep>>,
+    /// A range tombstone waits for a snapshot to go.
+    waits: AtomicBool,
+}
+
+impl Sweeps {
+    /// A snapshot has gone: wakes the worker if something waits for that.
+    pub(crate) fn wake_waiting(&self, signal: &Signal) {
+        if self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::Relaxed) {
+            signal.kick();
+        }
+    }
 }
 
 impl Engine {
     /// Has the keys from `low` to below `high` swept; where they wait already, that is enough.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "range deletes and keys that end ask for sweeps, and come after this")
-    )]
+    #[cfg_attr(not(test), expect(dead_code, reason = "keys that come to an end by themselves will ask for sweeps"))]
     pub(crate) fn sweep(&self, table: &Arc<TableCore>, low: &[u8], high: Option<&[u8]>) {
         let mut asked = self.sweeps.asked.lock();
         let has = |sweep: &Sweep| {
@@ -54,19 +83,93 @@ impl Engine {
 /// # Errors
 /// As a compaction's; the stretch is then the next one again.
 pub(crate) fn turn(engine: &Engine) -> Result<bool> {
-    let Some(sweep) = engine.sweeps.asked.lock().pop_front() else { return Ok(false) };
-    let next = match stretch(engine, &sweep) {
-        Ok(next) => next,
-        Err(error) => {
-            engine.sweeps.asked.lock().push_front(sweep);
-            return Err(error);
+    let asked = engine.sweeps.asked.lock().pop_front();
+    if let Some(sweep) = asked {
+        match stretch(engine, &sweep) {
+            Ok(None) => {}
+            Ok(Some(low)) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
+            Err(error) => {
+                engine.sweeps.asked.lock().push_front(sweep);
+                return Err(error);
+            }
         }
-    };
-    let mut asked = engine.sweeps.asked.lock();
-    if let Some(low) = next {
-        asked.push_front(Sweep { low, ..sweep });
+    } else if let Some(sweep) = of_tombstones(engine) {
+        stretch(engine, &sweep)?;
     }
-    Ok(!asked.is_empty())
+    Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
+}
+
+/// Whether range tombstones are so many that what keeps them from being swept has to be applied.
+pub(crate) fn is_urgent(engine: &Engine) -> bool {
+    let is_one = |table: &Arc<TableCore>| table.state.load().tombstones.fragments().len() >= MANY_FRAGMENTS;
+    engine.catalog.live().iter().any(is_one)
+}
+
+/// The first range tombstones that can be swept away.
+fn of_tombstones(engine: &Engine) -> Option<Sweep> {
+    let of_table = |table: Arc<TableCore>| {
+        let state = table.state.load_full();
+        if state.tombstones.is_empty() || table.check_not_loading().is_err() {
+            return None;
+        }
+        let horizon = engine.horizon(&table);
+        let settled = Settled::of(&state, &horizon);
+        let is_due = |fragment: &&Arc<Fragment>| fragment.newest() <= settled.within(fragment);
+        let fragments = horizon.tombstones.fragments();
+        let oldest = horizon.snapshots.first().copied().unwrap_or(Seq::MAX);
+        if fragments.iter().any(|fragment| fragment.newest() > oldest) {
+            engine.sweeps.waits.store(true, Ordering::Relaxed);
+        }
+        let first = fragments.iter().find(is_due)?;
+        let last = fragments.iter().rfind(is_due).filter(|_| fragments.len() >= MANY_FRAGMENTS).unwrap_or(first);
+        let (low, high) = (first.low.clone(), last.high.clone());
+        Some(Sweep { table, low, high })
+    };
+    engine.catalog.live().into_iter().find_map(of_table)
+}
+
+/// Takes away the range tombstones from `low` to below `high` that have nothing to hide any more, where the structure was rewritten as
+/// `horizon` says.
+pub(crate) fn clear(
+    tombstones: &mut RangeTombstones, state: &TableState, horizon: &Horizon, low: &[u8], high: Option<&[u8]>,
+) {
+    if tombstones.is_empty() {
+        return;
+    }
+    let settled = Settled::of(state, horizon);
+    for fragment in tombstones.within(low, high).to_vec() {
+        let from = low.max(&fragment.low);
+        let to = [high, fragment.high.as_deref()].into_iter().flatten().min();
+        tombstones.clear(from, to, settled.within(&fragment));
+    }
+}
+
+/// Up to which range deletes everything older is in the structure, and seen by no snapshot.
+struct Settled<'a> {
+    state: &'a TableState,
+    /// Whatever the key.
+    all: Seq,
+    /// By section of the queues that take operations.
+    sections: Vec<Seq>,
+}
+
+impl<'a> Settled<'a> {
+    fn of(state: &'a TableState, horizon: &Horizon) -> Self {
+        let seq = |first: Option<Seq>| first.unwrap_or(Seq::MAX);
+        // Readers look for operations in frozen queues that are applied, or will not be because they are hidden.
+        let frozen = state.frozen.as_ref().and_then(|frozen| frozen.sections().first_seq());
+        let all = horizon.visible.min(seq(horizon.snapshots.first().copied())).min(seq(frozen));
+        let sections = state.active.queues().iter().map(|queue| seq(queue.read().first_seq())).collect();
+        Self { state, all, sections }
+    }
+
+    fn within(&self, fragment: &Fragment) -> Seq {
+        let first = self.state.active.of_key(&fragment.low);
+        let begins_within = |section: &usize| fragment.ends_above(self.state.active.low(*section));
+        let after = (first + 1..self.sections.len()).take_while(begins_within);
+        let sections = std::iter::once(first).chain(after).map(|section| self.sections[section]);
+        sections.fold(self.all, Seq::min)
+    }
 }
 
 /// Sweeps the first stretch; where the next one begins, if there is any.

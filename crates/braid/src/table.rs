@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use index::{Bounds, DocPointer, Found, Seq, Stored};
+use index::{Bounds, DocPointer, Found, Fragment, Seq, Stored};
 
 use crate::{
     Database, Durability, Error, Loader, Range, Result, Structure, WriteBatch,
@@ -77,6 +77,26 @@ impl Table {
         self.engine().commit(&batch, durability).map(drop)
     }
 
+    /// Deletes every key within `range`: it costs the same however many there are, and what they took comes back in the background.
+    ///
+    /// # Errors
+    /// As [`Table::delete`]; [`Error::TooManyRangeDeletes`] while too many of the table's wait for snapshots that are older.
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(self, range);
+        self.engine().commit(&batch, self.engine().options.durability).map(drop)
+    }
+
+    /// Deletes every key that begins with `prefix`, likewise.
+    ///
+    /// # Errors
+    /// As [`Table::delete_range`].
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_prefix(self, prefix);
+        self.engine().commit(&batch, self.engine().options.durability).map(drop)
+    }
+
     /// Sets `key` to `new`, or deletes it where that is none, if its value is `expected`: none means that it is not there. Nobody
     /// else's commit of the key comes between.
     ///
@@ -146,6 +166,10 @@ impl Table {
     pub(crate) fn get_at(&self, key: &[u8], pin: Option<&Pin>) -> Result<Option<Vec<u8>>> {
         self.core.traffic.looked_up(1);
         let (state, at) = self.moment(pin)?;
+        if !state.tombstones.is_empty() {
+            let found = find_many(&state, &[key], at)?;
+            return Ok(self.values(found)?.pop().flatten());
+        }
         let mut found = state.active.get(key, at);
         if found.is_none() {
             found = state.frozen.as_ref().and_then(|frozen| frozen.sections().get(key, at));
@@ -247,6 +271,7 @@ fn find_many(state: &TableState, keys: &[&[u8]], at: Seq) -> Result<Vec<Option<F
     if let Some(frozen) = &state.frozen {
         frozen.sections().get_many(keys, at, &mut found);
     }
+    hide(state, keys, at, &mut found, |fragment| fragment.is_bare(at));
     let undecided: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
     if undecided.len() == keys.len() {
         state.view.get_many(keys, at, &mut found)?;
@@ -256,7 +281,22 @@ fn find_many(state: &TableState, keys: &[&[u8]], at: Seq) -> Result<Vec<Option<F
         state.view.get_many(&rest, at, &mut below)?;
         undecided.iter().zip(below).for_each(|(&i, slot)| found[i] = slot);
     }
+    hide(state, keys, at, &mut found, |_| true);
     Ok(found)
+}
+
+/// Puts range deletes in place of what they hide, and in place of what was not found where `is_all` says that there is nothing else.
+fn hide(state: &TableState, keys: &[&[u8]], at: Seq, found: &mut [Option<Found>], is_all: impl Fn(&Fragment) -> bool) {
+    if state.tombstones.is_empty() {
+        return;
+    }
+    for (key, slot) in keys.iter().zip(found) {
+        let Some(fragment) = state.tombstones.of_key(key) else { continue };
+        let Some(delete) = fragment.newest_at(at) else { continue };
+        if slot.as_ref().map_or_else(|| is_all(fragment), |found| found.seq < delete) {
+            *slot = Some(Found { seq: delete, value: None });
+        }
+    }
 }
 
 /// What became of a conditional write.

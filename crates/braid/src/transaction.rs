@@ -42,6 +42,7 @@ use crate::{
     commit::check_pair,
     engine::Engine,
     error::shown,
+    key_range::KeyRange,
     recent::{NotLocked, Owner},
     snapshot::Pin,
     table::{prefix_bounds, range_bounds},
@@ -79,7 +80,7 @@ pub struct Transaction {
     owner: Owner,
     options: TransactionOptions,
     writes: Writes,
-    /// What was read, where it has to be known.
+    /// What nobody else may have changed besides what it writes: what it read, where it is serializable, and the ranges that it deletes.
     reads: Option<Mutex<Reads>>,
     locks: HashSet<(TableId, Vec<u8>)>,
     /// Bytes that it was given of what transactions may hold.
@@ -234,6 +235,7 @@ impl Transaction {
         self.pin.check_own(table)?;
         self.has_read.store(true, Ordering::Relaxed);
         let below = Range::new(table.clone(), bounds.clone(), Some(Arc::clone(&self.pin)));
+        let below = below.without(self.writes.deleted(table.core.id));
         Ok(TransactionRange::new(self, table.clone(), bounds, below))
     }
 
@@ -315,6 +317,41 @@ impl Transaction {
         self.set(table, key.as_ref(), None)
     }
 
+    /// Deletes every key within `range` when it commits: what it put there before, not what it puts after. Where others commit a key of it meanwhile, this one is
+    /// in conflict. To find that out costs little where the transaction is young when it deletes; where others committed between its begin and this
+    /// call, the range is walked twice at the commit.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<()> {
+        self.delete_within(table, &range_bounds(&range))
+    }
+
+    /// Deletes every key that begins with `prefix` when it commits, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete_range`].
+    pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_within(table, &prefix_bounds(prefix.as_ref()))
+    }
+
+    fn delete_within(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
+        self.check_table(table)?;
+        let Some(range) = KeyRange::of(bounds) else { return Ok(()) };
+        let noted = reads::range_cost(bounds);
+        let most = self.writes.cost_of_delete(table.core.id, &range) + noted;
+        self.hold(most)?;
+        let held = self.writes.bytes() + most;
+        self.writes.delete_range(table, &range);
+        self.let_go(held - noted - self.writes.bytes());
+        if self.reads.is_none() {
+            // From here on others' commits are noted that are in the way.
+            self.engine().recent.watch(|| Seq(self.engine().wal.last_seq()));
+        }
+        self.reads.get_or_insert_default().lock().add_range(table, range.to_bounds());
+        Ok(())
+    }
+
     fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.check_write(table, key, value)?;
         // What it replaces may have to come back: both are held until that is known.
@@ -326,12 +363,16 @@ impl Transaction {
         Ok(())
     }
 
-    fn check_write(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn check_table(&self, table: &Table) -> Result<()> {
         self.pin.check_own(table)?;
         if self.options.read_only {
             return Err(Error::ReadOnlyTransaction);
         }
-        self.engine().check_writable()?;
+        self.engine().check_writable()
+    }
+
+    fn check_write(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.check_table(table)?;
         check_pair(&table.core, key, value.unwrap_or_default())
     }
 
@@ -376,9 +417,14 @@ impl Transaction {
     /// Forgets everything that it was going to write, as dropping it does.
     pub fn rollback(self) {}
 
+    /// What was read, if what is read is noted.
+    fn noted_reads(&self) -> Option<&Mutex<Reads>> {
+        self.reads.as_ref().filter(|_| self.options.isolation == Isolation::Serializable)
+    }
+
     fn note_key(&self, table: &Table, key: &[u8]) -> Result<()> {
         self.has_read.store(true, Ordering::Relaxed);
-        let Some(reads) = &self.reads else { return Ok(()) };
+        let Some(reads) = self.noted_reads() else { return Ok(()) };
         if reads.lock().add_key(table, key) {
             self.hold(reads::key_cost(key)).inspect_err(|error| *self.too_large.lock() = Some(error.clone()))?;
         }
@@ -387,7 +433,7 @@ impl Transaction {
 
     /// Notes what a range has shown. It can't fail here: where there is no room, the commit does.
     fn note_range(&self, table: &Table, walked: Bounds) {
-        let Some(reads) = self.reads.as_ref().filter(|_| !walked.is_empty()) else { return };
+        let Some(reads) = self.noted_reads().filter(|_| !walked.is_empty()) else { return };
         match self.hold(reads::range_cost(&walked)) {
             Ok(()) => reads.lock().add_range(table, walked),
             Err(error) => *self.too_large.lock() = Some(error),

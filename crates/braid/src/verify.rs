@@ -13,7 +13,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use doclog::SegmentId;
-use index::{DocPointer, Operation, Payload, Seq, Visit};
+use index::{DocPointer, Operation, Payload, RangeTombstones, Seq, Visit};
 use space::{Extent, PageId, Survey};
 
 use crate::{
@@ -82,11 +82,13 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> 
         documents: Vec::new(),
         used: Documents::new(),
         table: None,
+        tombstones: Arc::default(),
         progress,
     };
     visitor.extents.extend(moment.image);
     for table in &moment.tables {
         visitor.table = Some(Arc::clone(&table.core));
+        visitor.tombstones = Arc::clone(&table.state.tombstones);
         visitor.used.clone_from(&table.waiting);
         let before = visitor.result.findings.len();
         visitor.result.findings.extend(table.core.documents.damage().iter().map(ToString::to_string));
@@ -182,6 +184,8 @@ struct Visitor<'a> {
     /// Of the table so far.
     used: Documents,
     table: Option<Arc<TableCore>>,
+    /// Its range deletes.
+    tombstones: Arc<RangeTombstones>,
     progress: &'a mut dyn FnMut(VerifyProgress),
 }
 
@@ -218,6 +222,10 @@ impl Visit for Visitor<'_> {
         if self.documents.len() >= DOCUMENTS_PER_BATCH {
             self.check_documents();
         }
+    }
+
+    fn is_hidden(&self, key: &[u8], seq: Seq) -> bool {
+        self.tombstones.hides(key, seq, Seq::MAX)
     }
 
     fn keys(&mut self, count: u64) {

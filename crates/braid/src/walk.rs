@@ -5,20 +5,26 @@
 //! 3. The nearest key wins; among equal keys the newest source does, for queues cover rising intervals of seqs.
 //!
 //! A pair of the structure is shown where the cursor has it; nothing is copied.
+//!
+//! What a range delete hides is passed over. Where the structure has nothing else under its keys, the cursor goes on behind them after a few pairs, so that what
+//! a walk costs has nothing to do with how many keys were deleted.
 
 use std::{cmp::Ordering, collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use index::{Bounds, Cursor, Direction, PairRef, Payload, Seq, Show, Stored};
+use index::{Bounds, Cursor, Direction, PairRef, Payload, RangeTombstones, Seq, Show, Stored};
 
 use crate::{
     Result, Table,
     catalog::TableState,
+    hidden::Hidden,
     opq::{Sections, SectionsWalk, Step},
     snapshot::Pin,
 };
 
 const FIRST_PORTION: usize = 8;
 const LARGEST_PORTION: usize = 256;
+/// Hidden pairs that are passed over one by one, before the cursor goes on behind all that are hidden with them: it costs about a page.
+const PASSED_MAX: usize = 64;
 
 /// The part of a walk in queues of one age.
 struct QueueWalk {
@@ -66,19 +72,33 @@ pub(crate) struct Walk {
     /// Which of them has the nearest key.
     nearest: Option<usize>,
     cursor: Box<dyn Cursor>,
+    expects_all: bool,
+    /// Range deletes, where there are any within bounds.
+    hidden: Option<Hidden>,
+    /// Hidden pairs of the cursor that were passed over since one was shown.
+    passed: usize,
     /// Whether the cursor stands on a pair.
     below: bool,
     begun: bool,
     on: On,
-    _state: Arc<TableState>,
+    state: Arc<TableState>,
 }
 
 impl Walk {
     pub(crate) fn begin(table: &Table, bounds: &Bounds, direction: Direction, pin: Option<&Pin>) -> Result<Self> {
+        Self::begin_without(table, bounds, direction, pin, None)
+    }
+
+    /// Begins one that shows nothing of what is `deleted`.
+    pub(crate) fn begin_without(
+        table: &Table, bounds: &Bounds, direction: Direction, pin: Option<&Pin>, deleted: Option<&RangeTombstones>,
+    ) -> Result<Self> {
         let (state, at) = table.moment(pin)?;
+        let hidden = Hidden::new(&state.tombstones, deleted, bounds, at);
         let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
         let queues = ages.map(|sections| QueueWalk::new(sections, bounds, direction)).collect();
-        let cursor = Arc::clone(&state.view).cursor(bounds, at, direction)?;
+        let below = hidden.as_ref().map(|hidden| hidden.clip(bounds));
+        let cursor = Arc::clone(&state.view).cursor(below.as_ref().unwrap_or(bounds), at, direction)?;
         Ok(Self {
             bounds: bounds.clone(),
             direction,
@@ -86,15 +106,19 @@ impl Walk {
             queues,
             nearest: None,
             cursor,
+            expects_all: false,
+            hidden,
+            passed: 0,
             below: false,
             begun: false,
             on: On::Nothing,
-            _state: state,
+            state,
         })
     }
 
     /// All pairs will most likely be asked for. To be said before the first one is.
     pub(crate) fn expect_all(&mut self) {
+        self.expects_all = true;
         self.cursor.expect_all();
     }
 
@@ -104,6 +128,9 @@ impl Walk {
             self.leave()?;
             let Some(queue) = self.nearest.map(|nearest| &self.queues[nearest]) else {
                 self.on = if self.below { On::Below } else { On::Nothing };
+                if self.below && self.passes()? {
+                    continue;
+                }
                 return Ok(self.below);
             };
             let step = queue.steps.front().expect("the nearest queue has a step");
@@ -112,10 +139,39 @@ impl Walk {
                 Some(Ordering::Equal) => On::Queue { shadows: true },
                 Some(Ordering::Greater) | None => On::Queue { shadows: false },
             };
-            if matches!(self.on, On::Below) || step.found.value.is_some() {
+            let is_shown = match self.on {
+                On::Below => !self.passes()?,
+                _ => step.found.value.is_some() && !self.is_hidden(&step.key, step.found.seq),
+            };
+            if is_shown {
                 return Ok(true);
             }
         }
+    }
+
+    fn is_hidden(&self, key: &[u8], seq: Seq) -> bool {
+        self.hidden.as_ref().is_some_and(|hidden| hidden.hides(key, seq))
+    }
+
+    /// Whether the pair that the cursor stands on is hidden, and so passed over; of many, with all those that are hidden with it.
+    fn passes(&mut self) -> Result<bool> {
+        let (Some(hidden), Some(pair)) = (&self.hidden, self.cursor.current()) else { return Ok(false) };
+        if !hidden.hides(pair.key, pair.seq) {
+            self.passed = 0;
+            return Ok(false);
+        }
+        self.passed += 1;
+        if self.passed < PASSED_MAX {
+            return Ok(true);
+        }
+        let Some(rest) = hidden.behind(pair.key, &self.bounds, self.direction) else { return Ok(true) };
+        self.cursor = Arc::clone(&self.state.view).cursor(&rest, self.at, self.direction)?;
+        if self.expects_all {
+            self.cursor.expect_all();
+        }
+        (self.passed, self.on) = (0, On::Nothing);
+        self.below = self.cursor.advance()?;
+        Ok(true)
     }
 
     /// Where the walk stands on a pair of the structure: moves on and shows each pair that it comes to, as long as they are all the
@@ -125,7 +181,12 @@ impl Walk {
             return Ok(ControlFlow::Continue(()));
         }
         let step = self.nearest.and_then(|nearest| self.queues[nearest].steps.front());
-        Ok(self.cursor.run(step.map(|step| step.key.as_slice()), show)?)
+        let mut until = step.map(|step| step.key.as_slice());
+        if let (Some(hidden), Some(pair)) = (&self.hidden, self.cursor.current()) {
+            let Some(free) = hidden.free_until(pair.key, self.direction) else { return Ok(ControlFlow::Continue(())) };
+            until = until.into_iter().chain(free).min_by(|one, other| self.direction.order(one, other));
+        }
+        Ok(self.cursor.run(until, show)?)
     }
 
     /// The pair that it stands on.

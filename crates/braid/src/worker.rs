@@ -109,7 +109,7 @@ impl Worker {
         let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && engine.counters.changed_since_checkpoint();
         let idle = !asked.woken && engine.counters.is_idle_since_last_look();
         let visible = engine.publisher.visible();
-        let outcome = if asked.drain || asked.stop || asked.checkpoint || idle {
+        let outcome = if asked.drain || asked.stop || asked.checkpoint || idle || sweep::is_urgent(engine) {
             apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= visible))
         } else if log_full {
             let half = Lsn(engine.wal.end().0.saturating_sub(log_limit / 2));

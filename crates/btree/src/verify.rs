@@ -69,7 +69,7 @@ impl Verify<'_> {
         let fences: Vec<_> = child.fences.iter().map(Vec::as_slice).collect();
         visible.check_fences(pointer, &fences)?;
         let entries = visible.sorted()?;
-        let (mut counts, mut keys) = (Counts { entries: entries.len() as u64, ..Counts::default() }, 0);
+        let (mut counts, mut keys, mut live) = (Counts { entries: entries.len() as u64, ..Counts::default() }, 0, 0);
         for versions in entries.chunk_by(|one, other| one.update.key == other.update.key) {
             let key = versions[0].update.key;
             if !child.holds(key) {
@@ -78,10 +78,12 @@ impl Verify<'_> {
                 return Err(Damage::new(0, "key of a leaf", bounds, text(key)));
             }
             let newest = &versions[versions.len() - 1].update;
-            keys += u64::from(newest.operation != Operation::Delete);
+            let is_put = newest.operation != Operation::Delete;
+            keys += u64::from(is_put);
+            live += u64::from(is_put && !self.visit.is_hidden(key, newest.seq));
             self.versions(versions, &mut counts);
         }
-        self.visit.keys(keys);
+        self.visit.keys(live);
         let stated = Counts { entries: u64::from(pointer.entries), documents: pointer.documents };
         if counts != stated {
             return Err(Damage::new(0, "entries of a leaf", format!("{stated:?}"), format!("{counts:?}")));

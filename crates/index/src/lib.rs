@@ -17,6 +17,7 @@ mod pairs;
 mod read_ahead;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tombstones;
 mod types;
 
 pub use again::{Again, Touches};
@@ -24,6 +25,7 @@ pub use doclog::DocPointer;
 pub use error::{Error, Result};
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
+pub use tombstones::{Fragment, RangeTombstones, is_below};
 pub use types::{
     Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update, head,
 };
@@ -118,6 +120,8 @@ pub trait Visit {
     fn document(&mut self, document: &DocPointer);
     /// So many more live keys were checked.
     fn keys(&mut self, count: u64);
+    /// Whether the newest version of a key, of this commit, is hidden by what is not in the view, so that the key is not live.
+    fn is_hidden(&self, key: &[u8], seq: Seq) -> bool;
 }
 
 /// What a cursor shows pairs to, many at a time. It breaks with how many of them it looked at.

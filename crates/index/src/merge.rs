@@ -5,7 +5,8 @@
 //! 2. A version that came after a newer one of its key is **stale**. A leaf gets the versions of a key in rising order, so this
 //!    one was there before, and went: a batch is being applied again after a crash. It goes without a word, for its document
 //!    was reported then.
-//! 3. The newest version of a key stays, and each older one that a snapshot sees ([`Horizon::sees`]).
+//! 3. The newest version of a key stays, and each older one that a snapshot sees ([`Horizon::sees`]). One that a range delete hides is
+//!    none that stays ([`Horizon::is_hidden`]), unless its commit may be applied again.
 //! 4. A tombstone below which nothing stays has nothing to hide, whoever looks, and goes, unless its commit may be applied
 //!    again: then it stays, so that what it hid is stale when it comes again; or a snapshot is older than it: who holds that finds out by it that the
 //!    key was changed.
@@ -78,7 +79,8 @@ fn stay<'a>(versions: &[Arrived<'a>], rules: Rules<'_>, out: &mut Vec<Update<'a>
         }
         newer_came = came;
         let version = last(same, dropped);
-        if newer.is_none_or(|newer| rules.horizon.sees(version.seq, newer)) {
+        let is_hidden = version.seq <= rules.through && rules.horizon.is_hidden(version.key, version.seq);
+        if !is_hidden && newer.is_none_or(|newer| rules.horizon.sees(version.seq, newer)) {
             out.push(version);
         } else {
             dropped.extend(document(&version));
@@ -129,7 +131,7 @@ mod tests {
     }
 
     fn merged<'a>(entries: &[Update<'a>], snapshots: &[u64], through: u64) -> (Vec<Update<'a>>, Vec<u64>) {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect() };
+        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
         let mut dropped = Vec::new();
         let entries = merge(entries, Rules { horizon: &horizon, through: Seq(through) }, &mut dropped);
         (entries, dropped.iter().map(|document| document.offset).collect())

@@ -5,6 +5,8 @@ use std::ops::Bound;
 
 use doclog::DocPointer;
 
+use crate::{Fragment, RangeTombstones};
+
 /// Position of a commit in the one order of all commits; 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
@@ -223,6 +225,10 @@ impl Bounds {
 pub struct Horizon {
     /// Seqs of live snapshots, rising.
     pub snapshots: Vec<Seq>,
+    /// Range deletes: those up to `visible` hide versions.
+    pub tombstones: RangeTombstones,
+    /// Commits up to this one are visible; none of the snapshots to come is older.
+    pub visible: Seq,
 }
 
 impl Horizon {
@@ -232,6 +238,29 @@ impl Horizon {
         let first = self.snapshots.partition_point(|snapshot| *snapshot < older);
         self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer)
     }
+
+    /// Whether a version of `key` is hidden by a range delete from everybody.
+    #[must_use]
+    pub fn is_hidden(&self, key: &[u8], seq: Seq) -> bool {
+        let Some(fragment) = self.tombstones.of_key(key) else { return false };
+        let delete = fragment.seqs.iter().copied().rfind(|delete| *delete > seq);
+        delete.is_some_and(|delete| delete <= self.visible && !self.sees(seq, delete))
+    }
+
+    /// Whether everything that a structure has from `low` to below `high` is hidden by range deletes from everybody.
+    #[must_use]
+    pub fn is_bare(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        let covers = |fragment: &Fragment| match (&fragment.high, high) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(end), Some(high)) => high <= end.as_slice(),
+        };
+        let hides = |fragment: &Fragment| {
+            let newest = fragment.newest();
+            fragment.is_bare(self.visible) && self.snapshots.first().is_none_or(|oldest| *oldest >= newest)
+        };
+        self.tombstones.of_key(low).is_some_and(|fragment| covers(fragment) && hides(fragment))
+    }
 }
 
 #[cfg(test)]
@@ -240,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_between_two_versions_sees_the_older() {
-        let horizon = Horizon { snapshots: vec![Seq(5), Seq(9)] };
+        let horizon = Horizon { snapshots: vec![Seq(5), Seq(9)], ..Horizon::default() };
         assert!(horizon.sees(Seq(5), Seq(6)));
         assert!(horizon.sees(Seq(3), Seq(6)));
         assert!(!horizon.sees(Seq(6), Seq(9)));

@@ -35,6 +35,9 @@ impl Visit for Seen {
     fn document(&mut self, document: &DocPointer) {
         self.documents.push(*document);
     }
+    fn is_hidden(&self, _: &[u8], _: Seq) -> bool {
+        false
+    }
     fn keys(&mut self, count: u64) {
         self.keys += count;
     }
@@ -77,7 +80,7 @@ impl Home {
 
     /// Applies a batch up to where its redo would be logged.
     pub fn written(&self, updates: &Updates, snapshots: &[u64]) -> Result<Applied> {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect() };
+        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
         let applied = self.trie.apply(updates, &horizon, &|_| {})?;
         self.flush(&applied.files)?;
         Ok(applied)

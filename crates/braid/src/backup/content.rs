@@ -83,7 +83,9 @@ impl Backup {
 }
 
 fn write_operation(operation: &ChangeOperation, copied: &HashSet<u32>, encoder: &mut Encoder<'_>) -> Result<()> {
-    let (ChangeOperation::Put { table, .. } | ChangeOperation::Delete { table, .. }) = operation;
+    let (ChangeOperation::Put { table, .. }
+    | ChangeOperation::Delete { table, .. }
+    | ChangeOperation::DeleteRange { table, .. }) = operation;
     if copied.contains(&table.id) {
         return Ok(());
     }
@@ -91,6 +93,7 @@ fn write_operation(operation: &ChangeOperation, copied: &HashSet<u32>, encoder: 
     encoder.change(&match operation {
         ChangeOperation::Put { key, value, .. } => Change::Put(id, Pair::whole(key, value)),
         ChangeOperation::Delete { key, .. } => Change::Delete(id, key),
+        ChangeOperation::DeleteRange { from, to, .. } => Change::DeleteRange(id, from, to.as_deref()),
     })
 }
 

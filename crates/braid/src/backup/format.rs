@@ -50,6 +50,7 @@ const CHANGE_HEADER_BYTES: usize = 5;
 const LONG: u8 = 1;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
+const DELETE_RANGE: u8 = 3;
 const CRC_AT: usize = 12;
 
 const _: () = assert!(CHANGE_HEADER_BYTES + PAIR_HEADER_BYTES + u16::MAX as usize <= PAYLOAD_BYTES_MAX);
@@ -215,13 +216,16 @@ fn value_length(value: &[u8]) -> u32 {
     u32::try_from(value.len()).expect("values are at most 512 MiB")
 }
 
-/// What a commit did to a key: code (1: put, 2: delete), table (4), then a pair, with an empty value for a delete.
+/// What a commit did to a key or a range: code (1: put, 2: delete, 3: delete of a range), table (4), then a pair, with an empty value for a delete, and for
+/// that of a range with its end for a value, empty where it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
     /// The key has this value from now on.
     Put(TableId, Pair<'a>),
     /// The key is gone from now on.
     Delete(TableId, &'a [u8]),
+    /// The keys from one on are gone, to below another if there is one.
+    DeleteRange(TableId, &'a [u8], Option<&'a [u8]>),
 }
 
 impl<'a> Change<'a> {
@@ -231,6 +235,7 @@ impl<'a> Change<'a> {
             + match self {
                 Self::Put(_, pair) => pair.bytes(),
                 Self::Delete(_, key) => PAIR_HEADER_BYTES + key.len(),
+                Self::DeleteRange(_, low, high) => PAIR_HEADER_BYTES + low.len() + high.map_or(0, <[u8]>::len),
             }
     }
 
@@ -239,6 +244,7 @@ impl<'a> Change<'a> {
         let (code, table, pair) = match self {
             Self::Put(table, pair) => (PUT, table, *pair),
             Self::Delete(table, key) => (DELETE, table, Pair::whole(key, &[])),
+            Self::DeleteRange(table, low, high) => (DELETE_RANGE, table, Pair::whole(low, high.unwrap_or_default())),
         };
         into.push(code);
         into.extend_from_slice(&table.0.to_le_bytes());
@@ -251,6 +257,10 @@ impl<'a> Change<'a> {
         match (code, Pair::decode(fields)?) {
             (PUT, pair) => Some(Self::Put(table, pair)),
             (DELETE, Pair { key, value: Some([]), .. }) => Some(Self::Delete(table, key)),
+            (DELETE_RANGE, Pair { key, value: Some(high), .. }) => {
+                let high = Some(high).filter(|high| !high.is_empty());
+                index::is_below(key, high).then_some(Self::DeleteRange(table, key, high))
+            }
             _ => None,
         }
     }
@@ -335,6 +345,20 @@ mod tests {
     }
 
     #[test]
+    fn a_range_has_the_bytes_of_version_1() {
+        let ranges: [(Option<&[u8]>, &[u8]); 2] =
+            [(Some(b"m"), b"\x03\x05\0\0\0\0\x01\0\x01\0\0\0km"), (None, b"\x03\x05\0\0\0\0\x01\0\0\0\0\0k")];
+        for (high, golden) in ranges {
+            let (range, mut bytes) = (Change::DeleteRange(TableId(5), b"k", high), Vec::new());
+            range.encode(&mut bytes);
+            assert_eq!((bytes.as_slice(), bytes.len()), (golden, range.bytes()));
+            assert_eq!(Change::decode(&mut Fields(&bytes)), Some(range));
+        }
+        let backwards = b"\x03\x05\0\0\0\0\x01\0\x01\0\0\0kk";
+        assert_eq!(Change::decode(&mut Fields(backwards)), None);
+    }
+
+    #[test]
     fn lengths_and_types_that_nothing_writes_are_refused() {
         let block = |length: u32, rest: [u8; 4]| {
             let mut bytes = [0; BLOCK_HEADER_BYTES];
@@ -353,7 +377,7 @@ mod tests {
         }
         let change = |bytes: &[u8]| Change::decode(&mut Fields(bytes)).is_some();
         assert!(change(b"\x02\x05\0\0\0\0\x01\0\0\0\0\0k"));
-        assert!(!change(b"\x03\x05\0\0\0\0\x01\0\0\0\0\0k"));
+        assert!(!change(b"\x04\x05\0\0\0\0\x01\0\0\0\0\0k"));
         assert!(!change(b"\x02\x05\0\0\0\0\x01\0\x01\0\0\0kv"));
     }
 }

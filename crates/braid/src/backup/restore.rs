@@ -11,7 +11,7 @@ use std::{
     collections::HashMap,
     fmt, fs,
     io::{self, BufReader, Read},
-    ops::ControlFlow,
+    ops::{Bound, ControlFlow},
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
@@ -412,6 +412,10 @@ impl<'a> Restore<'a> {
                 Change::Put(table, Pair { key, value: Some(value), .. }) => self.put(table, key, value)?,
                 Change::Put(table, pair) => self.begin_long(Some(table), &pair),
                 Change::Delete(table, key) => self.tables.get(&table).map(|table| self.batch.delete(table, key)),
+                Change::DeleteRange(table, low, high) => self.tables.get(&table).map(|table| {
+                    let high = high.map_or(Bound::Unbounded, Bound::Excluded);
+                    self.batch.delete_range::<&[u8]>(table, (Bound::Included(low), high));
+                }),
             };
             if begun.is_none() {
                 return Ok(None);

@@ -99,7 +99,7 @@ impl Frozen {
         left.iter().flat_map(Clone::clone).map(at).min()
     }
 
-    /// Sorts them and keeps of each key the newest version, those that `horizon` sees, and those with documents: which documents
+    /// Sorts them and keeps of each key the newest version, if no range delete hides it, those that `horizon` sees, and those with documents: which documents
     /// die is the structure's to tell, once for each. What is to be applied at once is at most `most` operations, unless those of one
     /// key are more.
     pub(crate) fn sort(&self, horizon: &Horizon, most: usize) {
@@ -125,6 +125,15 @@ impl Frozen {
             drop(left);
             order
         });
+    }
+
+    /// Some of the sorted operations.
+    pub(crate) fn updates(&self, range: Range<usize>) -> impl Iterator<Item = Update<'_>> {
+        let order = self.order();
+        range.map(|position| {
+            let run = order.run(position);
+            run.guard.update(run.indexes[position - run.start])
+        })
     }
 
     /// How many operations there are after the sort.
@@ -190,10 +199,9 @@ fn sorted(queue: &Opq, horizon: &Horizon) -> Vec<u32> {
     for (position, &index) in all.iter().enumerate() {
         let version = queue.update(index);
         let newer = all.get(position + 1).map(|&next| queue.update(next)).filter(|next| next.key == version.key);
-        let stays = newer.is_none_or(|newer| {
-            let has_document = matches!(version.operation, Operation::Put(Payload::Document(_)));
-            has_document || (newer.seq != version.seq && horizon.sees(version.seq, newer.seq))
-        });
+        let has_document = || matches!(version.operation, Operation::Put(Payload::Document(_)));
+        let is_seen = |newer: Update<'_>| newer.seq != version.seq && horizon.sees(version.seq, newer.seq);
+        let stays = newer.is_none_or(is_seen) && !horizon.is_hidden(version.key, version.seq) || has_document();
         if stays {
             indexes.push(index);
         }
@@ -284,7 +292,7 @@ mod tests {
     #[test]
     fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
         let frozen = frozen(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)], 5);
-        frozen.sort(&Horizon { snapshots: vec![Seq(3)] }, usize::MAX);
+        frozen.sort(&Horizon { snapshots: vec![Seq(3)], ..Horizon::default() }, usize::MAX);
         let slice = frozen.next_slice();
         let batch: Vec<_> = (0..slice.len()).map(|index| slice.get(index)).map(|u| (u.key[0], u.seq.0)).collect();
         assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
@@ -316,7 +324,7 @@ mod tests {
     fn a_bound_on_rounds_cuts_between_keys() {
         let updates: Vec<(&[u8], u64)> = vec![(b"a", 1), (b"b", 2), (b"b", 3), (b"b", 4), (b"c", 5), (b"d", 6)];
         let frozen = frozen(&updates, 6);
-        frozen.sort(&Horizon { snapshots: (1..7).map(Seq).collect() }, 2);
+        frozen.sort(&Horizon { snapshots: (1..7).map(Seq).collect(), ..Horizon::default() }, 2);
         let mut ranges = Vec::new();
         while frozen.slices_left() > 0 {
             ranges.push(frozen.next_slice().range());
@@ -341,7 +349,7 @@ mod tests {
     #[test]
     fn a_commit_that_writes_a_key_twice_leaves_its_last_version() {
         let frozen = frozen(&[(b"a", 7), (b"a", 7)], 7);
-        frozen.sort(&Horizon { snapshots: vec![Seq(7)] }, usize::MAX);
+        frozen.sort(&Horizon { snapshots: vec![Seq(7)], ..Horizon::default() }, usize::MAX);
         assert_eq!(frozen.len(), 1);
     }
 }

@@ -8,15 +8,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use index::{Seq, TableId};
+use index::{Seq, TableId, Update};
 use parking_lot::Mutex;
 
-use crate::format;
+use crate::format::{self, Logged};
 
 /// Bytes of commits that are kept.
 const RING_BYTES: usize = 4 << 20;
 
-/// A key that was committed, if one was found.
+/// A key that was committed, or the first of a range, if one was found.
 pub(crate) type Hit = Option<(TableId, Vec<u8>)>;
 
 #[derive(Default)]
@@ -80,7 +80,9 @@ impl Ring {
 
     /// The first key of the commits after `after` that `is_hit` says yes to, and how many commits had been put in by then. An error where the
     /// ring does not reach as far back: up to where commits may be missing.
-    pub(crate) fn find_after(&self, after: Seq, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Result<(Hit, u64), Seq> {
+    pub(crate) fn find_after(
+        &self, after: Seq, is_hit: impl FnMut(TableId, &Logged<'_>) -> bool,
+    ) -> Result<(Hit, u64), Seq> {
         let commits = self.commits.lock();
         if commits.floor > after {
             return Err(commits.floor);
@@ -89,7 +91,7 @@ impl Ring {
     }
 
     /// The same of the commits that were put in after the first `count`; none where some of them have gone since.
-    pub(crate) fn find_since(&self, count: u64, is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Option<Hit> {
+    pub(crate) fn find_since(&self, count: u64, is_hit: impl FnMut(TableId, &Logged<'_>) -> bool) -> Option<Hit> {
         let commits = self.commits.lock();
         let all = commits.newest.len();
         let new = usize::try_from(commits.pushed - count).ok().filter(|new| *new <= all)?;
@@ -98,11 +100,14 @@ impl Ring {
 }
 
 /// The first key of some commits that `is_hit` says yes to.
-fn find<'a>(commits: impl Iterator<Item = &'a (Seq, Vec<u8>)>, mut is_hit: impl FnMut(TableId, &[u8]) -> bool) -> Hit {
+fn find<'a>(
+    commits: impl Iterator<Item = &'a (Seq, Vec<u8>)>, mut is_hit: impl FnMut(TableId, &Logged<'_>) -> bool,
+) -> Hit {
     for (seq, payload) in commits {
-        for (table, update) in format::Operations::new(payload, *seq).flatten() {
-            if is_hit(table, update.key) {
-                return Some((table, update.key.to_vec()));
+        for (table, logged) in format::Operations::new(payload, *seq).flatten() {
+            if is_hit(table, &logged) {
+                let (Logged::Update(Update { key, .. }) | Logged::DeleteRange { low: key, .. }) = logged;
+                return Some((table, key.to_vec()));
             }
         }
     }
@@ -128,9 +133,9 @@ mod tests {
         note(1);
         ring.watch(|| Seq(1));
         (2..=5).for_each(note);
-        let find = |after: u64, key: u64| {
-            ring.find_after(Seq(after), |_, found| found == key.to_be_bytes()).map(|(hit, _)| hit)
-        };
+        let is_of =
+            |found: &Logged<'_>, key: u64| matches!(found, Logged::Update(update) if update.key == key.to_be_bytes());
+        let find = |after: u64, key: u64| ring.find_after(Seq(after), |_, found| is_of(found, key)).map(|(hit, _)| hit);
         assert_eq!(find(0, 9), Err(Seq(1)));
         assert_eq!(find(3, 3), Ok(None));
         assert_eq!(find(3, 4), Ok(Some((TABLE, 4u64.to_be_bytes().to_vec()))));

@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use btree::{BTree, Lost, Rescue};
 use doclog::DocLog;
-use index::{PairRef, Payload, TableId};
+use index::{PairRef, Payload, RangeTombstones, Seq, TableId};
 
 use super::{
     SalvageProgress, SalvagedTable,
@@ -37,7 +37,8 @@ pub(super) fn copy(
         }
     };
     let documents = source.documents(id)?;
-    let mut copier = Copier { new, loader: None, documents, told, progress, failed: None };
+    let tombstones = &table.tombstones;
+    let mut copier = Copier { new, loader: None, documents, tombstones, told, progress, failed: None };
     tree.salvage(&mut copier);
     let Copier { loader, failed, .. } = copier;
     if let Some(error) = failed {
@@ -51,6 +52,8 @@ struct Copier<'a> {
     /// None before the first pair.
     loader: Option<Loader>,
     documents: Arc<DocLog>,
+    /// What was deleted as ranges.
+    tombstones: &'a RangeTombstones,
     told: &'a mut SalvagedTable,
     progress: &'a mut dyn FnMut(SalvageProgress),
     failed: Option<Error>,
@@ -104,7 +107,9 @@ impl Copier<'_> {
 
 impl Rescue for Copier<'_> {
     fn pairs(&mut self, pairs: &[PairRef<'_>]) -> ControlFlow<()> {
-        if let Err(error) = self.take(pairs) {
+        let is_live = |pair: &&PairRef<'_>| !self.tombstones.hides(pair.key, pair.seq, Seq::MAX);
+        let live: Vec<_> = pairs.iter().filter(is_live).copied().collect();
+        if let Err(error) = self.take(&live) {
             self.failed = Some(error);
             return ControlFlow::Break(());
         }

@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use index::{Operation, Payload, TableId, Update};
+use index::{Operation, Payload, Seq, TableId, Update};
 
 use super::{
     report::{LostDocument, LostRange, Salvage},
     source::Source,
 };
-use crate::{Database, Durability, Result, Table, WriteBatch, format::Operations};
+use crate::{
+    Database, Durability, Result, Table, WriteBatch,
+    format::{Logged, Operations},
+};
 
 /// Bytes of a batch that is written.
 const BATCH_BYTES: usize = 1 << 20;
@@ -32,8 +35,13 @@ pub(super) fn replay(
     let mut batch = WriteBatch::new();
     source.commits(&mut |seq, payload| {
         let mut is_new = false;
-        for (id, update) in Operations::new(payload, seq).flatten() {
+        for (id, logged) in Operations::new(payload, seq).flatten() {
             let (Some(table), Some(new)) = (source.table(id), tables.get(&id)) else { continue };
+            // What a range delete hides is left out, so that it need not be deleted.
+            let Logged::Update(update) = logged else { continue };
+            if table.tombstones.hides(update.key, seq, Seq::MAX) {
+                continue;
+            }
             if seq <= table.applied.at(update.key) && !hidden[&id].holds(update.key) {
                 continue;
             }

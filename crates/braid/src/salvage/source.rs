@@ -14,7 +14,7 @@ use std::{
 };
 
 use doclog::{DocImage, DocLog, DocPointer};
-use index::{Operation, Payload, Seq, TableId};
+use index::{Horizon, Operation, Payload, RangeTombstones, Seq, TableId, Update};
 use space::{FileStore, PagedFile};
 use wal::{Group, Hints, Hole, Left, Lsn, Verdict};
 
@@ -26,7 +26,7 @@ use crate::{
     Error, Result, Structure,
     applied::AppliedThrough,
     convert::log_error,
-    format::{self, CreateTable, FlushEnd, FlushEndPiece, Operations, kind},
+    format::{self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, kind},
     open::DATA,
     pieces::Pieces,
     schema::DOCUMENT_SEGMENT_BYTES,
@@ -41,6 +41,8 @@ pub(crate) struct SourceTable {
     /// The newest root record; none where no tree was ever written.
     pub(super) root: Option<Vec<u8>>,
     pub(super) applied: AppliedThrough,
+    /// Deletes of ranges: what they hide is not copied.
+    pub(super) tombstones: RangeTombstones,
 }
 
 /// What is left.
@@ -122,7 +124,8 @@ impl Source {
             // What an image that does not check says is applied may be too much.
             let applied = if is_checked { table.applied } else { AppliedThrough::new(Seq(0)) };
             let (id, root) = (table.id, Some(table.root));
-            let table = SourceTable { id, name: Some(table.name), structure: table.structure, root, applied };
+            let (name, structure, tombstones) = (Some(table.name), table.structure, table.tombstones);
+            let table = SourceTable { id, name, structure, root, applied, tombstones };
             self.tables.insert(id, table);
         }
         self.dropped.extend(image.dropped.iter().map(|table| table.id));
@@ -234,8 +237,8 @@ impl Source {
     fn has_documents(&self, group: &Group<'_>) -> std::result::Result<bool, Ended> {
         let mut named: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
-            for (table, update) in Operations::new(record.payload, Seq(record.seq)).flatten() {
-                if let Operation::Put(Payload::Document(document)) = update.operation
+            for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
+                if let Logged::Update(Update { operation: Operation::Put(Payload::Document(document)), .. }) = logged
                     && !self.is_dropped(table)
                 {
                     named.entry(table).or_default().push(document);
@@ -261,8 +264,13 @@ impl Source {
             let (seq, payload) = (Seq(record.seq), record.payload);
             match record.kind {
                 kind::COMMIT => {
-                    for (table, _) in Operations::new(payload, seq).flatten() {
+                    for (table, logged) in Operations::new(payload, seq).flatten() {
                         self.note(table);
+                        if let Logged::DeleteRange { low, high } = logged
+                            && seq > self.visible
+                        {
+                            self.delete_range(table, low, high, seq);
+                        }
                     }
                 }
                 kind::FLUSH_END_PART | kind::FLUSH_END if record.lsn >= self.flush_ends_below => {
@@ -281,12 +289,20 @@ impl Source {
         }
     }
 
+    /// A commit deleted a range.
+    fn delete_range(&mut self, table: TableId, low: &[u8], high: Option<&[u8]>, seq: Seq) {
+        if let Some(table) = self.tables.get_mut(&table) {
+            let horizon = Horizon { visible: seq, ..Horizon::default() };
+            table.tombstones.add(low, high, seq, &horizon);
+        }
+    }
+
     /// A record is about this table.
     fn note(&mut self, id: TableId) {
         if !self.is_dropped(id) && !self.tables.contains_key(&id) {
             let applied = AppliedThrough::new(Seq(0));
-            let structure = Structure::BTree;
-            self.tables.insert(id, SourceTable { id, name: None, structure, root: None, applied });
+            let (structure, tombstones) = (Structure::BTree, RangeTombstones::default());
+            self.tables.insert(id, SourceTable { id, name: None, structure, root: None, applied, tombstones });
         }
     }
 

@@ -94,7 +94,7 @@ impl<'a> TransactionRange<'a> {
         if self.peeked.is_none() && !self.ended {
             self.peeked = self.below.next().transpose()?;
             match &self.peeked {
-                Some((key, _)) if self.transaction.reads.is_some() => self.seen = Some(key.clone()),
+                Some((key, _)) if self.transaction.noted_reads().is_some() => self.seen = Some(key.clone()),
                 Some(_) => {}
                 None => self.ended = true,
             }

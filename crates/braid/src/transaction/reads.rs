@@ -6,7 +6,7 @@ use std::{cmp::Ordering, collections::HashSet, ops::Bound, sync::Arc};
 
 use index::{Bounds, TableId};
 
-use crate::{Table, catalog::TableCore};
+use crate::{Table, catalog::TableCore, format::Logged};
 
 /// Memory of a key that was read, besides its bytes, about.
 const READ_BYTES: usize = 48;
@@ -90,8 +90,26 @@ impl Reads {
         self.tables.iter().flat_map(|reads| reads.ranges.iter().map(|bounds| (&reads.table, bounds)))
     }
 
+    /// Whether a commit that did this changed something in a range that was read, once they are joined.
+    pub(super) fn is_changed_by(&self, table: TableId, logged: &Logged<'_>) -> bool {
+        match logged {
+            Logged::Update(update) => self.covers(table, update.key),
+            Logged::DeleteRange { low, high } => self.meets(table, low, *high),
+        }
+    }
+
+    /// Whether a range that was read may have keys from `low` to below `high`.
+    fn meets(&self, table: TableId, low: &[u8], high: Option<&[u8]>) -> bool {
+        let begins_below = |bounds: &Bounds| match &bounds.lower {
+            Bound::Included(lower) | Bound::Excluded(lower) => index::is_below(lower, high),
+            Bound::Unbounded => true,
+        };
+        let reads = self.tables.iter().filter(|reads| reads.table.core.id == table);
+        reads.flat_map(|reads| &reads.ranges).any(|bounds| bounds.below_upper(low) && begins_below(bounds))
+    }
+
     /// Whether a range that was read covers `key`, once they are joined.
-    pub(super) fn covers(&self, table: TableId, key: &[u8]) -> bool {
+    fn covers(&self, table: TableId, key: &[u8]) -> bool {
         let reads = self.tables.iter().find(|reads| reads.table.core.id == table);
         reads.is_some_and(|reads| {
             let begun = reads.ranges.partition_point(|bounds| bounds.above_lower(key));

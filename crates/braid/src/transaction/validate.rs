@@ -97,7 +97,8 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         let read = self.reads.iter().flat_map(|reads| reads.keys());
-        let keys = items.iter().map(|item| (&**item.table, item.key)).chain(read);
+        let points = items.iter().filter(|item| item.is_point());
+        let keys = points.map(|item| (&**item.table, item.key)).chain(read);
         look_up(engine, self.pin.seq(), &mut self.cleared, keys)
     }
 
@@ -141,7 +142,7 @@ impl<'a> Check<'a> {
         };
         let mut after = self.pin.seq();
         for _ in 0..WALKS_MAX {
-            match engine.recent.ring().find_after(after, |table, key| reads.covers(table, key)) {
+            match engine.recent.ring().find_after(after, |table, logged| reads.is_changed_by(table, logged)) {
                 Ok((hit, count)) => {
                     self.ranges_clear = count;
                     return no_hit(reads, hit);
@@ -166,7 +167,8 @@ impl<'a> Check<'a> {
         if seeded::on(seeded::Bug::PhantomMissed) {
             return Ok(Some(()));
         }
-        let hit = engine.recent.ring().find_since(self.ranges_clear, |table, key| reads.covers(table, key));
+        let hit =
+            engine.recent.ring().find_since(self.ranges_clear, |table, logged| reads.is_changed_by(table, logged));
         hit.map(|hit| no_hit(reads, hit)).transpose()
     }
 }

@@ -1,17 +1,19 @@
 //! What a transaction is going to write, in key order, and how to take parts of it back.
 //!
-//! 1. Of each key there is what it will be; a later write replaces an earlier one.
+//! 1. Of each key there is what it will be; a later write replaces an earlier one. The delete of a range replaces what was written in it, and is
+//!    remembered as such: it comes before all that is written.
 //! 2. From the first savepoint on, what a write replaced is remembered. Rolling back undoes writes from the newest to the savepoint's.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use index::{Bounds, TableId};
+use index::{Bounds, Horizon, RangeTombstones, Seq, TableId};
 
 use crate::{
     Table,
     batch::{BatchOperation, Item},
+    key_range::KeyRange,
 };
 
 /// Memory of a write besides its bytes, about.
@@ -25,24 +27,37 @@ pub(super) type WrittenRange<'a> = btree_map::Range<'a, Vec<u8>, Written>;
 struct TableWrites {
     table: Table,
     keys: BTreeMap<Vec<u8>, Written>,
+    /// Ranges that are deleted, all with the same seq.
+    deleted: RangeTombstones,
 }
 
 impl TableWrites {
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        self.keys.iter().map(|(key, written)| Item {
+        let ranges = self.deleted.fragments().iter().map(|fragment| Item {
+            table: &self.table.core,
+            operation: BatchOperation::DeleteRange,
+            key: &fragment.low,
+            value: fragment.high.as_deref().unwrap_or_default(),
+        });
+        ranges.chain(self.keys.iter().map(|(key, written)| Item {
             table: &self.table.core,
             operation: if written.is_some() { BatchOperation::Put } else { BatchOperation::Delete },
             key,
             value: written.as_deref().unwrap_or_default(),
-        })
+        }))
     }
 }
 
-struct Undo {
-    table: usize,
-    key: Vec<u8>,
-    /// None where the key was not written before.
-    before: Option<Written>,
+/// What a write replaced, in which table.
+enum Undo {
+    Key {
+        table: usize,
+        key: Vec<u8>,
+        /// None where the key was not written before.
+        before: Option<Written>,
+    },
+    /// All ranges that were deleted.
+    Ranges { table: usize, before: RangeTombstones },
 }
 
 /// A place in a transaction to roll back to; see [`Transaction::savepoint`](super::Transaction::savepoint).
@@ -69,10 +84,15 @@ pub(super) fn cost(key: &[u8], value: Option<&[u8]>) -> u64 {
     WRITE_BYTES + (key.len() + value.map_or(0, <[u8]>::len)) as u64
 }
 
+/// Memory that ranges take.
+fn cost_of_ranges(deleted: &RangeTombstones) -> u64 {
+    deleted.fragments().iter().map(|fragment| cost(&fragment.low, fragment.high.as_deref())).sum()
+}
+
 impl Writes {
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
-        self.tables.iter().all(|table| table.keys.is_empty())
+        self.tables.iter().all(|table| table.keys.is_empty() && table.deleted.is_empty())
     }
 
     /// Memory that they take, those that can come back by a rollback included.
@@ -82,24 +102,72 @@ impl Writes {
 
     /// `key` will be `value`.
     pub(super) fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) {
-        let known = self.tables.iter().position(|known| Arc::ptr_eq(&known.table.core, &table.core));
-        let table = known.unwrap_or_else(|| {
-            self.tables.push(TableWrites { table: table.clone(), keys: BTreeMap::new() });
-            self.tables.len() - 1
-        });
+        let table = self.place_of(table);
         self.bytes += cost(key, value);
         let before = self.tables[table].keys.insert(key.to_vec(), value.map(<[u8]>::to_vec));
         if self.savepoints.is_empty() {
             self.bytes -= before.map_or(0, |before| cost(key, before.as_deref()));
         } else {
             self.bytes += cost(key, None);
-            self.undo.push(Undo { table, key: key.to_vec(), before });
+            self.undo.push(Undo::Key { table, key: key.to_vec(), before });
         }
+    }
+
+    fn place_of(&mut self, table: &Table) -> usize {
+        let known = self.tables.iter().position(|known| Arc::ptr_eq(&known.table.core, &table.core));
+        known.unwrap_or_else(|| {
+            let deleted = RangeTombstones::default();
+            self.tables.push(TableWrites { table: table.clone(), keys: BTreeMap::new(), deleted });
+            self.tables.len() - 1
+        })
+    }
+
+    /// Memory that the delete of a range takes at most.
+    pub(super) fn cost_of_delete(&self, table: TableId, range: &KeyRange) -> u64 {
+        let deleted = self.tables.iter().find(|known| known.table.core.id == table).map(|known| &known.deleted);
+        let undone = self.range(table, &range.to_bounds()).into_iter().flatten();
+        let keys: u64 = undone.map(|(key, _)| cost(key, None)).sum();
+        2 * cost(&range.low, range.high.as_deref()) + 2 * deleted.map_or(0, cost_of_ranges) + keys
+    }
+
+    /// The keys of a range will be gone.
+    pub(super) fn delete_range(&mut self, table: &Table, range: &KeyRange) {
+        let id = table.core.id;
+        let table = self.place_of(table);
+        let keys: Vec<_> =
+            self.range(id, &range.to_bounds()).into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        let writes = &mut self.tables[table];
+        let before = writes.deleted.clone();
+        let horizon = Horizon { visible: Seq::MAX, ..Horizon::default() };
+        writes.deleted.add(&range.low, range.high.as_deref(), Seq(1), &horizon);
+        self.bytes += cost_of_ranges(&writes.deleted);
+        let undoes = !self.savepoints.is_empty();
+        for key in keys {
+            let Some(written) = writes.keys.remove(&key) else { continue };
+            if undoes {
+                self.bytes += cost(&key, None);
+                self.undo.push(Undo::Key { table, key, before: Some(written) });
+            } else {
+                self.bytes -= cost(&key, written.as_deref());
+            }
+        }
+        if undoes {
+            self.undo.push(Undo::Ranges { table, before });
+        } else {
+            self.bytes -= cost_of_ranges(&before);
+        }
+    }
+
+    /// What is deleted of a table by ranges, if anything is.
+    pub(super) fn deleted(&self, table: TableId) -> Option<&RangeTombstones> {
+        let known = self.tables.iter().find(|known| known.table.core.id == table);
+        known.map(|known| &known.deleted).filter(|deleted| !deleted.is_empty())
     }
 
     /// What `key` will be, if it was written.
     pub(super) fn get(&self, table: TableId, key: &[u8]) -> Option<&Written> {
-        self.of(table)?.get(key)
+        let is_deleted = || self.deleted(table).is_some_and(|deleted| deleted.of_key(key).is_some());
+        self.of(table)?.get(key).or_else(|| is_deleted().then_some(&None))
     }
 
     /// What was written within bounds.
@@ -133,7 +201,15 @@ impl Writes {
         let Some(place) = place else { return false };
         self.savepoints.truncate(place + 1);
         let (_, undo) = self.savepoints[place];
-        for Undo { table, key, before } in self.undo.drain(undo..).rev() {
+        for undo in self.undo.drain(undo..).rev() {
+            let (table, key, before) = match undo {
+                Undo::Key { table, key, before } => (table, key, before),
+                Undo::Ranges { table, before } => {
+                    let after = std::mem::replace(&mut self.tables[table].deleted, before);
+                    self.bytes -= cost_of_ranges(&after);
+                    continue;
+                }
+            };
             let keys = &mut self.tables[table].keys;
             let written = match before {
                 Some(before) => keys.insert(key.clone(), before),

@@ -44,6 +44,10 @@ fn operation(operation: &ChangeOperation) -> String {
             format!("{}:{key}={}x{first}", table.name, value.len())
         }
         ChangeOperation::Delete { table, key } => format!("{}:{}-", table.name, key.escape_ascii()),
+        ChangeOperation::DeleteRange { table, from, to } => {
+            let to = to.as_ref().map(|to| to.escape_ascii().to_string()).unwrap_or_default();
+            format!("{}:{}..{to}-", table.name, from.escape_ascii())
+        }
     }
 }
 

@@ -52,15 +52,17 @@ impl Replica {
     }
 
     fn operation(&mut self, operation: ChangeOperation) -> Outcome<()> {
-        let (table, key, value) = match operation {
-            ChangeOperation::Put { table, key, value } => (table, key, Some(value)),
-            ChangeOperation::Delete { table, key } => (table, key, None),
-        };
+        let (ChangeOperation::Put { table, .. }
+        | ChangeOperation::Delete { table, .. }
+        | ChangeOperation::DeleteRange { table, .. }) = &operation;
         let known = self.tables.get_mut(&table.id).filter(|(name, _)| **name == *table.name);
         let (_, content) = known.ok_or_else(|| format!("an operation on {table:?}, which is not there"))?;
-        match value {
-            Some(value) => drop(content.insert(key, value)),
-            None => drop(content.remove(&key)),
+        match operation {
+            ChangeOperation::Put { key, value, .. } => drop(content.insert(key, value)),
+            ChangeOperation::Delete { key, .. } => drop(content.remove(&key)),
+            ChangeOperation::DeleteRange { from, to, .. } => {
+                content.retain(|key, _| *key < from || to.as_ref().is_some_and(|to| key >= to));
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use checksum::{crc32c, crc32c_append};
 
-use crate::document::{Document, Outcome, Values, ensure};
+use crate::document::{Document, Outcome, Values, ensure, number};
 use crate::made::{LEAF_PAGES, Made, SEGMENT_BYTES};
 
 pub(crate) const PAGE: usize = 4096;
@@ -39,6 +39,7 @@ pub(crate) fn layouts() -> Vec<&'static str> {
         "log group header",
         "log record",
         "log segment header",
+        "range tombstone",
         "redo",
         "root record",
         "run",
@@ -149,8 +150,8 @@ impl Reader<'_> {
         image.expect_magic(b"BRAIDIMG")?;
         ensure!(image.length == length, "the image ends at {} of {length}", image.length);
         image.expect(&[("next table", 4), ("tables", 2), ("dropped tables", 1)])?;
-        // Three tables, a hundred batches, three puts, one batch more, a drop.
-        image.expect(&[("visible", 108)])?;
+        // Three tables, a hundred batches, three puts, one batch more, two ranges, a drop.
+        image.expect(&[("visible", 110)])?;
         let [start, durable, below] =
             [image.number("log start")?, image.number("log durable")?, image.number("flush ends below")?];
         ensure!(start > 0 && start <= durable && durable < below, "log positions {start}, {durable}, {below}");
@@ -205,7 +206,7 @@ impl Reader<'_> {
         let free = self.free(image)?;
         let mut rest = [image.bytes("list of table entry")?, image.bytes(&second_list(image)?)?].concat();
         for (id, name, applied, dropped, count) in
-            [(1, "first", 108, 0, made.first.len()), (2, "second", 0, 0, 0), (3, "gone", 106, 108, 1)]
+            [(1, "first", 110, 0, made.first.len()), (2, "second", 0, 0, 0), (3, "gone", 106, 110, 1)]
         {
             let table = self.decode("table entry", &rest)?;
             rest.drain(..table.length);
@@ -221,6 +222,7 @@ impl Reader<'_> {
             let live = live(&found, applied)?;
             ensure!(live.len() == count, "{name} has {} keys instead of {count}", live.len());
             let documents = self.documents(table.bytes("documents")?, name)?;
+            self.tombstones(table.bytes("tombstones")?, id == 2)?;
             if id == 1 {
                 ensure!(found.levels == BTreeSet::from([1, 2]), "levels {:?}", found.levels);
                 ensure!(found.parts == BTreeSet::from([1, 2]), "leaves of {:?} parts", found.parts);
@@ -246,6 +248,23 @@ impl Reader<'_> {
             }
         }
         ensure!(rest.is_empty(), "{} bytes behind the last table", rest.len());
+        Ok(())
+    }
+
+    /// The ranges that were deleted of the second table, and of no other.
+    fn tombstones(&self, bytes: &[u8], is_second: bool) -> Outcome<()> {
+        let (mut at, mut found) = (0, Vec::new());
+        while at < bytes.len() {
+            let fragment = self.decode("range tombstone", &bytes[at..])?;
+            at += fragment.length;
+            fragment.expect(&[("overgrown", 0)])?;
+            let seqs: Vec<u64> = fragment.bytes("seqs")?.chunks(8).map(number).collect();
+            let key = |field| fragment.bytes(field).map(|key| key.escape_ascii().to_string());
+            found.push((key("first")?, key("end")?, seqs));
+        }
+        let of = |first: &str, end: &str, seqs: &[u64]| (first.to_owned(), end.to_owned(), seqs.to_vec());
+        let expected = [of("c", "d", &[108]), of("d", "dd", &[109, 108]), of("dd", "", &[109])];
+        ensure!(found == if is_second { &expected[..] } else { &[] }, "range tombstones {found:?}");
         Ok(())
     }
 

@@ -25,15 +25,15 @@ impl Reader<'_> {
         let records = self.records(slot, image)?;
         let kinds: Vec<(u64, Option<u64>)> = records.iter().map(|record| (record.kind, record.seq)).collect();
         let expected = [
-            (3, Some(109)),
-            (1, Some(110)),
-            (1, Some(111)),
+            (3, Some(111)),
+            (1, Some(112)),
+            (1, Some(113)),
             (2, None),
             (2, None),
-            (3, Some(112)),
-            (6, Some(113)),
+            (3, Some(114)),
+            (6, Some(115)),
             (2, None),
-            (4, Some(114)),
+            (4, Some(116)),
         ];
         ensure!(kinds == expected, "the records are {kinds:?}");
         let create = self.payload("create table", &records[0])?;
@@ -122,7 +122,7 @@ impl Reader<'_> {
             };
         }
         ensure!(durable > start && behind > 0, "durable up to {durable}");
-        ensure!(next_seq == Some(115), "the next seq is {next_seq:?}");
+        ensure!(next_seq == Some(117), "the next seq is {next_seq:?}");
         Ok(records)
     }
 
@@ -173,7 +173,7 @@ impl Reader<'_> {
             at += operation.length;
             let code = operation.number("code")?;
             let behind = match code {
-                1 => 4 + usize::try_from(number(part(payload, at..at + 4, "a block")?)).expect("four bytes"),
+                1 | 4 => 4 + usize::try_from(number(part(payload, at..at + 4, "a block")?)).expect("four bytes"),
                 2 => 28,
                 3 => 0,
                 _ => return Err(format!("an operation of code {code}")),
@@ -193,6 +193,8 @@ impl Reader<'_> {
             get(b"short")
         );
         ensure!(get(b"replaced") == Some(&(3, Vec::new())), "a delete {:?}", get(b"replaced"));
+        let range = operations.get(&(4, b"a".to_vec()));
+        ensure!(range == Some(&(4, [&2_u32.to_le_bytes()[..], b"b\0"].concat())), "a range {range:?}");
         for (key, value) in &made.documents {
             let Some((2, pointer)) = get(key) else { return Err(format!("no document of key {key:?}")) };
             ensure!(self.document(pointer, 2)?.0 == *value, "the document of key {key:?} is another");
@@ -204,7 +206,7 @@ impl Reader<'_> {
     fn flush_end(&self, payload: &[u8], operations: &Operations, replaced: &Operations) -> Outcome<u64> {
         let end = self.decode("flush-end", payload)?;
         end.expect(&[("retained segments", 0)])?;
-        self.applied(end.bytes("applied")?, 111)?;
+        self.applied(end.bytes("applied")?, 113)?;
         let table = end.number("table")?;
         let mut pointers = Vec::new();
         for index in 0..end.size("dropped documents")? {
@@ -230,7 +232,7 @@ impl Reader<'_> {
         ensure!(!allocated.is_empty() && allocated.iter().cloned().flatten().all(uses), "allocated pages are not used");
         ensure!(!retired.iter().cloned().flatten().any(uses), "retired pages are used");
         ensure!(retired.is_empty() == (table == 2), "retired {retired:?}");
-        let live = live(&tree, 111)?;
+        let live = live(&tree, 113)?;
         for ((_, key), (code, rest)) in operations.iter().filter(|((of, _), _)| *of == table) {
             let expected = match code {
                 1 => Some((1, rest[4..].to_vec())),

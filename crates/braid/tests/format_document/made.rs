@@ -73,21 +73,28 @@ pub(crate) fn make() -> Made {
     }
     db.write(batch).expect("writes");
 
+    // Ranges that a reader keeps from being swept; one of them has something newer.
+    let before = db.snapshot();
+    second.delete_range(&b"c"[..]..b"dd").expect("deletes");
+    second.delete_range("d"..).expect("deletes");
+
     // A table that is dropped while somebody reads it stays in the checkpoint.
     let mut reader = gone.iter();
     reader.next().expect("a pair").expect("reads");
     db.drop_table("gone").expect("drops");
     db.checkpoint().expect("a checkpoint");
     let checkpoint = files(&disk);
+    drop(before);
 
     // What follows is in the log only.
     let documents: BTreeMap<_, _> =
         [(&b"long"[..], 5001), (b"longer", 70_000)].map(|(key, bytes)| (key.to_vec(), value(7, bytes))).into();
-    table("late");
+    let late = table("late");
     second.put_with("replaced", value(9, 4000), Durability::Os).expect("writes");
     let mut batch = WriteBatch::new();
     batch.put(&second, "short", "inline");
     batch.delete(&second, "replaced");
+    batch.delete_range(&late, "a"..="b");
     documents.iter().for_each(|(key, value)| batch.put(&second, key, value));
     for number in 0..40 {
         batch.put(&first, format!("many/{number}"), value(number, 500));

@@ -33,7 +33,7 @@ pub(crate) enum Step {
         count: u32,
         size: Size,
     },
-    /// Deletes what is in a range, in several commits; of `keep` keys one stays, if it is not 0.
+    /// Deletes what is in a range, in several commits or one; of `keep` keys one stays, if it is not 0.
     Clear {
         range: Range,
         keep: usize,
@@ -126,6 +126,8 @@ impl Key {
 pub(crate) enum Change {
     Put(Size),
     Delete,
+    /// All keys from this one on, to the one so many numbers further.
+    DeleteRange(u32),
 }
 
 /// Bytes of a value.
@@ -166,6 +168,8 @@ pub(crate) enum Order {
     Rising,
     Falling,
     Shuffled,
+    /// All of the range in one operation, whatever is to be kept.
+    AtOnce,
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -185,7 +189,11 @@ fn size() -> impl Strategy<Value = Size> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    prop_oneof![2 => size().prop_map(Change::Put), 1 => Just(Change::Delete)]
+    prop_oneof![
+        12 => size().prop_map(Change::Put),
+        6 => Just(Change::Delete),
+        1 => (1..KEYS / 4).prop_map(Change::DeleteRange),
+    ]
 }
 
 fn bound() -> impl Strategy<Value = Bound<Key>> {
@@ -201,7 +209,7 @@ fn range() -> impl Strategy<Value = Range> {
 }
 
 fn order() -> impl Strategy<Value = Order> {
-    prop_oneof![Just(Order::Rising), Just(Order::Falling), Just(Order::Shuffled)]
+    prop_oneof![Just(Order::Rising), Just(Order::Falling), Just(Order::Shuffled), Just(Order::AtOnce)]
 }
 
 fn clear() -> impl Strategy<Value = Step> {

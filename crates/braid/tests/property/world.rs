@@ -17,8 +17,22 @@ const COMMIT_BYTES: usize = 40 << 10;
 /// Most snapshots kept at a time.
 const SNAPSHOTS: usize = 6;
 
-/// A put, or a delete.
-type Write = (Vec<u8>, Option<Vec<u8>>);
+/// What a commit does.
+#[derive(Clone, Debug)]
+enum Write {
+    /// A put, or a delete.
+    Set(Vec<u8>, Option<Vec<u8>>),
+    DeleteRange(Bounds),
+}
+
+impl Write {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Set(key, value) => key.len() + value.as_ref().map_or(0, Vec::len),
+            Self::DeleteRange(_) => 0,
+        }
+    }
+}
 
 /// What a case went through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,11 +190,16 @@ impl World {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Write {
-        let value = match change {
-            Change::Put(size) => Some(self.value(size)),
-            Change::Delete => None,
-        };
-        (key.bytes(), value)
+        use std::ops::Bound::{Excluded, Included};
+        match change {
+            Change::Put(size) => Write::Set(key.bytes(), Some(self.value(size))),
+            Change::Delete => Write::Set(key.bytes(), None),
+            Change::DeleteRange(count) => {
+                let last = Key { number: key.number + count, ..key };
+                let (one, other) = (key.bytes(), last.bytes());
+                Write::DeleteRange((Included(one.clone().min(other.clone())), Excluded(one.max(other))))
+            }
+        }
     }
 
     fn value(&mut self, size: Size) -> Vec<u8> {
@@ -191,14 +210,14 @@ impl World {
 
     fn commit_all(&mut self, writes: Vec<Write>) -> Outcome<()> {
         let (mut commit, mut bytes) = (Vec::new(), 0);
-        for (key, value) in writes {
-            let more = key.len() + value.as_ref().map_or(0, Vec::len);
+        for write in writes {
+            let more = write.bytes();
             if commit.len() == COMMIT_KEYS || !commit.is_empty() && bytes + more > COMMIT_BYTES {
                 self.commit(std::mem::take(&mut commit))?;
                 bytes = 0;
             }
             bytes += more;
-            commit.push((key, value));
+            commit.push(write);
         }
         self.commit(commit)
     }
@@ -206,10 +225,11 @@ impl World {
     fn commit(&mut self, writes: Vec<Write>) -> Outcome<()> {
         let (db, table) = self.open()?;
         let mut batch = WriteBatch::new();
-        for (key, value) in &writes {
-            match value {
-                Some(value) => batch.put(table, key, value),
-                None => batch.delete(table, key),
+        for write in &writes {
+            match write {
+                Write::Set(key, Some(value)) => batch.put(table, key, value),
+                Write::Set(key, None) => batch.delete(table, key),
+                Write::DeleteRange(bounds) => batch.delete_range::<Vec<u8>>(table, bounds.clone()),
             }
         }
         let done = db.write(batch);
@@ -239,11 +259,10 @@ impl World {
     fn load(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Outcome<()> {
         // What they see of the table may be something, and then it is not empty.
         self.snapshots.clear();
-        let mut writes = self.puts(shape, from, count, size);
-        writes.sort_unstable();
-        let pairs = writes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
-        let done = self.open()?.1.load(pairs);
-        self.doubtful = writes;
+        let mut pairs = Content::new();
+        self.puts(shape, from, count, size).iter().for_each(|write| put_in(&mut pairs, write));
+        let done = self.open()?.1.load(&pairs);
+        self.doubtful = pairs.into_iter().map(|(key, value)| Write::Set(key, Some(value))).collect();
         done.map_err(text)?;
         self.settle();
         Ok(())
@@ -258,8 +277,13 @@ impl World {
             Order::Rising => {}
             Order::Falling => keys.reverse(),
             Order::Shuffled => keys.shuffle(&mut self.random),
+            Order::AtOnce => {
+                let bounds = range.bounds();
+                keys.clear();
+                self.commit(vec![Write::DeleteRange(bounds)])?;
+            }
         }
-        self.commit_all(keys.into_iter().map(|key| (key, None)).collect())?;
+        self.commit_all(keys.into_iter().map(|key| Write::Set(key, None)).collect())?;
         if self.content.is_empty() {
             self.open()?.0.drain().map_err(text)?;
         }
@@ -376,18 +400,21 @@ fn within(content: &Content, range: &Range) -> Vec<Vec<u8>> {
     content.keys().filter(|key| bounds.contains(*key)).cloned().collect()
 }
 
-fn put_in(content: &mut Content, (key, value): &Write) {
-    match value {
-        Some(value) => drop(content.insert(key.clone(), value.clone())),
-        None => drop(content.remove(key)),
+fn put_in(content: &mut Content, write: &Write) {
+    use std::ops::RangeBounds;
+    match write {
+        Write::Set(key, Some(value)) => drop(content.insert(key.clone(), value.clone())),
+        Write::Set(key, None) => drop(content.remove(key)),
+        Write::DeleteRange(bounds) => content.retain(|key, _| !bounds.contains(key)),
     }
 }
 
 fn set_all(transaction: &mut Transaction, table: &Table, writes: &[Write]) -> Outcome<()> {
-    for (key, value) in writes {
-        let set = match value {
-            Some(value) => transaction.put(table, key, value),
-            None => transaction.delete(table, key),
+    for write in writes {
+        let set = match write {
+            Write::Set(key, Some(value)) => transaction.put(table, key, value),
+            Write::Set(key, None) => transaction.delete(table, key),
+            Write::DeleteRange(bounds) => transaction.delete_range::<Vec<u8>>(table, bounds.clone()),
         };
         set.map_err(text)?;
     }

@@ -3,7 +3,8 @@
 //! 1. A stretch begins at a key and has leaves of so many bytes, none that begins where the [`Part`] ends, all below one node of level 2, so that
 //!    it needs one list of children. Its internal nodes and its leaves are read in a psync each.
 //! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`index::merge`]). What stays of all leaves is cut
-//!    into leaves filled to 15/16 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after.
+//!    into leaves filled to 15/16 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after. A leaf in which nothing
+//!    stays because all of it was deleted as a range is given up unread, unless there are documents in it.
 //! 3. New leaves are cut out of one long extent, or a few where the disk is too full, and written in one psync of long pieces.
 //! 4. The nodes above them are packed anew, together with the children that stay; the path to the root is rewritten as after
 //!    a batch.
@@ -29,6 +30,9 @@ use crate::version::Version;
 
 /// Runs that are cut into leaves together, at least.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// What a leaf that is given up unread counts for: its part of the redo, and of what is read to find it.
+const BARE_LEAF_BYTES: usize = 64;
 
 /// Pages of a write, if a leaf is not longer.
 const PIECE_PAGES: u32 = 256;
@@ -76,7 +80,7 @@ pub(crate) fn compact(
     let leaves = stretch.leaves.len() as u64;
     let bytes = stretch.leaves.pointers().iter().map(|leaf| u64::from(leaf.length)).sum();
     let next = stretch.next.clone().or_else(|| path.end());
-    let children = apply.rewrite_all(stretch)?;
+    let children = apply.rewrite_all(stretch, next.as_deref())?;
     apply.root = apply.replace(path, children)?;
     apply.write_nodes_out()?;
     Ok(Stretch { done: apply.done(), next, leaves, bytes })
@@ -167,7 +171,7 @@ impl Apply<'_> {
         }
         self.take_along(&mut gathered);
         let mut left = part.bytes;
-        gathered.take(&edges, part, &mut left);
+        gathered.take(&edges, part, self.rules.horizon, &mut left);
         // As many nodes as will be needed, if they are like the first.
         let each = edges.pointers().iter().map(|leaf| leaf.length as usize).sum::<usize>().max(1);
         while gathered.next.is_none() && gathered.nodes.end < path.below.len() {
@@ -181,7 +185,7 @@ impl Apply<'_> {
                 if left == 0 || !part.has(edges.low(0)) {
                     break;
                 }
-                gathered.take(&edges, part, &mut left);
+                gathered.take(&edges, part, self.rules.horizon, &mut left);
             }
         }
         Ok(gathered)
@@ -205,14 +209,17 @@ impl Apply<'_> {
         }
     }
 
-    /// Rewrites the leaves; gives all children of the nodes.
-    fn rewrite_all(&mut self, gathered: Gathered) -> Result<Children> {
+    /// Rewrites the leaves, which end below `high`; gives all children of the nodes.
+    fn rewrite_all(&mut self, mut gathered: Gathered, high: Option<&[u8]>) -> Result<Children> {
+        gathered.leaves.pointers().iter().for_each(|leaf| self.claims.retire(leaf.extent()));
+        let first_low = if gathered.leaves.is_empty() { Vec::new() } else { gathered.leaves.low(0).to_vec() };
+        gathered.leaves = self.without_bare(&gathered.leaves, high);
         let leaves = self.read_all(&gathered.leaves)?;
         let total: usize = gathered.leaves.pointers().iter().map(|leaf| leaf.length as usize).sum();
         let capacity = self.root.leaf_pages as usize * PAGE;
         let mut out = Output::new(self.root.leaf_pages, total / packed(capacity) + 1);
         let mut edges = gathered.before;
-        let mut low = if gathered.leaves.is_empty() { Vec::new() } else { gathered.leaves.low(0).to_vec() };
+        let mut low = first_low;
         let (mut waiting, mut bytes): (Vec<Update<'_>>, usize) = (Vec::new(), 0);
         for (leaf, pointer) in leaves.iter().zip(gathered.leaves.pointers()) {
             let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
@@ -230,9 +237,20 @@ impl Apply<'_> {
         let file = self.base.shared.pages().file();
         let writes = out.pieces.into_iter().map(|(offset, buffer)| Request::write(file, offset, buffer, 0)).collect();
         self.base.shared.psync().run_all(writes)?;
-        gathered.leaves.pointers().iter().for_each(|leaf| self.claims.retire(leaf.extent()));
         edges.extend_from(&gathered.after, 0..gathered.after.len());
         Ok(Children { nodes: gathered.nodes, edges })
+    }
+
+    /// The leaves of some, which end below `high`, in which something may stay.
+    fn without_bare(&self, leaves: &Edges, high: Option<&[u8]>) -> Edges {
+        let mut out = Edges::default();
+        for leaf in 0..leaves.len() {
+            let high = if leaf + 1 < leaves.len() { Some(leaves.low(leaf + 1)) } else { high };
+            if !is_bare(leaves, leaf, high, self.rules.horizon) {
+                out.extend_from(leaves, leaf..leaf + 1);
+            }
+        }
+        out
     }
 
     /// The leaves, in their order; what is not cached is read in one psync.
@@ -304,10 +322,15 @@ impl Apply<'_> {
 
 impl Gathered {
     /// Takes the next node's leaves, as far as the part and the limit go; those that are left stay as they are.
-    fn take(&mut self, edges: &Edges, part: Part<'_>, left: &mut usize) {
+    fn take(&mut self, edges: &Edges, part: Part<'_>, horizon: &Horizon, left: &mut usize) {
         let mut end = 0;
         while end < edges.len() && *left > 0 && part.has(edges.low(end)) {
-            *left = left.saturating_sub(edges.pointers()[end].length as usize);
+            let high = (end + 1 < edges.len()).then(|| edges.low(end + 1));
+            let bytes = match high {
+                Some(_) if is_bare(edges, end, high, horizon) => BARE_LEAF_BYTES,
+                _ => edges.pointers()[end].length as usize,
+            };
+            *left = left.saturating_sub(bytes);
             end += 1;
         }
         self.leaves.extend_from(edges, 0..end);
@@ -317,6 +340,11 @@ impl Gathered {
             self.next = Some(edges.low(end).to_vec());
         }
     }
+}
+
+/// Whether nothing stays of a leaf that ends below `high`, and none of it is a document.
+fn is_bare(edges: &Edges, leaf: usize, high: Option<&[u8]>, horizon: &Horizon) -> bool {
+    !edges.pointers()[leaf].documents && horizon.is_bare(edges.low(leaf), high)
 }
 
 fn is_sparse(edges: &Edges) -> bool {

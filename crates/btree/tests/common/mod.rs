@@ -44,6 +44,9 @@ impl Visit for Seen {
     fn document(&mut self, document: &DocPointer) {
         self.documents.push(id_of(document));
     }
+    fn is_hidden(&self, _: &[u8], _: Seq) -> bool {
+        false
+    }
     fn keys(&mut self, count: u64) {
         self.keys += count;
     }
@@ -99,7 +102,7 @@ impl Home {
 
     /// Applies a batch as the layer above does: data, flush, log, publish.
     pub fn apply(&mut self, updates: &Updates, snapshots: &[u64]) -> Result<Applied> {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect() };
+        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
         let applied = self.tree.apply(updates, &horizon, &|_| {})?;
         self.psync.run_all(vec![Request::flush(self.pages.file(), 0)])?;
         self.redos.push(applied.redo.clone());
@@ -111,7 +114,7 @@ impl Home {
 
     /// Applies a batch whose documents were retained before.
     pub fn apply_retained(&mut self, updates: &Updates, snapshots: &[u64]) -> Applied {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect() };
+        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
         let applied = self.tree.apply(updates, &horizon, &|_| {}).expect("a disk that works");
         self.flush();
         self.redos.push(applied.redo.clone());

@@ -98,5 +98,13 @@ fn operation(operation: &ChangeOperation) -> Map<String, Value> {
             json_field(&mut fields, "key", key);
             fields
         }
+        ChangeOperation::DeleteRange { table, from, to } => {
+            let mut fields = named("delete_range", table);
+            json_field(&mut fields, "from", from);
+            if let Some(to) = to {
+                json_field(&mut fields, "to", to);
+            }
+            fields
+        }
     }
 }
