@@ -4,11 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use braid::Durability;
+use braid::{Durability, Structure};
 
-use crate::{Error, Result};
+use crate::ycsb::{Core, Settings};
+use crate::{Error, Result, keys, ycsb};
 
-/// The table that workloads fill and read.
+/// The table that workloads fill and read, unless they are of YCSB.
 pub const TABLE: &str = "bench";
 
 /// One workload.
@@ -32,11 +33,15 @@ pub enum Workload {
     ReadWhileWriting,
     /// Commits, each waited for.
     Commit,
+    /// Inserts the records of YCSB, in the order of their indexes, into an empty table.
+    YcsbLoad,
+    /// A core workload of YCSB.
+    Ycsb(Core),
 }
 
 impl Workload {
     /// Every workload, in the order of the help text.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 16] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -46,6 +51,13 @@ impl Workload {
         Self::SeekRandom,
         Self::ReadWhileWriting,
         Self::Commit,
+        Self::YcsbLoad,
+        Self::Ycsb(Core::A),
+        Self::Ycsb(Core::B),
+        Self::Ycsb(Core::C),
+        Self::Ycsb(Core::D),
+        Self::Ycsb(Core::E),
+        Self::Ycsb(Core::F),
     ];
 
     /// Its name, as given on the command line.
@@ -61,25 +73,64 @@ impl Workload {
             Self::SeekRandom => "seekrandom",
             Self::ReadWhileWriting => "readwhilewriting",
             Self::Commit => "commit",
+            Self::YcsbLoad => "ycsb-load",
+            Self::Ycsb(Core::A) => "ycsb-a",
+            Self::Ycsb(Core::B) => "ycsb-b",
+            Self::Ycsb(Core::C) => "ycsb-c",
+            Self::Ycsb(Core::D) => "ycsb-d",
+            Self::Ycsb(Core::E) => "ycsb-e",
+            Self::Ycsb(Core::F) => "ycsb-f",
         }
     }
 
     /// Whether it starts from an empty table.
     #[must_use]
     pub const fn fills(self) -> bool {
-        matches!(self, Self::FillSeq | Self::FillRandom)
+        matches!(self, Self::FillSeq | Self::FillRandom | Self::YcsbLoad)
     }
 
     /// Whether its operations are writes.
     #[must_use]
     pub const fn writes(self) -> bool {
-        matches!(self, Self::FillSeq | Self::FillRandom | Self::Overwrite | Self::Commit)
+        self.fills() || matches!(self, Self::Overwrite | Self::Commit)
     }
 
-    /// Whether its operations are reads.
+    /// Whether its operations are reads, at least some of them.
     #[must_use]
     pub const fn reads(self) -> bool {
         !self.writes()
+    }
+
+    /// Whether nothing is written while it runs.
+    #[must_use]
+    pub const fn only_reads(self) -> bool {
+        match self {
+            Self::ReadWhileWriting => false,
+            Self::Ycsb(core) => core.only_reads(),
+            _ => self.reads(),
+        }
+    }
+
+    /// Whether what it puts is applied before its time ends: what each slice of a mix queues too, so that it is paid for, and the device is quiet
+    /// when its limit is measured.
+    #[must_use]
+    pub const fn drains(self) -> bool {
+        match self {
+            Self::Commit | Self::ReadWhileWriting => false,
+            _ => !self.only_reads(),
+        }
+    }
+
+    /// The table that it fills or reads.
+    #[must_use]
+    pub const fn table(self) -> &'static str {
+        if self.is_ycsb() { ycsb::TABLE } else { TABLE }
+    }
+
+    /// Whether it is of YCSB.
+    #[must_use]
+    pub const fn is_ycsb(self) -> bool {
+        matches!(self, Self::YcsbLoad | Self::Ycsb(_))
     }
 
     /// Whether it runs for a time, in slices with the device's limit measured between them, rather than for a number of records.
@@ -143,6 +194,12 @@ pub struct Config {
     pub cold: bool,
     /// Share of puts that the cost model chooses the leaves of a table for that a fill creates, from 0 to 1.
     pub insert_share: f64,
+    /// Structure of a table that it creates.
+    pub structure: Structure,
+    /// How long a sliced workload runs before anything counts [default: as long as a slice, a second at most].
+    pub warm_up: Option<Duration>,
+    /// Of YCSB workloads alone.
+    pub ycsb: Settings,
     /// Cache bytes the database was opened with, for the report.
     pub cache_bytes: u64,
     /// Write buffer bytes the database was opened with, for the report.
@@ -174,7 +231,31 @@ impl Config {
         if !(0.0..=1.0).contains(&self.insert_share) {
             return Err(Error::Invalid(format!("insert share is {}: must be from 0 to 1", self.insert_share)));
         }
-        Ok(())
+        if self.workload.is_ycsb() { self.ycsb.check(self.pairs) } else { Ok(()) }
+    }
+
+    /// Bytes of a key, of the longest where they differ.
+    #[must_use]
+    pub const fn key_bytes(&self) -> usize {
+        if self.workload.is_ycsb() { self.ycsb.shape.key_bytes() } else { self.key_size }
+    }
+
+    /// Bytes of a value.
+    #[must_use]
+    pub const fn value_bytes(&self) -> usize {
+        if self.workload.is_ycsb() { self.ycsb.shape.value_bytes() } else { self.value_size }
+    }
+
+    /// Operations of a slice, which is one of [`Self::pairs`] or the whole run, where their number is given.
+    pub(crate) fn slice_operations(&self, slice: usize) -> Option<u64> {
+        match self.workload {
+            Workload::Ycsb(_) => self.ycsb.operations.map(|operations| {
+                let share = keys::share(operations, slice, self.pairs);
+                share.end - share.start
+            }),
+            workload if workload.is_sliced() => None,
+            _ => Some(self.num),
+        }
     }
 
     /// Refuses a value out of its limits.
@@ -188,7 +269,7 @@ impl Config {
     /// Bytes of one record as the user counts them: key and value.
     #[must_use]
     pub const fn record_bytes(&self) -> u64 {
-        self.key_size as u64 + self.value_size as u64
+        self.key_bytes() as u64 + self.value_bytes() as u64
     }
 }
 

@@ -42,16 +42,26 @@ pub enum Error {
         /// Length of the value found.
         bytes: usize,
     },
+    /// A record of YCSB is not what it must be.
+    #[error("record `{key}` of table `{table}` {problem}: run `braid verify` on the database")]
+    WrongRecord {
+        /// The table.
+        table: String,
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// The table that workloads use holds something else.
     #[error(
-        "table `{table}` holds records that `braid bench` did not write with --key-size {key_size}; fills replace this table, so they stop here: \
+        "table `{table}` holds records that `braid bench` did not write with {made_with}; fills replace this table, so they stop here: \
          delete the database, or use another one"
     )]
     ForeignTable {
         /// The table.
         table: String,
-        /// The key size asked for.
-        key_size: usize,
+        /// The options that say how the records that are asked for look.
+        made_with: String,
     },
     /// A scan showed a record that should have come earlier, or that had come before.
     #[error(

@@ -5,12 +5,12 @@
 //!    device itself can do on the same file system in the same minute. The report gives the medians over these pairs, because a
 //!    machine's speed drifts more between two minutes than between two stores.
 //! 3. Keys and values are functions of an index ([`keys`], [`values`]), so a read workload can tell a right value from a wrong one without
-//!    knowing how the table was filled.
+//!    knowing how the table was filled. [`ycsb`] has the records, generators and clients of YCSB's core workloads.
 //! 4. [`crash`] is a workload of numbered commits to be killed in the middle, and the check of what must be left of it.
 //! 5. [`reproduce`] makes the experiments of papers again, with the other index structures of [`trees`] and the trace of [`tpcc`].
 //!
 //! Invariants: I/O of a limit measurement is never counted as I/O of the workload; time waiting for queued operations to be applied
-//! counts in the rate of a fill; a wrong value is an error, never a number in a table.
+//! counts in the rate of a fill, and of a mix that writes; a wrong value is an error, never a number in a table.
 //!
 //! Left to others: parsing arguments and printing (the command line), and profiling a device for the cost model (`psync::probe`).
 

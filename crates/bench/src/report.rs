@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::ycsb::YcsbReport;
+
 /// Random reads per second with so many in flight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DepthRate {
@@ -42,9 +44,9 @@ pub struct Report {
     pub threads: usize,
     /// Operations per call.
     pub batch: usize,
-    /// Records in the table.
+    /// Records in the table; where some are inserted, those of the beginning.
     pub num: u64,
-    /// Bytes of a key.
+    /// Bytes of a key, of the longest where they differ.
     pub key_size: usize,
     /// Bytes of a value.
     pub value_size: usize,
@@ -62,13 +64,13 @@ pub struct Report {
     pub seed: u64,
     /// Operations done: keys looked up, records written or scanned, seeks, commits. Of reads while others write, all of them.
     pub operations: u64,
-    /// Time they took; for fills and overwrites until everything was applied to the structure.
+    /// Time they took; for fills, overwrites and the slices of mixes that write until everything was applied to the structure.
     pub seconds: f64,
     /// Part of `seconds` spent waiting for queued operations to be applied after the last call.
     pub drain_seconds: f64,
     /// Operations per second; the median over the pairs where there are several.
     pub ops_per_second: f64,
-    /// Median latency of a call; in a scan, of 64 records, read and checked.
+    /// Median latency of a call; in a scan, of 64 records, read and checked. At a target rate from when a call was due.
     pub p50_us: f64,
     /// 99th percentile of the latency of a call. Where others write: of a call during which writes were applied, as the other latencies.
     pub p99_us: f64,
@@ -128,4 +130,6 @@ pub struct Report {
     pub pairs: usize,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
+    /// What a YCSB workload has besides.
+    pub ycsb: Option<YcsbReport>,
 }

@@ -3,26 +3,29 @@
 //! 1. [`prepare`] gives the table: emptied for a fill, checked to be a benchmark's for the rest.
 //! 2. A sliced workload (reads, commits): a warm-up slice that is not counted and tells the I/O size; then pairs of limit and slice.
 //! 3. Reads while others write: each pair has a slice without writers before.
-//! 4. Any other: the limit before, the whole run with the wait for queued operations, the limit after.
+//! 4. Mixes that write: what a slice queues is applied in its time, so that the device is quiet when the next limit is measured.
+//! 5. Any other: the limit before, the whole run with the wait for queued operations, the limit after.
 //!
 //! Invariant: counters of the process are read right before and right after a slice, so limits are not in them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use braid::{Database, Structure, Table, TableOptions};
+use braid::{Database, Table, TableOptions};
 use psync::BLOCK;
 
 use crate::limits::Probe;
 use crate::process::{DeviceBytes, bytes_below, evict_page_cache};
 use crate::seen::{Frame, ReadCount, ScanRequest, Seen};
 use crate::slice::{Shared, Tally, drive};
-use crate::workload::Job;
-use crate::{Config, DepthRate, Error, Limit, Report, Result, TABLE, Workload, keys, values};
+use crate::workload::{Job, foreign};
+use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, values, ycsb};
 
 /// Longest measurement of one limit.
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
-/// Longest warm-up.
+/// Shortest.
+const LIMIT_TIME_MIN: Duration = Duration::from_millis(10);
+/// Longest warm-up where the configuration does not say.
 const WARM_UP_MAX: Duration = Duration::from_secs(1);
 /// A fill reads every so many of its records back.
 const READ_BACK_STEP: u64 = 1000;
@@ -49,8 +52,7 @@ pub struct Watch<'a> {
 pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Report> {
     config.check()?;
     (watch.phase)("preparing");
-    let (table, value_bytes) = prepare(database, config)?;
-    let structure = table.structure();
+    let Prepared { table, value_bytes, records } = prepare(database, config)?;
     if config.workload.reads() {
         // What a fill left in the queue would be answered from memory, and applied in the middle of the measurement.
         database.checkpoint()?;
@@ -59,90 +61,137 @@ pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Re
         database.drop_caches();
         evict_page_cache(database.path())?;
     }
-    let mut bench =
-        Bench { database, config, watch, job: Job::new(database, &table, config, value_bytes), seen: Seen::new() };
+    let clients = if config.workload.is_ycsb() {
+        Clients::Ycsb(ycsb::Clients::new(database, &table, config, records))
+    } else {
+        Clients::Plain(Job::new(database, &table, config, value_bytes))
+    };
+    let mut bench = Bench { database, config, watch, clients, seen: Seen::new() };
     if config.workload.is_sliced() {
         bench.run_sliced()?;
     } else {
         bench.run_whole()?;
     }
-    bench.report(structure)
+    bench.report(&table, if matches!(config.workload, Workload::Ycsb(_)) { records } else { config.num })
 }
 
-/// Records of a benchmark in a table: one more than the index of its last key. None when the table is missing or empty.
+/// Records of a benchmark in the table of the configuration's workload: one more than the index of the last one. None when the table is missing or
+/// empty.
 ///
 /// # Errors
-/// When the table holds something that no workload wrote, or cannot be read.
-pub fn existing_records(database: &Database, key_size: usize) -> Result<Option<u64>> {
-    Ok(last_record(database, key_size)?.map(|(records, _)| records))
+/// When the table holds something that no workload wrote, or not as the configuration says, or cannot be read.
+pub fn existing_records(database: &Database, config: &Config) -> Result<Option<u64>> {
+    Ok(existing(database, config)?.map(|(records, _)| records))
 }
 
-/// Records of a benchmark in a table, and the bytes of the last one's value.
-fn last_record(database: &Database, key_size: usize) -> Result<Option<(u64, usize)>> {
-    if !database.tables().iter().any(|table| table.name == TABLE) {
+/// Records of a benchmark in the table, and the bytes of the last one's value.
+fn existing(database: &Database, config: &Config) -> Result<Option<(u64, usize)>> {
+    let name = config.workload.table();
+    if !database.tables().iter().any(|table| table.name == name) {
         return Ok(None);
     }
-    let table = database.open_table(TABLE)?;
+    let table = database.open_table(name)?;
+    if config.workload.is_ycsb() {
+        let records = ycsb::existing_records(&table, &config.ycsb.shape)?;
+        return Ok(records.map(|records| (records, config.value_bytes())));
+    }
     let Some(last) = table.iter().rev().next() else { return Ok(None) };
     let (key, value) = last?;
-    let foreign = || Error::ForeignTable { table: TABLE.into(), key_size };
-    let index = keys::index(&key).filter(|_| key.len() == key_size).ok_or_else(foreign)?;
+    let index = keys::index(&key).filter(|_| key.len() == config.key_size).ok_or_else(|| foreign(config))?;
     if !values::is_right(index, &value) {
-        return Err(foreign());
+        return Err(foreign(config));
     }
     Ok(Some((index + 1, value.len())))
 }
 
-/// The table, and the bytes of a value in it.
-fn prepare(database: &Database, config: &Config) -> Result<(Table, usize)> {
-    let existing = last_record(database, config.key_size)?;
-    if config.workload.fills() && existing.is_some() {
-        database.drop_table(TABLE)?;
+/// What a workload finds.
+struct Prepared {
+    table: Table,
+    value_bytes: usize,
+    /// Records that it begins with.
+    records: u64,
+}
+
+fn prepare(database: &Database, config: &Config) -> Result<Prepared> {
+    let existing = existing(database, config)?;
+    let (workload, name) = (config.workload, config.workload.table());
+    if workload.fills() && existing.is_some() {
+        database.drop_table(name)?;
     }
-    if config.workload.reads() || config.workload == Workload::Overwrite {
-        let Some((_, value_bytes)) = existing else {
-            let what = format!(
-                "workload {} needs records in table `{TABLE}`: run fillrandom on the same --db first",
-                config.workload
-            );
+    if workload.reads() || workload == Workload::Overwrite {
+        let Some((there, value_bytes)) = existing else {
+            let fill = if workload.is_ycsb() { Workload::YcsbLoad } else { Workload::FillRandom };
+            let what =
+                format!("workload {workload} needs records in table `{name}`: run {fill} on the same --db first");
             return Err(Error::Invalid(what));
         };
-        return Ok((database.open_table(TABLE)?, value_bytes));
+        let records = match workload {
+            Workload::Ycsb(_) if config.num > there => {
+                let what =
+                    format!("num is {}: table `{name}` has {there} records; load more, or ask for fewer", config.num);
+                return Err(Error::Invalid(what));
+            }
+            // New records come behind all that are there.
+            Workload::Ycsb(core) if core.insert_share() > 0.0 => there,
+            _ => config.num,
+        };
+        return Ok(Prepared { table: database.open_table(name)?, value_bytes, records });
     }
     let expected = TableOptions::new()
         .insert_share(config.insert_share)
         .records(config.num)
         .record_bytes(config.record_bytes().max(1));
-    Ok((database.table_with(TABLE, Structure::BTree, &expected)?, config.value_size))
+    let table = match existing {
+        Some(_) if !workload.fills() => database.open_table(name)?,
+        _ => database.table_with(name, config.structure, &expected)?,
+    };
+    Ok(Prepared { table, value_bytes: config.value_bytes(), records: 0 })
+}
+
+/// What the threads of a workload do.
+enum Clients<'a> {
+    Plain(Job<'a>),
+    Ycsb(ycsb::Clients<'a>),
+}
+
+impl Clients<'_> {
+    fn next_slice(&self) {
+        match self {
+            Self::Plain(job) => job.next_slice(),
+            Self::Ycsb(clients) => clients.next_slice(),
+        }
+    }
+
+    fn work(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        match self {
+            Self::Plain(job) => job.work(thread, shared, tally),
+            Self::Ycsb(clients) => clients.work(thread, shared, tally),
+        }
+    }
+
+    /// Reads every `step`th record back: how many that were, and how many of them were not there.
+    fn read_back(&self, step: u64) -> Result<(u64, u64)> {
+        match self {
+            Self::Plain(job) => job.read_back(step),
+            Self::Ycsb(clients) => Ok((clients.read_back(step)?, 0)),
+        }
+    }
 }
 
 struct Bench<'a> {
     database: &'a Database,
     config: &'a Config,
     watch: &'a Watch<'a>,
-    job: Job<'a>,
+    clients: Clients<'a>,
     seen: Seen,
 }
 
 impl Bench<'_> {
     fn run_sliced(&mut self) -> Result<()> {
         let pairs = u32::try_from(self.config.pairs).expect("checked to be at most 1000");
-        let time = self.config.duration.unwrap_or(Config::DURATION) / pairs;
+        let slice_time = self.config.duration.unwrap_or(Config::DURATION) / pairs;
         self.seen.io_bytes = BLOCK as u64;
-        if self.config.workload.reads() {
-            (self.watch.phase)("warming up");
-            let before = ReadCount::now(self.database)?;
-            self.job.next_slice();
-            let (tally, _) = self.slice(Some(time.min(WARM_UP_MAX)))?;
-            let reads = ReadCount::now(self.database)?.since(before);
-            self.seen.io_bytes = reads.bytes_per_read();
-            match self.config.workload {
-                Workload::ReadSeq => self.seen.scan = ScanRequest::of(reads, tally.operations),
-                // What is read to apply writes is not what a call reads.
-                Workload::ReadWhileWriting => self.seen.io_bytes = reads.bytes_per_leaf(),
-                _ => {}
-            }
-        }
+        let time = if self.config.workload.reads() { self.warm_up(slice_time)? } else { slice_time };
         let probe = self.probe()?;
         self.all_limits(&probe, time)?;
         for pair in 1..=self.config.pairs {
@@ -151,15 +200,41 @@ impl Bench<'_> {
             }
             (self.watch.phase)(&format!("pair {pair} of {}: the device's limit", self.config.pairs));
             let limit = self.limit(&probe, time)?;
-            let quiet = self.quiet_slice(pair, time)?;
+            let quiet = self.quiet_slice(pair, slice_time)?;
             (self.watch.phase)(&format!("pair {pair} of {}: the database", self.config.pairs));
-            let busy = self.counted_slice(Some(time))?;
+            let operations = self.config.slice_operations(pair - 1);
+            // Without a number of operations, time ends the slice; with one only where it was asked to.
+            let slice_time = Some(slice_time).filter(|_| operations.is_none() || self.config.duration.is_some());
+            let busy = self.counted_slice(slice_time, operations)?;
             if let Some(quiet) = quiet {
                 self.seen.quiet(&quiet, &busy);
             }
             self.seen.limits.extend(limit);
         }
         Ok(())
+    }
+
+    /// A slice that does not count. It tells the size of a read, and returns how long a limit is to be measured: as long as a slice will take.
+    fn warm_up(&mut self, slice_time: Duration) -> Result<Duration> {
+        (self.watch.phase)("warming up");
+        let before = ReadCount::now(self.database)?;
+        self.clients.next_slice();
+        let time = self.config.warm_up.unwrap_or(slice_time.min(WARM_UP_MAX));
+        let (tally, elapsed) = self.slice(Some(time), None)?;
+        let reads = ReadCount::now(self.database)?.since(before);
+        self.seen.io_bytes = reads.bytes_per_read();
+        match self.config.workload {
+            Workload::ReadSeq => self.seen.scan = ScanRequest::of(reads, tally.operations),
+            // What is read to apply writes is not what a call reads.
+            workload if !workload.only_reads() => self.seen.io_bytes = reads.bytes_per_leaf(),
+            _ => {}
+        }
+        if self.config.workload.drains() {
+            self.database.drain()?;
+        }
+        let Some(operations) = self.config.slice_operations(0) else { return Ok(slice_time) };
+        let expected = elapsed.as_secs_f64() / tally.operations.max(1) as f64 * operations as f64;
+        Ok(Duration::try_from_secs_f64(expected).unwrap_or(LIMIT_TIME_MAX).max(LIMIT_TIME_MIN))
     }
 
     fn run_whole(&mut self) -> Result<()> {
@@ -169,10 +244,10 @@ impl Bench<'_> {
         let before = self.limit(&probe, LIMIT_TIME_MAX)?;
         drop(probe);
         (self.watch.phase)("the database");
-        self.counted_slice(None)?;
+        self.counted_slice(None, self.config.slice_operations(0))?;
         if self.config.workload.fills() && !self.stopped() {
             (self.watch.phase)("reading a sample back");
-            (self.seen.read_back, self.seen.tally.not_found) = self.job.read_back(READ_BACK_STEP)?;
+            (self.seen.read_back, self.seen.tally.not_found) = self.clients.read_back(READ_BACK_STEP)?;
         }
         let probe = self.probe()?;
         let after = self.limit(&probe, LIMIT_TIME_MAX)?;
@@ -193,30 +268,30 @@ impl Bench<'_> {
         Ok(probe)
     }
 
-    fn slice(&self, time: Option<Duration>) -> Result<(Tally, Duration)> {
-        let total = (!self.config.workload.is_sliced()).then_some(self.config.num);
-        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| self.job.work(thread, shared, tally);
+    fn slice(&self, time: Option<Duration>, operations: Option<u64>) -> Result<(Tally, Duration)> {
+        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| self.clients.work(thread, shared, tally);
         let writers = usize::from(self.config.workload == Workload::ReadWhileWriting);
-        drive(self.config.threads + writers, time, self.watch, total, &work)
+        drive(self.config.threads + writers, time, self.watch, operations, &work)
     }
 
     /// The reads of a pair without writers, where the workload is about the difference.
     fn quiet_slice(&mut self, pair: usize, time: Duration) -> Result<Option<Tally>> {
+        let Clients::Plain(job) = &self.clients else { return Ok(None) };
         if self.config.workload != Workload::ReadWhileWriting {
             return Ok(None);
         }
         (self.watch.phase)(&format!("pair {pair} of {}: nobody writes", self.config.pairs));
-        self.job.next_slice();
-        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| self.job.read_random(thread, shared, tally);
+        job.next_slice();
+        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| job.read_random(thread, shared, tally);
         let (tally, _) = drive(self.config.threads, Some(time), self.watch, None, &work)?;
         Ok(Some(tally))
     }
 
-    fn counted_slice(&mut self, time: Option<Duration>) -> Result<Tally> {
-        self.job.next_slice();
+    fn counted_slice(&mut self, time: Option<Duration>, operations: Option<u64>) -> Result<Tally> {
+        self.clients.next_slice();
         let (reads, device) = (ReadCount::now(self.database)?, DeviceBytes::now());
-        let (tally, mut elapsed) = self.slice(time)?;
-        if self.config.workload.writes() && !self.config.workload.is_sliced() {
+        let (tally, mut elapsed) = self.slice(time, operations)?;
+        if self.config.workload.drains() {
             (self.watch.phase)("applying what is queued");
             let begun = Instant::now();
             self.database.drain()?;
@@ -239,9 +314,12 @@ impl Bench<'_> {
     fn limit_of_workload(&self) -> (Limit, usize) {
         let threads = self.config.threads;
         match self.config.workload {
-            Workload::FillSeq | Workload::FillRandom | Workload::Overwrite => (Limit::SequentialWrite, 8),
+            Workload::FillSeq | Workload::FillRandom | Workload::Overwrite | Workload::YcsbLoad => {
+                (Limit::SequentialWrite, 8)
+            }
             Workload::Commit => (Limit::FlushedWrite, 1),
-            Workload::ReadRandom | Workload::SeekRandom | Workload::ReadWhileWriting => {
+            // All but inserts of new records begin with a lookup.
+            Workload::ReadRandom | Workload::SeekRandom | Workload::ReadWhileWriting | Workload::Ycsb(_) => {
                 (Limit::RandomRead, threads.min(DEPTH_MAX))
             }
             Workload::MultiReadRandom => (Limit::RandomRead, (threads * self.config.batch).min(DEPTH_MAX)),
@@ -289,22 +367,29 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn report(self, structure: Structure) -> Result<Report> {
+    fn report(self, table: &Table, records: u64) -> Result<Report> {
         let (limit, depth) = self.limit_of_workload();
         let database_bytes = bytes_below(self.database.path())?;
         let interrupted = self.stopped();
         let tables = self.database.stats()?.tables;
-        let leaf_pages = tables.iter().find(|table| table.name == TABLE).map_or(0, |table| table.pages_of_new_leaf);
+        let leaf_pages =
+            tables.iter().find(|stats| stats.name == table.name()).map_or(0, |table| table.pages_of_new_leaf);
+        let ycsb = match &self.clients {
+            Clients::Plain(_) => None,
+            Clients::Ycsb(clients) => Some(clients.report(&self.seen.tally)),
+        };
         Ok(self.seen.report(
             self.config,
             Frame {
-                structure: structure.to_string(),
+                structure: table.structure().to_string(),
                 backend: self.database.psync().backend().to_string(),
                 database_bytes,
                 leaf_pages,
                 limit,
                 depth,
                 interrupted,
+                records,
+                ycsb,
             },
         ))
     }

@@ -6,6 +6,7 @@ use psync::BLOCK;
 use crate::limits::median;
 use crate::process::{DeviceBytes, Memory};
 use crate::slice::Tally;
+use crate::ycsb::YcsbReport;
 use crate::{Config, DepthRate, Limit, Report, Result};
 
 /// The streams of a table: pages of its structure, and documents.
@@ -134,6 +135,9 @@ pub(crate) struct Frame {
     pub(crate) limit: Limit,
     pub(crate) depth: usize,
     pub(crate) interrupted: bool,
+    /// Records in the table when the workload began, or that a fill was to make.
+    pub(crate) records: u64,
+    pub(crate) ycsb: Option<YcsbReport>,
 }
 
 impl Seen {
@@ -185,12 +189,10 @@ impl Seen {
         let microseconds = |quantile| at(&self.tally, quantile);
         let operations = self.tally.operations;
         let written = self.device.map(|device| device.written);
-        let per_operation = if config.workload == crate::Workload::Commit { config.batch as u64 } else { 1 };
-        let user_bytes = operations.saturating_mul(per_operation).saturating_mul(config.record_bytes());
-        let amplification = |written| ratio(written as f64, user_bytes as f64);
+        let amplification = |written| ratio(written as f64, self.tally.put_bytes as f64);
         let reads = config.workload.reads();
         // Requests are not told apart by who made them.
-        let only_reads = config.workload != crate::Workload::ReadWhileWriting;
+        let only_reads = config.workload.only_reads();
         let memory = Memory::now();
         let of_random_reads = frame.limit == Limit::RandomRead;
         Report {
@@ -200,9 +202,9 @@ impl Seen {
             durability: config.durability.to_string(),
             threads: config.threads,
             batch: config.batch,
-            num: config.num,
-            key_size: config.key_size,
-            value_size: config.value_size,
+            num: frame.records,
+            key_size: config.key_bytes(),
+            value_size: config.value_bytes(),
             cache_bytes: config.cache_bytes,
             write_buffer_bytes: config.write_buffer_bytes,
             leaf_pages: frame.leaf_pages,
@@ -223,7 +225,7 @@ impl Seen {
             read_back: self.read_back,
             read_bytes: self.device.map(|device| device.read),
             written_bytes: written,
-            write_amplification: written.filter(|_| config.workload.writes()).and_then(amplification),
+            write_amplification: written.and_then(amplification),
             reads_per_operation: ratio(self.reads.reads as f64, operations as f64).filter(|_| reads && only_reads),
             leaf_reads_per_operation: ratio(self.reads.leaves as f64, operations as f64).filter(|_| reads),
             reads_per_second: median(&self.read_rates).filter(|_| reads && only_reads),
@@ -243,6 +245,7 @@ impl Seen {
             device_flushed_writes_per_second: self.flushed_writes,
             pairs: self.rates.len(),
             interrupted: frame.interrupted,
+            ycsb: frame.ycsb,
         }
     }
 }

@@ -14,6 +14,7 @@ use hdrhistogram::Histogram;
 
 use crate::Result;
 use crate::run::Watch;
+use crate::ycsb::Kinds;
 
 /// How often the watcher hears of progress.
 const TICK: Duration = Duration::from_millis(100);
@@ -26,27 +27,39 @@ pub(crate) struct Tally {
     pub(crate) operations: u64,
     /// Keys looked up and not there.
     pub(crate) not_found: u64,
+    /// Bytes of keys and values put.
+    pub(crate) put_bytes: u64,
     /// Latency of each call in nanoseconds.
     pub(crate) latency: Histogram<u64>,
+    /// The operations of a mix by kind.
+    pub(crate) kinds: Kinds,
+}
+
+/// Of nanoseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constants that hdrhistogram takes")
+}
+
+pub(crate) fn nanoseconds_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(LATENCY_MAX_NS)
 }
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        let latency =
-            Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constants that hdrhistogram takes");
-        Self { operations: 0, not_found: 0, latency }
+        Self { operations: 0, not_found: 0, put_bytes: 0, latency: histogram(), kinds: Kinds::default() }
     }
 
     /// Records one call.
     pub(crate) fn call(&mut self, begun: Instant, operations: u64) {
-        let nanoseconds = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(LATENCY_MAX_NS);
-        self.latency.saturating_record(nanoseconds);
+        self.latency.saturating_record(nanoseconds_since(begun));
         self.operations += operations;
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
         self.operations += other.operations;
         self.not_found += other.not_found;
+        self.put_bytes += other.put_bytes;
+        self.kinds.merge(&other.kinds);
         self.latency.add(&other.latency).expect("histograms of one crate have the same bounds");
     }
 }
@@ -54,7 +67,10 @@ impl Tally {
 /// What the threads of a slice share.
 pub(crate) struct Shared<'a> {
     watch: &'a Watch<'a>,
+    begin: Instant,
     deadline: Option<Instant>,
+    /// Operations that all threads together are to do, where that is known.
+    total: Option<u64>,
     failed: AtomicBool,
     done: AtomicU64,
 }
@@ -64,6 +80,34 @@ impl Shared<'_> {
     pub(crate) fn goes_on(&self) -> bool {
         let stopped = self.failed.load(Ordering::Relaxed) || self.watch.stop.load(Ordering::Relaxed);
         !stopped && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+    }
+
+    /// When the slice began.
+    pub(crate) const fn begin(&self) -> Instant {
+        self.begin
+    }
+
+    /// Operations that all threads together are to do, where that is known.
+    pub(crate) const fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// The end of the slice's time, once it has come.
+    pub(crate) fn passed_deadline(&self) -> Option<Instant> {
+        self.deadline.filter(|deadline| Instant::now() >= *deadline)
+    }
+
+    /// Waits until `due`, and says whether to go on: not where something else comes before it.
+    pub(crate) fn sleep_until(&self, due: Instant) -> bool {
+        while self.goes_on() {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            let end = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            thread::sleep(left.min(TICK).min(end.unwrap_or(TICK)));
+        }
+        false
     }
 
     /// Counts operations for the watcher.
@@ -80,6 +124,8 @@ pub(crate) fn drive(
     let begin = Instant::now();
     let shared = Shared {
         watch,
+        begin,
+        total,
         deadline: time.map(|time| begin + time),
         failed: AtomicBool::new(false),
         done: AtomicU64::new(0),

@@ -70,6 +70,7 @@ impl<'a> Job<'a> {
             Workload::ReadWhileWriting if thread == self.config.threads => self.keep_applying(thread, shared),
             Workload::ReadWhileWriting => self.read_while_applying(thread, shared, tally),
             Workload::Commit => self.commit(thread, shared, tally),
+            Workload::YcsbLoad | Workload::Ycsb(_) => unreachable!("these have clients of their own"),
         }
     }
 
@@ -98,6 +99,7 @@ impl<'a> Job<'a> {
                 let begun = Instant::now();
                 self.table.put_with(&record.key, &record.value, config.durability)?;
                 tally.call(begun, 1);
+                tally.put_bytes += config.record_bytes();
                 shared.progress(1);
             } else {
                 batch.put(self.table, &record.key, &record.value);
@@ -118,6 +120,7 @@ impl<'a> Job<'a> {
         let begun = Instant::now();
         self.database.write_with(std::mem::take(batch), self.config.durability)?;
         tally.call(begun, operations);
+        tally.put_bytes += operations * self.config.record_bytes();
         shared.progress(operations);
         Ok(())
     }
@@ -135,6 +138,7 @@ impl<'a> Job<'a> {
             let begun = Instant::now();
             self.database.write_with(batch, self.config.durability)?;
             tally.call(begun, 1);
+            tally.put_bytes += self.config.batch as u64 * self.config.record_bytes();
             shared.progress(1);
         }
         Ok(())
@@ -329,13 +333,18 @@ impl<'a> Job<'a> {
         match found {
             Some(index) if index >= expected => wrong(index, value),
             Some(index) => Error::Disorder { table: self.table.name().to_owned(), index, expected },
-            _ => Error::ForeignTable { table: self.table.name().to_owned(), key_size: self.config.key_size },
+            _ => foreign(self.config),
         }
     }
 }
 
 fn wrong(index: u64, value: &[u8]) -> Error {
     Error::WrongValue { table: crate::TABLE.into(), index, bytes: value.len() }
+}
+
+/// The table holds something else than what the configuration says.
+pub(crate) fn foreign(config: &Config) -> Error {
+    Error::ForeignTable { table: crate::TABLE.into(), made_with: format!("--key-size {}", config.key_size) }
 }
 
 /// Room for one record.

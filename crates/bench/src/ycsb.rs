@@ -10,17 +10,26 @@
 //! reads the record, changes the field and puts the record; a read-modify-write reads it once more before. Neither is a transaction.
 
 mod acknowledged;
+mod calls;
+mod clients;
 mod generator;
+mod pace;
 mod record;
 
 pub use acknowledged::Acknowledged;
+pub use calls::{KindReport, Latency, LatencyFrom, YcsbReport};
 pub use generator::{Requests, Zipfian};
 pub use record::{Shape, fnv_hash};
+
+pub(crate) use calls::Kinds;
+pub(crate) use clients::{Clients, existing_records};
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
+
+use crate::{Error, Result};
 
 /// The table of records.
 pub const TABLE: &str = "usertable";
@@ -157,7 +166,7 @@ impl fmt::Display for Distribution {
 impl FromStr for Distribution {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         Self::ALL
             .into_iter()
             .find(|distribution| distribution.name() == text)
@@ -186,11 +195,49 @@ impl fmt::Display for InsertOrder {
 impl FromStr for InsertOrder {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         [Self::Hashed, Self::Ordered]
             .into_iter()
             .find(|order| order.to_string() == text)
             .ok_or_else(|| format!("`{text}` is neither hashed nor ordered"))
+    }
+}
+
+/// What a YCSB workload needs to know besides.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// How records look.
+    pub shape: Shape,
+    /// An update writes all fields of its record, and reads nothing before, instead of one.
+    pub write_all_fields: bool,
+    /// How records are asked for, if not as the workload does.
+    pub distribution: Option<Distribution>,
+    /// Operations of a mix over all slices. Without this it runs for a time.
+    pub operations: Option<u64>,
+    /// Operations of a mix per second, of all threads together. Without this each thread does one after another.
+    pub target: Option<f64>,
+}
+
+impl Settings {
+    /// How records are asked for in a run of `core`.
+    #[must_use]
+    pub fn distribution(&self, core: Core) -> Distribution {
+        self.distribution.unwrap_or(core.distribution())
+    }
+
+    /// Refuses what cannot be run in so many slices.
+    pub(crate) fn check(&self, pairs: usize) -> Result<()> {
+        self.shape.check()?;
+        if let Some(operations) = self.operations.filter(|operations| *operations < pairs as u64) {
+            let what = format!("operations are {operations}: each of {pairs} pairs needs one; give fewer pairs");
+            return Err(Error::Invalid(what));
+        }
+        match self.target {
+            Some(target) if !(target.is_finite() && target > 0.0) => {
+                Err(Error::Invalid(format!("target is {target} operations per second: must be above 0")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -93,9 +93,10 @@ impl Error {
             Self::Io { source, .. } | Self::Bench(bench::Error::Io { source, .. }) => of_io(source),
             Self::Usage(_) | Self::Line { .. } => Exit::Usage,
             Self::Bench(bench::Error::Invalid(_) | bench::Error::ForeignTable { .. }) => Exit::Usage,
-            Self::Bench(bench::Error::WrongValue { .. } | bench::Error::Disorder { .. }) | Self::Damaged(_) => {
-                Exit::Corrupt
-            }
+            Self::Bench(
+                bench::Error::WrongValue { .. } | bench::Error::Disorder { .. } | bench::Error::WrongRecord { .. },
+            )
+            | Self::Damaged(_) => Exit::Corrupt,
             Self::Partly { error, .. } => error.exit(),
             Self::NotFound(_) => Exit::NotFound,
             Self::Interrupted(_) | Self::Bench(bench::Error::Interrupted) => Exit::Interrupted,

@@ -1,10 +1,12 @@
 //! `braid bench`: workloads beside the device's own limits.
 
+mod ycsb;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bench::{Config, Limit, Report, Watch, Workload};
-use braid::{Database, Durability};
+use braid::{Database, Durability, Structure};
 use clap::Args;
 use tempfile::TempDir;
 
@@ -35,9 +37,11 @@ Workloads, and the device's limit that each is held against:
   readwhilewriting get while queued puts are     random read, depth --threads
                    applied, and without
   commit           --batch puts, waited for      4 KiB write + fdatasync
+  ycsb-load        insert the records of YCSB    sequential write, in records
+  ycsb-a … ycsb-f  the core workloads of YCSB    random read, depth --threads
 
   Several share one database and run in the order given. Fills replace the
-  table `bench` of the database, and no other.
+  table `bench` of the database, ycsb-load `usertable`, and no other.
 
 Examples:
   braid bench fillrandom,readrandom,multireadrandom
@@ -46,11 +50,14 @@ Examples:
   braid bench multireadrandom --cold --db /ssd/b --cache 64m --backend sync
   braid bench commit --threads 8 --duration 10s
   braid bench fillrandom,readseq --json | jq .ops_per_second
+  braid bench ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f --num 10m --db /ssd/b
+  braid bench ycsb-a --db /ssd/b --threads 16 --target 20k --duration 60s
 
 How it measures:
-  Reads and commits run for --duration, cut into --pairs slices. The limit is
-  measured before each slice, at the I/O size of the workload, and the
-  figures are medians over the pairs. One slice before them is not counted:
+  Reads, commits and ycsb-a to ycsb-f run for --duration, cut into --pairs
+  slices. The limit is measured before each slice, at the I/O size of the
+  workload, and the figures are medians over the pairs. One slice before
+  them, of --warm-up at reads and ycsb-a to ycsb-f, is not counted:
   it brings the inner pages in. --cold empties the cache of the database and
   that of the operating system before that; from then on the cache holds the
   share of the data that fits it.
@@ -70,6 +77,24 @@ How it measures:
 
   Every value read is checked.
 
+  YCSB's core workloads, as its core package defines them:
+    ycsb-a  50% read, 50% update     ycsb-d  95% read, 5% insert
+    ycsb-b  95% read, 5% update      ycsb-e  95% scan, 5% insert
+    ycsb-c  read                     ycsb-f  50% read, 50% read-modify-write
+  Popular records are asked for most (zipfian, 0.99), in ycsb-d the newest
+  ones; scans show 1 to 100 records. A record is one value of all its fields,
+  so an update of one field reads the record, changes it and puts it, as
+  YCSB's binding for RocksDB does; a read-modify-write reads it once more
+  before. Neither is a transaction, so of two at once the later put wins. Each
+  field says which write it is of: what is torn, foreign or put together from
+  two writes is found, and so is a record that is not there.
+  With durability `os` unless --durability says otherwise. What a slice
+  queues is applied in its time, so the rate has paid for its writes.
+  With --target, operations have due times, and their latency counts from
+  there also when another one made them late (no coordinated omission); the
+  time from their beginning stands beside. The number of operations of each
+  kind follows from --seed where --operations is given.
+
   The device share is rate / limit. A cache can bring it over 100%; the share
   of `reads` leaves out what caches served. Commits of several threads share
   a flush, and a batch holds several records, so theirs can be over 100% too.
@@ -83,7 +108,7 @@ pub(crate) struct Bench {
     /// Database to use, created where it is not there, and kept [default: a temporary one, removed at the end]
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
-    /// Records, e.g. 20m [default: as many as the database has, or 1m]
+    /// Records, e.g. 20m [default: as many as the database has, or 1m]; of a larger database ycsb-a, -b, -c and -f ask for the first so many
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     num: Option<u64>,
     /// Bytes of a key
@@ -107,6 +132,12 @@ pub(crate) struct Bench {
     /// Pairs of (device limit, slice of the workload)
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     pairs: usize,
+    /// How long reads and ycsb-a to ycsb-f run before anything counts [default: as long as a slice, 1s at most]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    warm_up: Option<Duration>,
+    /// Structure of the table that a fill creates
+    #[arg(long, value_name = "NAME", value_parser = parse_structure, default_value_t = Structure::BTree)]
+    structure: Structure,
     /// Pages of a leaf of the table that a fill creates: 1 to 256 [default: chosen by the cost model]
     #[arg(long, value_name = "COUNT")]
     leaf_pages: Option<u32>,
@@ -117,6 +148,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
+    ycsb: ycsb::Ycsb,
+    #[command(flatten)]
     tuning: Tuning,
 }
 
@@ -126,6 +159,7 @@ const NUM: u64 = 1_000_000;
 impl Bench {
     pub(crate) fn run(self, json: bool) -> Result<Exit> {
         interrupt::watch();
+        self.ycsb.check(&self.workloads)?;
         for workload in &self.workloads {
             self.config(*workload, 1, None).check()?;
         }
@@ -157,10 +191,10 @@ impl Bench {
     }
 
     fn run_one(&self, workload: Workload, database: &Database) -> Result<Report> {
-        let key_size = to_usize(self.key_size);
-        let existing =
-            if self.num.is_some() || workload.fills() { None } else { bench::existing_records(database, key_size)? };
-        let config = self.config(workload, self.num.or(existing).unwrap_or(NUM), Some(database));
+        let mut config = self.config(workload, self.num.unwrap_or(NUM), Some(database));
+        if self.num.is_none() && !workload.fills() {
+            config.num = bench::existing_records(database, &config)?.unwrap_or(NUM);
+        }
         let progress = Progress::count(workload.name(), None);
         let watch = Watch {
             stop: interrupt::watch(),
@@ -189,6 +223,9 @@ impl Bench {
             pairs: self.pairs,
             cold: self.cold,
             insert_share: self.insert_share,
+            structure: self.structure,
+            warm_up: self.warm_up,
+            ycsb: self.ycsb.settings(),
             cache_bytes: database.map_or(0, Database::cache_bytes),
             write_buffer_bytes: database.map_or(0, Database::write_buffer_bytes),
         }
@@ -205,15 +242,18 @@ impl Bench {
     }
 
     fn headline(&self, database: &Database, path: &Path) -> String {
+        let records = if self.workloads.iter().all(|workload| workload.is_ycsb()) {
+            String::new()
+        } else {
+            format!(", keys {} B, values {} B", count(self.key_size), count(self.value_size))
+        };
         format!(
-            "database {}{}, backend {}, cache {}, write buffer {}, keys {} B, values {} B",
+            "database {}{}, backend {}, cache {}, write buffer {}{records}",
             path.display(),
             if self.db.is_some() { "" } else { " (temporary)" },
             database.psync().backend(),
             bytes(database.cache_bytes()),
             bytes(database.write_buffer_bytes()),
-            count(self.key_size),
-            count(self.value_size)
         )
     }
 }
@@ -226,6 +266,10 @@ pub(super) fn temporary_directory(prefix: &str) -> Result<TempDir> {
         .prefix(prefix)
         .tempdir_in(&parent)
         .map_err(Error::io("creating a temporary directory in", parent))
+}
+
+fn parse_structure(text: &str) -> std::result::Result<Structure, String> {
+    text.parse().map_err(|error: braid::Error| error.to_string())
 }
 
 fn to_usize(value: u64) -> usize {
@@ -292,6 +336,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     if report.read_back > 0 {
         rows.push(plain("records read back, and right", count(report.read_back - report.not_found)));
     }
+    rows.extend(report.ycsb.iter().flat_map(ycsb::rows));
     rows.push(plain("pages of a leaf", report.leaf_pages.to_string()));
     rows.push(plain("data on disk", bytes(report.database_bytes)));
     rows.push(plain("resident memory, peak", optional(report.peak_resident_bytes)));
@@ -330,6 +375,7 @@ fn notes(report: &Report) -> Vec<String> {
     if report.leaf_reads_per_operation.is_some() && report.cache_bytes >= report.database_bytes {
         notes.push("the data fits the cache, so this measures memory; give a smaller --cache or a larger --num".into());
     }
+    notes.extend(report.ycsb.iter().flat_map(ycsb::notes));
     if report.device_direct && report.device_backend != report.backend {
         notes.push(format!("the device's figures are those of backend {}", report.device_backend));
     }

@@ -11,3 +11,4 @@ mod load;
 mod records;
 mod reproduce;
 mod tour;
+mod ycsb;
