@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use btree::{BTree, Lost, Rescue};
 use doclog::DocLog;
-use index::{PairRef, Payload, RangeTombstones, Seq, TableId};
+use index::{PairRef, Payload, TableId};
 
 use super::{
     SalvageProgress, SalvagedTable,
@@ -37,8 +37,7 @@ pub(super) fn copy(
         }
     };
     let documents = source.documents(id)?;
-    let tombstones = &table.tombstones;
-    let mut copier = Copier { new, loader: None, documents, tombstones, told, progress, failed: None };
+    let mut copier = Copier { new, loader: None, documents, table, told, progress, failed: None };
     tree.salvage(&mut copier);
     let Copier { loader, failed, .. } = copier;
     if let Some(error) = failed {
@@ -52,8 +51,7 @@ struct Copier<'a> {
     /// None before the first pair.
     loader: Option<Loader>,
     documents: Arc<DocLog>,
-    /// What was deleted as ranges.
-    tombstones: &'a RangeTombstones,
+    table: &'a SourceTable,
     told: &'a mut SalvagedTable,
     progress: &'a mut dyn FnMut(SalvageProgress),
     failed: Option<Error>,
@@ -107,7 +105,7 @@ impl Copier<'_> {
 
 impl Rescue for Copier<'_> {
     fn pairs(&mut self, pairs: &[PairRef<'_>]) -> ControlFlow<()> {
-        let is_live = |pair: &&PairRef<'_>| !self.tombstones.hides(pair.key, pair.seq, Seq::MAX);
+        let is_live = |pair: &&PairRef<'_>| !self.table.hides(pair.key, pair.seq);
         let live: Vec<_> = pairs.iter().filter(is_live).copied().collect();
         if let Err(error) = self.take(&live) {
             self.failed = Some(error);

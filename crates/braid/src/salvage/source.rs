@@ -41,8 +41,17 @@ pub(crate) struct SourceTable {
     /// The newest root record; none where no tree was ever written.
     pub(super) root: Option<Vec<u8>>,
     pub(super) applied: AppliedThrough,
-    /// Deletes of ranges: what they hide is not copied.
-    pub(super) tombstones: RangeTombstones,
+    /// Deletes of ranges that the image has.
+    tombstones: RangeTombstones,
+    /// And all that are left in the log, also those of which the tree needs none: commits before them are there too.
+    logged: RangeTombstones,
+}
+
+impl SourceTable {
+    /// Whether a delete of a range hides the version of `key` of the commit `seq`: then it is not copied.
+    pub(super) fn hides(&self, key: &[u8], seq: Seq) -> bool {
+        self.tombstones.hides(key, seq, Seq::MAX) || self.logged.hides(key, seq, Seq::MAX)
+    }
 }
 
 /// What is left.
@@ -125,7 +134,8 @@ impl Source {
             let applied = if is_checked { table.applied } else { AppliedThrough::new(Seq(0)) };
             let (id, root) = (table.id, Some(table.root));
             let (name, structure, tombstones) = (Some(table.name), table.structure, table.tombstones);
-            let table = SourceTable { id, name, structure, root, applied, tombstones };
+            let logged = RangeTombstones::default();
+            let table = SourceTable { id, name, structure, root, applied, tombstones, logged };
             self.tables.insert(id, table);
         }
         self.dropped.extend(image.dropped.iter().map(|table| table.id));
@@ -266,9 +276,7 @@ impl Source {
                 kind::COMMIT => {
                     for (table, logged) in Operations::new(payload, seq).flatten() {
                         self.note(table);
-                        if let Logged::DeleteRange { low, high } = logged
-                            && seq > self.visible
-                        {
+                        if let Logged::DeleteRange { low, high } = logged {
                             self.delete_range(table, low, high, seq);
                         }
                     }
@@ -293,7 +301,7 @@ impl Source {
     fn delete_range(&mut self, table: TableId, low: &[u8], high: Option<&[u8]>, seq: Seq) {
         if let Some(table) = self.tables.get_mut(&table) {
             let horizon = Horizon { visible: seq, ..Horizon::default() };
-            table.tombstones.add(low, high, seq, &horizon);
+            table.logged.add(low, high, seq, &horizon);
         }
     }
 
@@ -301,8 +309,9 @@ impl Source {
     fn note(&mut self, id: TableId) {
         if !self.is_dropped(id) && !self.tables.contains_key(&id) {
             let applied = AppliedThrough::new(Seq(0));
-            let (structure, tombstones) = (Structure::BTree, RangeTombstones::default());
-            self.tables.insert(id, SourceTable { id, name: None, structure, root: None, applied, tombstones });
+            let (structure, (tombstones, logged)) = (Structure::BTree, Default::default());
+            let table = SourceTable { id, name: None, structure, root: None, applied, tombstones, logged };
+            self.tables.insert(id, table);
         }
     }
 

@@ -72,6 +72,11 @@ impl Maker {
         table.delete(key.to_be_bytes()).expect("delete");
         self.note(table, key.to_be_bytes().to_vec(), None);
     }
+
+    fn delete_range(&mut self, table: &Table, keys: std::ops::Range<u32>) {
+        table.delete_range(keys.start.to_be_bytes()..keys.end.to_be_bytes()).expect("delete");
+        keys.for_each(|key| self.note(table, key.to_be_bytes().to_vec(), None));
+    }
 }
 
 /// A value that tells key and round.
@@ -120,6 +125,9 @@ impl Made {
         for key in (0..250).step_by(9) {
             maker.put(&large, key, value(key, 1, 310));
         }
+        // Ranges that the image knows, and that only the log does.
+        maker.delete_range(&large, 100..120);
+        maker.put(&large, 110, value(110, 3, 20));
         maker.database.checkpoint().expect("a checkpoint");
         drop(gone);
         maker.database.drop_table("gone").expect("drops");
@@ -135,6 +143,8 @@ impl Made {
         }
         maker.put(&large, 3, value(3, 2, 2500));
         maker.delete(&small, 5);
+        maker.delete_range(&small, 300..330);
+        maker.put(&small, 310, value(310, 3, 20));
         let late = maker.database.table("late", Structure::BTree).expect("a table");
         (0..20).for_each(|key| maker.put(&late, key, value(key, 0, 20)));
         // A commit is known durable no sooner than another one comes behind it, and damage hits both if they share a sector.
