@@ -1,10 +1,10 @@
 //! The core workloads of YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", `SoCC` 2010), as its core package defines them.
 //!
 //! 1. A [`Core`] workload is a mix of two kinds of operations, chosen at random, and a [`Distribution`] of the records they ask for
-//!    ([`generator`]).
-//! 2. A record's key is `user` and a number, its value the record's fields one after another ([`record`]): each field says by itself which write it is
+//!    ([`Requests`]).
+//! 2. A record's key is `user` and a number, its value the record's fields one after another ([`Shape`]): each field says by itself which write it is
 //!    of, so that a reader finds a field that is torn or of another record, and a record that is put together from two.
-//! 3. Records that a run inserts can be asked for as soon as their insert, and all before it, have returned ([`acknowledged`]).
+//! 3. Records that a run inserts can be asked for as soon as their insert, and all before it, have returned ([`Acknowledged`]).
 //!
 //! Where a key-value store leaves a choice, it is that of YCSB's binding to `RocksDB`: a record is one value, so an update of one field
 //! reads the record, changes the field and puts the record; a read-modify-write reads it once more before. Neither is a transaction.
