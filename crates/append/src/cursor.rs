@@ -2,7 +2,8 @@
 //!
 //! 1. What is ahead is a list of pieces in the order of the scan: nodes, those that are not read yet among them, and pairs. The first piece is
 //!    taken apart: an internal node into its children, a leaf into pairs and B+-trees, as far as they are within the bounds.
-//! 2. Where the first piece has to be read, those behind it are read with it in one psync, ever more of them as the scan goes on.
+//! 2. Where the first piece has to be read, those behind it are read with it in one psync, ever more of them as the scan goes on. Of nodes that were
+//!    read before, those below them are.
 //! 3. Pairs lie in memory of the scan, each key whole, those of neighbouring groups of a leaf together.
 
 use std::collections::VecDeque;
@@ -10,7 +11,8 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::{Bounds, Cursor, Direction, Operation, PairAt, PairRef, Pairs, Payload, Result, Seq, Show};
+use index::{Bounds, Cursor, Direction, Operation, PairAt, PairRef, Pairs, Payload, Result, Seq, Share, Show};
+use space::PAGE;
 
 use crate::format::node::{Group, Keys, Node};
 use crate::version::Version;
@@ -55,6 +57,7 @@ pub(crate) struct TrieCursor {
     direction: Direction,
     ahead: VecDeque<Piece>,
     window: usize,
+    share: Share,
     /// The pairs that it is in, and how many of them were shown.
     run: Run,
     shown: usize,
@@ -65,8 +68,10 @@ impl TrieCursor {
     pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Seq, direction: Direction) -> Self {
         let root = version.header().root.filter(|_| !bounds.is_empty());
         let root = root.map(|root| Piece::Node { node: Ahead::Unread(root), prefix: [].into(), is_root: true });
+        let share = version.shared.read_ahead().share();
         Self {
             version,
+            share,
             bounds: bounds.clone(),
             at,
             direction,
@@ -97,23 +102,33 @@ impl TrieCursor {
         Ok(false)
     }
 
-    /// Reads the first nodes that are not read yet.
+    /// Reads what is not read yet of the first pieces. What was read among them is taken apart before: what is below it is read too.
     fn read_ahead(&mut self) -> Result<()> {
-        let mut unread: Vec<(DocPointer, &mut Ahead)> = Vec::with_capacity(self.window);
-        for piece in &mut self.ahead {
+        let window = self.window.min(self.share.bytes_max() / PAGE).max(FIRST_WINDOW);
+        let mut first = VecDeque::with_capacity(window);
+        while first.len() < window
+            && let Some(piece) = self.ahead.pop_front()
+        {
+            match piece {
+                Piece::Node { node: Ahead::Read(node), prefix, is_root } => self.take_apart(&node, prefix, is_root),
+                other => first.push_back(other),
+            }
+        }
+        let mut unread: Vec<(DocPointer, &mut Ahead)> = Vec::with_capacity(window);
+        for piece in &mut first {
             if let Piece::Node { node, .. } = piece
                 && let Ahead::Unread(pointer) = *node
             {
                 unread.push((pointer, node));
-            }
-            if unread.len() == self.window {
-                break;
             }
         }
         let pointers: Vec<_> = unread.iter().map(|(pointer, _)| *pointer).collect();
         for ((_, ahead), node) in unread.into_iter().zip(self.version.nodes(&pointers)?) {
             *ahead = Ahead::Read(node);
         }
+        self.share.hold(first.len() * PAGE);
+        first.append(&mut self.ahead);
+        self.ahead = first;
         self.window = (self.window * 2).min(self.version.shared.pio_max().max(FIRST_WINDOW));
         Ok(())
     }

@@ -28,6 +28,8 @@
 mod apply;
 mod cursor;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod search;
 mod shared;
 mod trie;

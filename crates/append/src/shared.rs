@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cache::Cache;
 use doclog::{DocLog, DocPointer, SegmentId};
-use index::{Error, Result, TableId};
+use index::{Error, ReadAhead, Result, TableId};
 use space::FileStore;
 
 use crate::format::Damage;
@@ -19,6 +19,7 @@ pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
 pub struct Shared {
     store: FileStore,
     cache: Cache<Key, Arc<Node>>,
+    read_ahead: Arc<ReadAhead>,
     segment_bytes: u64,
 }
 
@@ -37,8 +38,16 @@ impl Shared {
     /// Tries whose segments are in `store`.
     #[must_use]
     pub fn new(store: &FileStore, cache_bytes: u64) -> Self {
+        let read_ahead = Arc::new(ReadAhead::new(u64::MAX));
         let weigh = |_: &Key, node: &Arc<Node>| (size_of::<Node>() + node.heap_bytes()) as u64;
-        Self { store: store.clone(), cache: Cache::new(cache_bytes, weigh), segment_bytes: SEGMENT_BYTES }
+        Self { store: store.clone(), cache: Cache::new(cache_bytes, weigh), read_ahead, segment_bytes: SEGMENT_BYTES }
+    }
+
+    /// Scans that share this memory with others.
+    #[must_use]
+    pub fn with_read_ahead(mut self, read_ahead: Arc<ReadAhead>) -> Self {
+        self.read_ahead = read_ahead;
+        self
     }
 
     /// Node segments of that many bytes.
@@ -54,6 +63,11 @@ impl Shared {
 
     pub(crate) const fn segment_bytes(&self) -> u64 {
         self.segment_bytes
+    }
+
+    /// What all scans read ahead.
+    pub(crate) const fn read_ahead(&self) -> &Arc<ReadAhead> {
+        &self.read_ahead
     }
 
     /// Most nodes that are read together ahead of a scan.

@@ -49,6 +49,7 @@ pub fn targets() -> Vec<Target> {
         doclog::fuzzing::TARGETS,
         wal::fuzzing::TARGETS,
         btree::fuzzing::TARGETS,
+        append::fuzzing::TARGETS,
         braid::fuzzing::TARGETS,
     ];
     let target = |(name, take, valid): &psync::fuzzing::Target| {

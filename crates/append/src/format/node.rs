@@ -318,3 +318,70 @@ pub(crate) fn put_keys(out: &mut Vec<u8>, chunk: &[u8], versions: &[Update<'_>])
         versions.iter().rev().for_each(|version| put_version(out, version.seq, &version.operation));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use doclog::SegmentId;
+    use index::Payload;
+
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn pointer() -> DocPointer {
+        DocPointer { segment: SegmentId(300), offset: 64, length: 4000, crc: 0x0102_0304 }
+    }
+
+    fn leaf() -> Vec<u8> {
+        let version = |key, seq, operation| Update { key, seq: Seq(seq), operation };
+        let mut groups = Vec::new();
+        let versions = [version(b"x", 5, Operation::Put(Payload::Inline(b"one"))), version(b"x", 9, Operation::Delete)];
+        put_keys(&mut groups, b"ab", &versions);
+        put_tree(&mut groups, b"ac", &pointer());
+        put_keys(&mut groups, b"b", &[version(b"", 7, Operation::Put(Payload::Document(pointer())))]);
+        encode(0, b"skip", 3, &groups)
+    }
+
+    #[test]
+    fn golden_nodes() {
+        let place = "ac0208a01f04030201";
+        let group = concat!("026162", "01", "0178", "02", "0902", "0519", "6f6e65");
+        let tree = ["026163", "00", place].concat();
+        let short = ["0162", "01", "00", "01", "0703", place].concat();
+        assert_eq!(hex(&leaf()), ["00", "04736b6970", "03", group, &tree, &short].concat());
+        let mut children = Vec::new();
+        put_child(&mut children, b"", &pointer());
+        put_child(&mut children, b"m", &pointer());
+        let internal = encode(1, b"", 2, &children);
+        assert_eq!(hex(&internal), ["01", "00", "02", "00", place, "016d", place].concat());
+
+        let leaf = Node::decode(leaf(), 2).expect("whole");
+        assert_eq!((leaf.skip(), leaf.len(), leaf.counts()), (&b"skip"[..], 3, (3, 1)));
+        assert!(matches!(leaf.group(1), Group::Tree(found) if found == pointer()));
+        let internal = Node::decode(internal, 2).expect("whole");
+        assert_eq!([&b""[..], b"l", b"m", b"zz"].map(|chunk| internal.child_of(chunk)), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn nodes_that_no_trie_has_are_refused() {
+        for length in 0..leaf().len() {
+            Node::decode(leaf()[..length].to_vec(), 2).expect_err("cut");
+        }
+        Node::decode([leaf(), vec![0]].concat(), 2).expect_err("something behind it");
+        Node::decode(leaf(), 3).expect_err("chunks of another length");
+        let version = Update { key: b"", seq: Seq(1), operation: Operation::Delete };
+        let group = |chunk| {
+            let mut out = Vec::new();
+            put_keys(&mut out, chunk, &[version]);
+            out
+        };
+        Node::decode(encode(0, b"", 2, &[group(b"b"), group(b"a")].concat()), 2).expect_err("falling chunks");
+        Node::decode(encode(0, b"", 0, b""), 2).expect_err("nothing");
+        let rising = Update { seq: Seq(2), ..version };
+        let mut out = Vec::new();
+        put_keys(&mut out, b"a", &[rising, version]);
+        Node::decode(encode(0, b"", 1, &out), 2).expect_err("seqs that do not fall");
+    }
+}

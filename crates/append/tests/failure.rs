@@ -1,0 +1,85 @@
+//! A batch that meets an error changes nothing, and can be applied again.
+
+mod common;
+
+use common::Home;
+use index::testing::steps::Store;
+use index::testing::{Change, Model, Updates};
+use psync::sim::{Fault, SimDisk};
+
+/// No space left on device.
+const ENOSPC: i32 = 28;
+/// An error of the device.
+const EIO: i32 = 5;
+
+fn batch(seq: u64) -> Updates {
+    let updates = (0..600_u32).map(|number| {
+        let key = format!("{:04}/{}", (number * 7) % 900, "long".repeat(number as usize % 30)).into_bytes();
+        let change = match (u64::from(number) + seq) % 5 {
+            0 => Change::Delete,
+            1 => Change::Put(vec![7; 900]),
+            _ => Change::Put(vec![9; 40]),
+        };
+        (key, seq, change)
+    });
+    Updates::new(updates.collect())
+}
+
+fn fails_at(kind: Fault, errno: i32) {
+    let disk = SimDisk::new(1);
+    let (mut home, mut model) = (Home::new(disk.clone(), 4, 0, 64 << 10), Model::default());
+    home.apply(&batch(1), &[]);
+    model.apply(&batch(1));
+    let (mut seq, mut failed) = (1, 0);
+    for operation in 0..12 {
+        disk.fail_operation(kind, operation, errno);
+        while disk.faults_left() > 0 {
+            seq += 1;
+            let updates = batch(seq);
+            let segments = home.trie.node_stats().segments;
+            if home.try_apply(&updates, &[]).is_err() {
+                failed += 1;
+                home.check(&model, seq);
+                home.check_space();
+                assert!(home.trie.node_stats().segments <= segments + 2, "what failed leaves no segments behind");
+                home.try_apply(&updates, &[]).expect("the fault is over");
+            }
+            model.apply(&updates);
+        }
+        home.check(&model, seq);
+        home.checkpoint();
+    }
+    assert!(failed >= 2, "{failed} batches met the fault");
+    disk.restart();
+    home.reopen();
+    home.check(&model, seq);
+}
+
+#[test]
+fn a_full_disk_fails_a_batch_and_nothing_else() {
+    fails_at(Fault::Write, ENOSPC);
+    fails_at(Fault::Name, ENOSPC);
+}
+
+#[test]
+fn a_read_that_fails_fails_a_batch_and_nothing_else() {
+    fails_at(Fault::Read, EIO);
+}
+
+#[test]
+fn a_batch_that_was_discarded_leaves_nothing() {
+    let mut home = Home::new(SimDisk::new(1), 4, 1 << 20, 64 << 10);
+    home.apply(&batch(1), &[]);
+    let (nodes, values) = (home.trie.node_stats(), home.values.stats());
+    let mut model = Model::default();
+    model.apply(&batch(1));
+    for seq in 2..10 {
+        let applied = home.written(&batch(seq), &[]).expect("a disk that works");
+        index::Index::discard(&home.trie, &applied);
+        home.check(&model, seq);
+        home.check_space();
+        assert_eq!(home.trie.node_stats().live_bytes, nodes.live_bytes);
+        assert_eq!(home.values.stats().live_bytes, values.live_bytes);
+        assert_eq!(home.values.stats().pending_documents, 0);
+    }
+}
