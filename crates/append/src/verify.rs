@@ -7,9 +7,10 @@
 //! What does not check is a finding; the walk goes on with the rest.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use doclog::{DocPointer, SegmentId};
-use index::{Error, Operation, Payload, Result, Visit};
+use index::{Error, Operation, Payload, Result, Seq, Visit};
 
 use crate::format::Damage;
 use crate::format::node::{Group, Node};
@@ -28,13 +29,13 @@ struct Task {
     /// Between which chunks its own are.
     low: Vec<u8>,
     high: Option<Vec<u8>>,
-    /// Bytes of a key that are above it.
-    depth: usize,
+    /// What all keys below it begin with.
+    prefix: Arc<[u8]>,
 }
 
 impl Task {
-    const fn root(pointer: DocPointer, depth: usize) -> Self {
-        Self { pointer, level: None, low: Vec::new(), high: None, depth }
+    fn root(pointer: DocPointer, prefix: Vec<u8>) -> Self {
+        Self { pointer, level: None, low: Vec::new(), high: None, prefix: prefix.into() }
     }
 }
 
@@ -52,7 +53,7 @@ struct Walk<'a> {
 pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
     let mut walk =
         Walk { version, visit, shape: Shape::default(), live: BTreeMap::new(), seen: HashSet::new(), is_whole: true };
-    let mut tasks: Vec<Task> = version.header().root.map(|root| Task::root(root, 0)).into_iter().collect();
+    let mut tasks: Vec<Task> = version.header().root.map(|root| Task::root(root, Vec::new())).into_iter().collect();
     while !tasks.is_empty() {
         let batch = tasks.split_off(tasks.len().saturating_sub(BATCH));
         walk.check(batch, &mut tasks);
@@ -113,7 +114,6 @@ impl Walk<'_> {
         self.shape.versions += versions;
         self.shape.keys += keys;
         self.count(&task.pointer);
-        self.visit.keys(keys);
         // The bound of the first child says nothing.
         let first = usize::from(node.level() > 0);
         let within =
@@ -121,25 +121,39 @@ impl Walk<'_> {
         if !(first..node.len()).all(|index| within(node.bound(index))) {
             return Err(Damage::new(0, "chunks of a node", "those between its bounds", "others"));
         }
-        let depth = task.depth + node.skip().len();
-        let mut below = Vec::new();
+        let prefix = match node.skip() {
+            b"" => Arc::clone(&task.prefix),
+            skip => [&task.prefix, skip].concat().into(),
+        };
+        let (mut below, mut live) = (Vec::new(), 0);
         for index in 0..node.len() {
             if node.level() > 0 {
                 let high = (index + 1 < node.len()).then(|| node.bound(index + 1).to_vec());
                 let low = if index == 0 { task.low.clone() } else { node.bound(index).to_vec() };
                 let (pointer, level) = (node.child(index), Some(node.level() - 1));
-                below.push(Task { pointer, level, low, high: high.or_else(|| task.high.clone()), depth });
+                below.push(Task {
+                    pointer,
+                    level,
+                    low,
+                    high: high.or_else(|| task.high.clone()),
+                    prefix: Arc::clone(&prefix),
+                });
                 continue;
             }
-            let depth = depth + node.bound(index).len();
+            let begin = [&prefix, node.bound(index)].concat();
             match node.group(index) {
-                Group::Tree(pointer) => below.push(Task::root(pointer, depth)),
+                Group::Tree(pointer) => below.push(Task::root(pointer, begin)),
                 Group::Keys(keys) => {
                     for (rest, versions) in keys.iter() {
-                        if depth + rest.len() > crate::KEY_BYTES_MAX {
+                        let key = [&begin, rest].concat();
+                        if key.len() > crate::KEY_BYTES_MAX {
                             let limit = crate::KEY_BYTES_MAX;
-                            return Err(Damage::new(0, "key", format!("at most {limit} bytes"), depth + rest.len()));
+                            return Err(Damage::new(0, "key", format!("at most {limit} bytes"), key.len()));
                         }
+                        let is_live = |(seq, operation): (Seq, Operation<'_>)| {
+                            operation != Operation::Delete && !self.visit.is_hidden(&key, seq)
+                        };
+                        live += u64::from(versions.clone().next().is_some_and(is_live));
                         for (_, operation) in versions {
                             if let Operation::Put(Payload::Document(document)) = operation {
                                 self.visit.document(&document);
@@ -149,6 +163,7 @@ impl Walk<'_> {
                 }
             }
         }
+        self.visit.keys(live);
         Ok(below)
     }
 

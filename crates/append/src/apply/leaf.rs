@@ -55,27 +55,27 @@ impl Apply<'_> {
             Some(Group::Keys(keys)) => Some(keys),
             None => None,
         };
+        // Whole keys: range deletes are told by them.
+        let above = &self.work.key(range.start)[..depth];
+        let there = keys.into_iter().flat_map(|keys| keys.iter());
+        let there: Vec<_> = there.map(|(rest, versions)| ([above, rest].concat(), versions)).collect();
         let mut entries = Vec::new();
-        for (rest, versions) in keys.into_iter().flat_map(|keys| keys.iter()) {
+        for (key, versions) in &there {
             let first = entries.len();
-            entries.extend(versions.map(|(seq, operation)| Update { key: rest, seq, operation }));
+            entries.extend(versions.clone().map(|(seq, operation)| Update { key: key.as_slice(), seq, operation }));
             entries[first..].reverse();
         }
-        for index in range.clone() {
-            if let Some(update) = self.work.update(index) {
-                entries.push(Update { key: &update.key[depth..], ..update });
-            }
-        }
+        entries.extend(range.filter_map(|index| self.work.update(index)));
         let mut merged = merge(&entries, self.rules, &mut self.dropped_documents);
-        for version in &mut merged {
-            self.place(version)?;
-        }
         for versions in merged.chunk_by(|one, other| one.key == other.key) {
             let oldest = &versions[0];
             if oldest.operation == Operation::Delete && oldest.seq > self.rules.through {
-                let key = [&self.work.key(range.start)[..depth], oldest.key].concat();
-                self.again.add(&key, oldest.seq);
+                self.again.add(oldest.key, oldest.seq);
             }
+        }
+        for version in &mut merged {
+            version.key = &version.key[depth..];
+            self.place(version)?;
         }
         self.put_keys(content, chunk, &merged, depth)
     }
