@@ -155,10 +155,10 @@ struct Settled<'a> {
 
 impl<'a> Settled<'a> {
     fn of(state: &'a TableState, horizon: &Horizon) -> Self {
-        let seq = |first: Option<Seq>| first.unwrap_or(Seq::MAX);
+        let seq = |first: Option<Seq>| first.filter(|_| !seeded::on(seeded::Bug::TombstoneCleared)).unwrap_or(Seq::MAX);
         // Readers look for operations in frozen queues that are applied, or will not be because they are hidden.
         let frozen = state.frozen.as_ref().and_then(|frozen| frozen.sections().first_seq());
-        let all = horizon.visible.min(seq(horizon.snapshots.first().copied())).min(seq(frozen));
+        let all = horizon.visible.min(horizon.snapshots.first().copied().unwrap_or(Seq::MAX)).min(seq(frozen));
         let sections = state.active.queues().iter().map(|queue| seq(queue.read().first_seq())).collect();
         Self { state, all, sections }
     }

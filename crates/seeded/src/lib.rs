@@ -33,16 +33,19 @@ pub enum Bug {
     ConflictMissed = 10,
     /// A serializable transaction commits although a range that it read has changed.
     PhantomMissed = 11,
+    /// A range tombstone is taken for swept although older operations wait in the queues.
+    TombstoneCleared = 12,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
         Self::StaleCachedTail,
         Self::IncarnationReused,
+        Self::TombstoneCleared,
     ];
 
     /// Every bug that models of threads find: it takes several of them.

@@ -13,7 +13,7 @@ pub(crate) mod backups;
 pub(crate) mod content;
 
 use std::{
-    ops::{Bound, ControlFlow},
+    ops::{Bound, ControlFlow, Range},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -41,6 +41,9 @@ struct State {
 
 /// Which table, and what of it is put or deleted.
 type Write = (usize, Vec<u8>, Option<Vec<u8>>);
+
+/// What a commit does: ranges of keys that it deletes, of which table, and then its writes.
+type Commit = (Vec<(usize, Range<Vec<u8>>)>, Vec<Write>);
 
 enum Step {
     Done,
@@ -283,6 +286,14 @@ impl World {
         state.number += 1;
         let counter = state.number.to_le_bytes().to_vec();
         let mut writes: Vec<Write> = [0, 1].map(|which| (which, COUNTER.to_vec(), Some(counter.clone()))).into();
+        let mut ranges = Vec::new();
+        if self.random.random_bool(0.1) {
+            let which = self.random.random_range(0..2);
+            let (one, other) = (self.key(), self.key());
+            let range = one.clone().min(other.clone())..one.max(other);
+            state.tables[which].retain(|key, _| !range.contains(key));
+            ranges.push((which, range));
+        }
         let deletes = self.random.random_bool(0.1);
         for _ in 0..operations {
             let which = self.random.random_range(0..2);
@@ -302,10 +313,11 @@ impl World {
             _ => Durability::Lazy(Duration::from_secs(3600)),
         };
         self.states.push(state);
+        let commit = (ranges, writes);
         if self.random.random_bool(0.5) {
-            write(db, tables, &writes, durability)
+            write(db, tables, &commit, durability)
         } else {
-            transact(db, tables, &writes, durability)
+            transact(db, tables, &commit, durability)
         }?;
         if durability == Durability::Sync {
             self.states.drain(..self.states.len() - 1);
@@ -459,8 +471,12 @@ impl World {
     }
 }
 
-fn write(db: &Database, tables: &[Table; 2], writes: &[Write], durability: Durability) -> braid::Result<()> {
+fn write(db: &Database, tables: &[Table; 2], commit: &Commit, durability: Durability) -> braid::Result<()> {
+    let (ranges, writes) = commit;
     let mut batch = WriteBatch::new();
+    for (which, range) in ranges {
+        batch.delete_range(&tables[*which], range.clone());
+    }
     for (which, key, value) in writes {
         match value {
             Some(value) => batch.put(&tables[*which], key, value),
@@ -470,10 +486,14 @@ fn write(db: &Database, tables: &[Table; 2], writes: &[Write], durability: Durab
     db.write_with(batch, durability)
 }
 
-fn transact(db: &Database, tables: &[Table; 2], writes: &[Write], durability: Durability) -> braid::Result<()> {
+fn transact(db: &Database, tables: &[Table; 2], commit: &Commit, durability: Durability) -> braid::Result<()> {
+    let (ranges, writes) = commit;
     let isolation = if writes.len().is_multiple_of(2) { Isolation::Snapshot } else { Isolation::Serializable };
     let options = TransactionOptions::new().durability(durability).isolation(isolation);
     let mut transaction = db.begin_with(options)?;
+    for (which, range) in ranges {
+        transaction.delete_range(&tables[*which], range.clone())?;
+    }
     for (which, key, value) in writes {
         match value {
             Some(value) => transaction.put(&tables[*which], key, value)?,

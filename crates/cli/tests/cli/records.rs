@@ -20,6 +20,12 @@ fn a_value_is_there_until_it_is_deleted() {
     assert_eq!(deleted.json()[0]["not_there"], 1);
     braid(&["get", &db, "ada"]).expect(3).says("ada");
     assert_eq!(braid(&["scan", &db]).expect(0).text(), "grace\t1906\n");
+    braid(&["put", &db, "mary", "1780"]).expect(0);
+    let range = braid(&["del", &db, "--from", "h", "--json"]).expect(0);
+    assert_eq!(range.json()[0]["ranges"], 1);
+    assert_eq!(braid(&["scan", &db]).expect(0).text(), "grace\t1906\n");
+    braid(&["del", &db, "--prefix", "gr"]).expect(0);
+    assert_eq!(braid(&["scan", &db]).expect(0).text(), "");
 }
 
 #[test]
