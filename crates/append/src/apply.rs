@@ -272,12 +272,12 @@ impl<'a> Apply<'a> {
 
     /// A value that is too large for a node becomes a document.
     fn place(&mut self, update: &mut Update<'_>) -> Result<()> {
-        if let Operation::Put(Payload::Inline(value)) = update.operation
+        if let Operation::Put(Payload::Inline(value), expiry) = update.operation
             && value.len() > crate::INLINE_BYTES_MAX
         {
             let document = self.documents.push(value)?;
             self.made_documents.push(document);
-            update.operation = Operation::Put(Payload::Document(document));
+            update.operation = Operation::Put(Payload::Document(document), expiry);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::{Bounds, Cursor, Direction, Operation, PairAt, PairRef, Pairs, Payload, Result, Seq, Share, Show};
+use index::{Bounds, Cursor, Direction, Moment, PairAt, PairRef, Pairs, Payload, Result, Share, Show};
 use space::PAGE;
 
 use crate::format::node::{Group, Keys, Node};
@@ -53,7 +53,7 @@ struct Run {
 pub(crate) struct TrieCursor {
     version: Arc<Version>,
     bounds: Bounds,
-    at: Seq,
+    at: Moment,
     direction: Direction,
     ahead: VecDeque<Piece>,
     window: usize,
@@ -65,7 +65,7 @@ pub(crate) struct TrieCursor {
 }
 
 impl TrieCursor {
-    pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Seq, direction: Direction) -> Self {
+    pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Moment, direction: Direction) -> Self {
         let root = version.header().root.filter(|_| !bounds.is_empty());
         let root = root.map(|root| Piece::Node { node: Ahead::Unread(root), prefix: [].into(), is_root: true });
         let share = version.shared.read_ahead().share();
@@ -193,7 +193,8 @@ impl TrieCursor {
     /// Adds the keys of a group that live at its seq and are within the bounds.
     fn take_keys(&self, run: &mut Run, begin: &[u8], keys: Keys<'_>) {
         for (rest, mut versions) in keys.iter() {
-            let Some((seq, Operation::Put(value))) = versions.find(|(seq, _)| *seq <= self.at) else { continue };
+            let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= self.at.seq) else { continue };
+            let Some(value) = operation.shown(self.at.now) else { continue };
             let start = run.bytes.len();
             run.bytes.extend_from_slice(begin);
             run.bytes.extend_from_slice(rest);
@@ -213,9 +214,12 @@ impl TrieCursor {
                 }
             };
             let value_length = run.bytes.len() - start - key_length;
+            let expiry = operation.expiry();
+            run.bytes.extend(expiry.iter().flat_map(|expiry| expiry.encode()));
             let short = |length| u16::try_from(length).expect("keys and inline values are short");
             let start = u32::try_from(start).expect("what one node holds is small");
-            run.places.push(PairAt::new(seq, start, short(key_length), short(value_length), is_document));
+            let (key_length, value_length) = (short(key_length), short(value_length));
+            run.places.push(PairAt::new(seq, start, key_length, value_length, is_document, expiry.is_some()));
         }
     }
 

@@ -9,7 +9,9 @@
 //!
 //! ```text
 //! .  seq, a number
-//! .  word, a number: bits 0 to 2 the kind, the rest the bytes of a value. Kind 1: a value, 2: a tombstone, 3: a document
+//! .  word, a number: bits 0 to 2 the kind, the rest the bytes of a value. Kind 1: a value, 2: a tombstone, 3: a document,
+//!    4 and 5: as 1 and 3, and it expires
+//! .  when it expires, a number, if it does
 //! .  the value's bytes, or a pointer
 //! ```
 //!
@@ -47,6 +49,9 @@ const KIND_BITS: u32 = 3;
 const VALUE: u64 = 1;
 const TOMBSTONE: u64 = 2;
 const DOCUMENT: u64 = 3;
+/// A value that expires, and a document that does: the expiry is behind the word, as a number.
+const VALUE_EXPIRING: u64 = 4;
+const DOCUMENT_EXPIRING: u64 = 5;
 
 /// Offsets of documents are multiples of it.
 const ALIGNMENT: u64 = 8;
@@ -95,13 +100,18 @@ pub(crate) fn put_pointer(out: &mut Vec<u8>, pointer: &DocPointer) {
 /// Writes a version.
 pub(crate) fn put_version(out: &mut Vec<u8>, seq: Seq, operation: &Operation<'_>) {
     put_number(out, seq.0);
+    let expiry = operation.expiry();
+    let put_expiry = |out: &mut Vec<u8>| expiry.iter().for_each(|expiry| put_number(out, expiry.millis()));
     match operation {
-        Operation::Put(Payload::Inline(value)) => {
-            put_number(out, (value.len() as u64) << KIND_BITS | VALUE);
+        Operation::Put(Payload::Inline(value), _) => {
+            let kind = if expiry.is_some() { VALUE_EXPIRING } else { VALUE };
+            put_number(out, (value.len() as u64) << KIND_BITS | kind);
+            put_expiry(out);
             out.extend_from_slice(value);
         }
-        Operation::Put(Payload::Document(document)) => {
-            put_number(out, DOCUMENT);
+        Operation::Put(Payload::Document(document), _) => {
+            put_number(out, if expiry.is_some() { DOCUMENT_EXPIRING } else { DOCUMENT });
+            put_expiry(out);
             put_pointer(out, document);
         }
         Operation::Delete => put_number(out, TOMBSTONE),

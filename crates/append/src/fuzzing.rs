@@ -66,11 +66,11 @@ fn nodes() -> Vec<Vec<u8>> {
     for number in 0..40_u64 {
         put_child(&mut children, format!("{number:02}").as_bytes(), &pointer(number));
     }
-    let put = |value| Operation::Put(Payload::Inline(value));
+    let put = |value| Operation::Put(Payload::Inline(value), None);
     let version = |key, seq, operation| Update { key, seq: Seq(seq), operation };
     let mut groups = Vec::new();
     put_keys(&mut groups, b"abcd", &[version(b"", 7, put(b"1")), version(b"", 300, Operation::Delete)]);
-    let document = Operation::Put(Payload::Document(pointer(9)));
+    let document = Operation::Put(Payload::Document(pointer(9)), None);
     put_keys(&mut groups, b"abce", &[version(b"f", 1 << 40, put(&[5; 100])), version(b"fg", 6, document)]);
     put_tree(&mut groups, b"abcf", &pointer(77));
     put_keys(&mut groups, b"x", &[version(b"", 8, put(b""))]);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::{Found, Operation, Result, Seq};
+use index::{Found, Moment, Result, Update};
 
 use crate::format::node::{Group, Node, Versions};
 use crate::version::Version;
@@ -89,7 +89,7 @@ fn within<'k>(walk: &Walk, node: &Node, key: &impl Fn(usize) -> &'k [u8]) -> Opt
 }
 
 /// Looks keys up in a version.
-pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
+pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
     let Some(root) = version.header().root else { return Ok(()) };
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_unstable_by_key(|index| keys[*index]);
@@ -101,12 +101,9 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Seq, out: &mut [Op
         |index| keys[order[index]],
         &mut fetch,
         &mut |index, mut versions| {
-            if let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= at) {
-                let value = match operation {
-                    Operation::Put(value) => Some(value.to_stored()),
-                    Operation::Delete => None,
-                };
-                out[order[index]] = Some(Found { seq, value });
+            if let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= at.seq) {
+                let key = keys[order[index]];
+                out[order[index]] = Some(Found::of(&Update { key, seq, operation }, at.now));
             }
         },
     )

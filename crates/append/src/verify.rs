@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use doclog::{DocPointer, SegmentId};
-use index::{Error, Operation, Payload, Result, Seq, Visit};
+use index::{Error, Operation, Result, Seq, Visit};
 
 use crate::format::Damage;
 use crate::format::node::{Group, Node};
@@ -155,7 +155,7 @@ impl Walk<'_> {
                         };
                         live += u64::from(versions.clone().next().is_some_and(is_live));
                         for (_, operation) in versions {
-                            if let Operation::Put(Payload::Document(document)) = operation {
+                            if let Some(document) = operation.document() {
                                 self.visit.document(&document);
                             }
                         }

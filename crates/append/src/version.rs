@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use doclog::{DocLog, DocPointer, SegmentId};
-use index::{Bounds, Cursor, Direction, Found, Result, Seq, Stats, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, Moment, Result, Stats, View, Visit};
 
 use crate::cursor::TrieCursor;
 use crate::format::node::Node;
@@ -38,12 +38,12 @@ impl Version {
 }
 
 impl View for Version {
-    fn get_many(&self, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
+    fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
         assert_eq!(keys.len(), out.len(), "one place for each key");
         search::get_many(self, keys, at, out)
     }
 
-    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Seq, direction: Direction) -> Result<Box<dyn Cursor>> {
+    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
         Ok(Box::new(TrieCursor::new(self, bounds, at, direction)))
     }
 

@@ -108,7 +108,7 @@ fn damage_is_named_and_the_rest_stays_readable() {
         let seen = home.verify();
         found += usize::from(seen.findings.iter().any(|finding| finding.contains(file)));
         let view = home.trie.view();
-        let read = |key: &Vec<u8>| view.get_many(&[key], index::Seq::MAX, &mut [None]).is_ok();
+        let read = |key: &Vec<u8>| view.get_many(&[key], index::Seq::MAX.into(), &mut [None]).is_ok();
         readable.insert(offset, keys.iter().step_by(37).filter(|key| read(key)).count());
         assert!(home.disk.flip_bit(file, offset));
     }

@@ -39,7 +39,7 @@ fn a_short_scan_reads_little_and_a_long_one_nothing_twice() {
     let live = trie.node_stats().live_bytes;
     for direction in [Direction::Forward, Direction::Backward] {
         let before = read_bytes(&store);
-        let mut cursor = trie.view().cursor(&Bounds::all(), Seq::MAX, direction).expect("opens");
+        let mut cursor = trie.view().cursor(&Bounds::all(), Seq::MAX.into(), direction).expect("opens");
         for _ in 0..10 {
             assert!(cursor.advance().expect("whole"));
         }
@@ -59,7 +59,7 @@ fn a_short_scan_reads_little_and_a_long_one_nothing_twice() {
 fn scans_share_the_memory_that_they_read_ahead() {
     let read_ahead = Arc::new(ReadAhead::new(128 << 10));
     let (_, trie) = uncached(&read_ahead);
-    let open = |_| trie.view().cursor(&Bounds::all(), Seq::MAX, Direction::Forward).expect("opens");
+    let open = |_| trie.view().cursor(&Bounds::all(), Seq::MAX.into(), Direction::Forward).expect("opens");
     let mut cursors: Vec<_> = (0..4).map(open).collect();
     cursors.iter_mut().for_each(|cursor| cursor.expect_all());
     let (mut most, mut going) = (0, true);
@@ -84,12 +84,12 @@ fn what_many_keys_share_is_read_once() {
     let reads = || store.counters(StreamKind::Node).snapshot().reads;
     let before = reads();
     let mut out = vec![None; keys.len()];
-    trie.view().get_many(&keys, Seq::MAX, &mut out).expect("whole");
+    trie.view().get_many(&keys, Seq::MAX.into(), &mut out).expect("whole");
     assert!(out.iter().all(Option::is_some));
     let together = reads() - before;
     let before = reads();
     for key in &keys {
-        trie.view().get_many(&[key], Seq::MAX, &mut [None]).expect("whole");
+        trie.view().get_many(&[key], Seq::MAX.into(), &mut [None]).expect("whole");
     }
     let apart = reads() - before;
     assert!(together * 10 < apart * 7, "{together} reads together, {apart} one by one");

@@ -6,11 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use index::{Bounds, Horizon, RangeTombstones, Seq};
+use index::{Bounds, Expiry, Horizon, RangeTombstones, Seq};
 
 use crate::{
-    Table,
+    Expires, Table,
     catalog::TableCore,
+    clock::system_time,
     key_range::KeyRange,
     table::{prefix_bounds, range_bounds},
 };
@@ -29,6 +30,7 @@ pub(crate) enum BatchOperation {
 struct Entry {
     table: usize,
     operation: BatchOperation,
+    expires: Option<Expires>,
     key: Range<usize>,
     value: Range<usize>,
 }
@@ -43,6 +45,7 @@ impl Entry {
 pub(crate) struct Item<'a> {
     pub(crate) table: &'a Arc<TableCore>,
     pub(crate) operation: BatchOperation,
+    pub(crate) expires: Option<Expires>,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
 }
@@ -78,12 +81,25 @@ impl WriteBatch {
 
     /// Sets `key` of `table` to `value`. Limits are checked when the batch is written.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.push(table, BatchOperation::Put, key.as_ref(), value.as_ref());
+        self.push(table, BatchOperation::Put, key.as_ref(), value.as_ref(), None);
+    }
+
+    /// Sets `key` of `table` to `value` until it expires, counted from when the batch is written: as [`Table::put_expiring`].
+    pub fn put_expiring(
+        &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
+    ) {
+        self.push(table, BatchOperation::Put, key.as_ref(), value.as_ref(), Some(expires.into()));
+    }
+
+    /// Sets `key` of `table` to `value`, until it expires where that is said.
+    pub(crate) fn put_until(&mut self, table: &Table, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
+        let expires = expiry.map(|expiry| Expires::At(system_time(expiry)));
+        self.push(table, BatchOperation::Put, key, value, expires);
     }
 
     /// Deletes `key` of `table`; a key that is not there stays so.
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) {
-        self.push(table, BatchOperation::Delete, key.as_ref(), &[]);
+        self.push(table, BatchOperation::Delete, key.as_ref(), &[], None);
     }
 
     /// Deletes every key of `table` within `range`, however many there are: what was put before, in this batch too, not what is put after.
@@ -98,7 +114,7 @@ impl WriteBatch {
 
     fn delete_within(&mut self, table: &Table, bounds: &Bounds) {
         if let Some(KeyRange { low, high }) = KeyRange::of(bounds) {
-            self.push(table, BatchOperation::DeleteRange, &low, high.as_deref().unwrap_or_default());
+            self.push(table, BatchOperation::DeleteRange, &low, high.as_deref().unwrap_or_default(), None);
         }
     }
 
@@ -127,7 +143,7 @@ impl WriteBatch {
         self.bytes.clear();
     }
 
-    fn push(&mut self, table: &Table, operation: BatchOperation, key: &[u8], value: &[u8]) {
+    fn push(&mut self, table: &Table, operation: BatchOperation, key: &[u8], value: &[u8], expires: Option<Expires>) {
         let known = self.tables.iter().rposition(|known| Arc::ptr_eq(&known.core, &table.core));
         let table = known.unwrap_or_else(|| {
             self.tables.push(table.clone());
@@ -137,7 +153,7 @@ impl WriteBatch {
         self.bytes.extend_from_slice(key);
         let middle = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.entries.push(Entry { table, operation, key: start..middle, value: middle..self.bytes.len() });
+        self.entries.push(Entry { table, operation, expires, key: start..middle, value: middle..self.bytes.len() });
     }
 
     /// The tables it touches.
@@ -149,6 +165,7 @@ impl WriteBatch {
         Item {
             table: &self.tables[entry.table].core,
             operation: entry.operation,
+            expires: entry.expires,
             key: &self.bytes[entry.key.clone()],
             value: &self.bytes[entry.value.clone()],
         }

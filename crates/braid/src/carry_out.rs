@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use index::{Horizon, Operation, Payload, Seq};
+use index::{Horizon, Seq};
 
 use crate::{
     catalog::TableCore,
@@ -58,7 +58,10 @@ impl Engine {
                     Logged::Update(update) => update,
                     Logged::DeleteRange { low, high } => return self.enter_tombstone(table, low, high, seq),
                 };
-                if let Operation::Put(Payload::Document(document)) = update.operation
+                if update.operation.expiry().is_some() {
+                    table.note_expiring();
+                }
+                if let Some(document) = update.operation.document()
                     && let Err(error) = table.documents.retain(&document, seq.0)
                 {
                     self.health.fail(error);
@@ -85,7 +88,7 @@ impl Engine {
     /// The keys of a range are gone, as far as they are older than `seq`, which is not visible yet.
     fn enter_tombstone(&self, table: &TableCore, low: &[u8], high: Option<&[u8]>, seq: Seq) {
         let visible = self.publisher.visible();
-        let horizon = Horizon { snapshots: self.snapshots.seqs(), visible, ..Horizon::default() };
+        let horizon = Horizon { visible, ..self.snapshots.seqs().into_iter().collect() };
         table.change_tombstones(|tombstones| tombstones.add(low, high, seq, &horizon));
         self.signal.kick();
     }

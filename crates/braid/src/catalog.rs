@@ -11,7 +11,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use btree::BTree;
 use doclog::DocLog;
-use index::{Index, RangeTombstones, Seq, TableId, View};
+use index::{Index, Moment, RangeTombstones, Seq, TableId, Time, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
@@ -63,6 +63,8 @@ pub(crate) struct TableCore {
     loaded: AtomicU64,
     /// Seq of the commit that dropped it; 0 while it is live.
     dropped: AtomicU64,
+    /// Anything that expires was ever put into it.
+    expiring: AtomicBool,
     applied: Mutex<AppliedThrough>,
     /// What there was when the table was dropped, for snapshots that are older.
     last: ArcSwapOption<LastState>,
@@ -92,6 +94,7 @@ impl TableCore {
         let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
         let (loaded, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        let expiring = AtomicBool::new(tree.expires());
         Self {
             id,
             name,
@@ -105,6 +108,7 @@ impl TableCore {
             loading,
             loaded,
             dropped,
+            expiring,
             applied,
             last: ArcSwapOption::empty(),
             pin,
@@ -211,14 +215,23 @@ impl TableCore {
         self.state.store(Arc::new(TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) }));
     }
 
-    /// What a reader that begins now reads: a state, and a visible seq of which the state has every commit whole.
+    /// Something that expires is about to become visible in it.
+    pub(crate) fn note_expiring(&self) {
+        self.expiring.store(true, Ordering::Release);
+    }
+
+    /// What a reader that begins now reads: a state, and a moment whose seq is visible and of which the state has every commit whole. What time it
+    /// is, is asked only where anything can have expired.
     ///
     /// The state is held before it is asked what is visible, because older versions are not kept for readers that are not there yet.
     /// It has to be current still when that is known: queues that a later state shares with it go on filling, others do not.
-    pub(crate) fn moment(&self, visible: impl Fn() -> Seq) -> (Arc<TableState>, Seq) {
+    pub(crate) fn moment(&self, visible: impl Fn() -> Seq, now: impl Fn() -> Time) -> (Arc<TableState>, Moment) {
         loop {
             let state = self.state.load_full();
-            let at = visible();
+            let seq = visible();
+            // The time comes last: what a merge found expired by its own time, and dropped from this state, has expired by this one too.
+            let now = if self.expiring.load(Ordering::Acquire) { now() } else { Time(0) };
+            let at = Moment { seq, now };
             if Arc::ptr_eq(&state, &self.state.load()) {
                 return (state, at);
             }

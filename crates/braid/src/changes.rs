@@ -16,15 +16,16 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use index::{DocPointer, Operation, Payload, Seq, TableId};
+use index::{DocPointer, Expiry, Operation, Payload, Seq, TableId};
 use wal::{Reader, Record};
 
 use crate::{
     Database, Error, Result, Structure,
     catalog::TableCore,
+    clock::system_time,
     convert::malformed_record,
     database::Handle,
     engine::Engine,
@@ -54,6 +55,8 @@ pub enum ChangeOperation {
         key: Vec<u8>,
         /// The value, however long.
         value: Vec<u8>,
+        /// When it expires, if it does; that is no change of its own.
+        expiry: Option<SystemTime>,
     },
     /// The key is gone from now on, if it was there.
     Delete {
@@ -146,6 +149,7 @@ struct Draft {
     table: TableId,
     key: Vec<u8>,
     value: Value,
+    expiry: Option<Expiry>,
 }
 
 enum Value {
@@ -309,10 +313,12 @@ impl Changes {
             What::Drop(table) => ChangeEvent::TableDropped { table: self.table(table) },
             What::Load(table) => ChangeEvent::Loaded { table: self.table(table) },
             What::Commit(drafts) => {
-                let operation = |Draft { table, key, value }| {
+                let operation = |Draft { table, key, value, expiry }| {
                     let table = self.table(table);
                     match value {
-                        Value::Here(value) => ChangeOperation::Put { table, key, value },
+                        Value::Here(value) => {
+                            ChangeOperation::Put { table, key, value, expiry: expiry.map(system_time) }
+                        }
                         Value::Deleted => ChangeOperation::Delete { table, key },
                         Value::RangeDeleted(to) => ChangeOperation::DeleteRange { table, from: key, to },
                         Value::Document(_) => unreachable!("the documents of a settled change are there"),
@@ -385,15 +391,16 @@ fn drafts(payload: &[u8], seq: Seq) -> Option<Vec<Draft>> {
             Logged::Update(update) => update,
             Logged::DeleteRange { low, high } => {
                 let value = Value::RangeDeleted(high.map(<[u8]>::to_vec));
-                return Some(Draft { table, key: low.to_vec(), value });
+                return Some(Draft { table, key: low.to_vec(), value, expiry: None });
             }
         };
+        let expiry = update.operation.expiry();
         let value = match update.operation {
-            Operation::Put(Payload::Inline(value)) => Value::Here(value.to_vec()),
-            Operation::Put(Payload::Document(document)) => Value::Document(document),
+            Operation::Put(Payload::Inline(value), _) => Value::Here(value.to_vec()),
+            Operation::Put(Payload::Document(document), _) => Value::Document(document),
             Operation::Delete => Value::Deleted,
         };
-        Some(Draft { table, key: update.key.to_vec(), value })
+        Some(Draft { table, key: update.key.to_vec(), value, expiry })
     };
     Operations::new(payload, seq).map(draft).collect()
 }

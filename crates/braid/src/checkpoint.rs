@@ -127,6 +127,7 @@ fn capture(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice)
             log_durable: frontier,
             kept_from: kept.from,
             kept_seq: kept.seq,
+            time: engine.clock.now(),
             next_table: engine.catalog.next_id(),
             tables: tables.iter().map(|table| table_image(table)).collect(),
             dropped: dropped.iter().map(|table| table_image(table)).collect(),

@@ -15,14 +15,15 @@ use std::{
 
 use btree::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 use doclog::DocPointer;
-use index::{Operation, Payload, Seq};
+use index::{Expiry, Operation, Payload, Seq};
 use parking_lot::Mutex;
 use psync::File;
 
 use crate::{
-    Durability, Error, Result, WriteBatch,
+    Durability, Error, Expires, Result, WriteBatch,
     batch::{BatchOperation, Item},
     catalog::TableCore,
+    clock::Clock,
     engine::Engine,
     format::{self, kind},
     pressure::Refusal,
@@ -120,7 +121,7 @@ impl Engine {
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         self.admit(bytes as u64, reclaims(items))?;
         let documents = self.write_documents(items)?;
-        let payload = encode(items, &documents);
+        let payload = encode(items, &documents, &self.clock);
         match self.place(items, payload, durability, check) {
             Ok(Placed::At(position)) => {
                 self.counters.committed(items.len(), bytes);
@@ -206,6 +207,7 @@ impl Engine {
             if item.is_point() {
                 check_pair(item.table, item.key, item.value)?;
             }
+            check_expires(item.expires)?;
             bytes += record_bytes(item) as u64;
         }
         let limit = self.wal.record_bytes_max();
@@ -419,23 +421,36 @@ pub(crate) fn check_pair(table: &TableCore, key: &[u8], value: &[u8]) -> Result<
     Ok(())
 }
 
+/// Fails where a value is to expire after nothing.
+pub(crate) fn check_expires(expires: Option<Expires>) -> Result<()> {
+    match expires {
+        Some(Expires::After(duration)) if duration.is_zero() => {
+            Err(Error::Option { option: "expires", problem: "a value needs more than no time until it expires".into() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Most bytes that an operation takes in a log record.
 fn record_bytes(item: &Item<'_>) -> usize {
     let value = if item.value.len() > INLINE_BYTES_MAX { DocPointer::BYTES } else { 4 + item.value.len() };
-    7 + item.key.len() + value
+    let expiry = if item.expires.is_some() { Expiry::BYTES } else { 0 };
+    7 + item.key.len() + expiry + value
 }
 
-fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>]) -> Vec<u8> {
+fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], clock: &Clock) -> Vec<u8> {
+    let mut now = None;
     let mut payload = Vec::with_capacity(items.iter().map(record_bytes).sum());
     for (item, document) in items.iter().zip(documents) {
+        let expiry = item.expires.map(|expires| expires.expiry(*now.get_or_insert_with(|| clock.now())));
         let operation = match (item.operation, document) {
             (BatchOperation::DeleteRange, _) => {
                 format::put_delete_range(&mut payload, item.table.id, item.key, item.high());
                 continue;
             }
             (BatchOperation::Delete, _) => Operation::Delete,
-            (BatchOperation::Put, Some(document)) => Operation::Put(Payload::Document(*document)),
-            (BatchOperation::Put, None) => Operation::Put(Payload::Inline(item.value)),
+            (BatchOperation::Put, Some(document)) => Operation::Put(Payload::Document(*document), expiry),
+            (BatchOperation::Put, None) => Operation::Put(Payload::Inline(item.value), expiry),
         };
         format::put_operation(&mut payload, item.table.id, item.key, operation);
     }

@@ -23,6 +23,7 @@ use wal::Wal;
 use crate::{
     Error, ErrorKind, Options, Result,
     catalog::{Catalog, TableCore},
+    clock::Clock,
     commit::UnflushedDocuments,
     health::Health,
     keeper::{self, Keeper},
@@ -59,6 +60,7 @@ pub(crate) struct Engine {
     pub(crate) health: Health,
     pub(crate) signal: Signal,
     pub(crate) keeper: Keeper,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) superblock: Mutex<SuperblockFile>,
     pub(crate) unflushed: Arc<UnflushedDocuments>,
     /// Bytes of all queues that take operations.
@@ -91,6 +93,7 @@ pub(crate) struct Parts {
     pub(crate) lock: Option<Lock>,
     pub(crate) replayed: crate::stats::Recovery,
     pub(crate) kept: Kept,
+    pub(crate) clock: Arc<Clock>,
 }
 
 impl Engine {
@@ -118,7 +121,8 @@ impl Engine {
             sweeps: Sweeps::default(),
             health: Health::default(),
             signal: Signal::default(),
-            keeper: Keeper::default(),
+            keeper: Keeper::new(Arc::clone(&parts.clock)),
+            clock: parts.clock,
             superblock: Mutex::new(parts.superblock),
             unflushed: parts.unflushed,
             active_bytes: AtomicU64::new(0),

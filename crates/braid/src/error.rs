@@ -81,7 +81,7 @@ pub enum Error {
     },
     /// A table that something is to be loaded into holds something.
     #[error(
-        "table {name:?} is not empty, or a snapshot still sees keys that it had, and only an empty table can be loaded; write to it, or load a new one"
+        "table {name:?} is not empty, or a snapshot still sees keys that it had, or what has expired in it was not removed yet, and only an empty table can be loaded; write to it, or load a new one"
     )]
     NotEmpty {
         /// The name.

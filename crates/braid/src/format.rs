@@ -23,7 +23,7 @@
 mod ranges;
 
 use doclog::{Retained, SegmentId};
-use index::{DocPointer, Operation, Payload, RangeTombstones, Seq, TableId, Update};
+use index::{DocPointer, Expiry, Operation, Payload, RangeTombstones, Seq, TableId, Time, Update};
 use space::{Extent, PageId};
 use wal::Lsn;
 
@@ -174,6 +174,8 @@ pub(crate) struct Image {
     pub(crate) kept_from: Lsn,
     /// The first seq from there on.
     pub(crate) kept_seq: Seq,
+    /// No earlier time is told any more.
+    pub(crate) time: Time,
     /// The next table gets this id.
     pub(crate) next_table: u32,
     /// Live tables.
@@ -192,6 +194,7 @@ impl Image {
         bytes.extend_from_slice(&self.visible.0.to_le_bytes());
         positions.iter().for_each(|position| bytes.extend_from_slice(&position.0.to_le_bytes()));
         bytes.extend_from_slice(&self.kept_seq.0.to_le_bytes());
+        bytes.extend_from_slice(&self.time.0.to_le_bytes());
         bytes.extend_from_slice(&self.next_table.to_le_bytes());
         for tables in [&self.tables, &self.dropped] {
             bytes.extend_from_slice(&length_of(tables.len()).to_le_bytes());
@@ -233,6 +236,7 @@ impl Image {
             log_durable: Lsn(fields.u64()?),
             kept_from: Lsn(fields.u64()?),
             kept_seq: Seq(fields.u64()?),
+            time: Time(fields.u64()?),
             next_table: fields.u32()?,
             tables: decode_tables(fields)?,
             dropped: decode_tables(fields)?,
@@ -322,25 +326,32 @@ pub(crate) mod kind {
     pub(crate) const LOAD: u8 = 6;
 }
 
-/// Operation codes inside a commit; 0 is never valid, 5 and up are free.
+/// Operation codes inside a commit; 0 is never valid, 7 and up are free.
 mod code {
     pub(super) const PUT: u8 = 1;
     pub(super) const PUT_DOCUMENT: u8 = 2;
     pub(super) const DELETE: u8 = 3;
     pub(super) const DELETE_RANGE: u8 = 4;
+    pub(super) const PUT_EXPIRING: u8 = 5;
+    pub(super) const PUT_DOCUMENT_EXPIRING: u8 = 6;
 }
 
-/// Appends one operation to a commit's payload: code, table, key, value.
+/// Appends one operation to a commit's payload: code, table, key, expiry of what expires, value.
 pub(crate) fn put_operation(payload: &mut Vec<u8>, table: TableId, key: &[u8], operation: Operation<'_>) {
     let code = match operation {
-        Operation::Put(Payload::Inline(_)) => code::PUT,
-        Operation::Put(Payload::Document(_)) => code::PUT_DOCUMENT,
+        Operation::Put(Payload::Inline(_), None) => code::PUT,
+        Operation::Put(Payload::Document(_), None) => code::PUT_DOCUMENT,
+        Operation::Put(Payload::Inline(_), Some(_)) => code::PUT_EXPIRING,
+        Operation::Put(Payload::Document(_), Some(_)) => code::PUT_DOCUMENT_EXPIRING,
         Operation::Delete => code::DELETE,
     };
     put_head(payload, code, table, key);
+    if let Some(expiry) = operation.expiry() {
+        payload.extend_from_slice(&expiry.encode());
+    }
     match operation {
-        Operation::Put(Payload::Inline(value)) => put_block(payload, value),
-        Operation::Put(Payload::Document(document)) => payload.extend_from_slice(&document.encode()),
+        Operation::Put(Payload::Inline(value), _) => put_block(payload, value),
+        Operation::Put(Payload::Document(document), _) => payload.extend_from_slice(&document.encode()),
         Operation::Delete => {}
     }
 }
@@ -375,6 +386,16 @@ pub(crate) enum Logged<'a> {
     },
 }
 
+impl Logged<'_> {
+    /// The document that it refers to.
+    pub(crate) const fn document(&self) -> Option<DocPointer> {
+        match self {
+            Self::Update(update) => update.operation.document(),
+            Self::DeleteRange { .. } => None,
+        }
+    }
+}
+
 /// The operations of a commit's payload, each with its table; updates have the commit's seq.
 pub(crate) struct Operations<'a> {
     fields: Fields<'a>,
@@ -396,9 +417,15 @@ impl<'a> Operations<'a> {
             let high = Some(self.fields.block()?).filter(|high| !high.is_empty());
             return index::is_below(key, high).then_some((table, Logged::DeleteRange { low: key, high }));
         }
+        let expiry = match code {
+            code::PUT_EXPIRING | code::PUT_DOCUMENT_EXPIRING => Some(Expiry::at(self.fields.u64()?)?),
+            _ => None,
+        };
         let operation = match code {
-            code::PUT => Operation::Put(Payload::Inline(self.fields.block()?)),
-            code::PUT_DOCUMENT => Operation::Put(Payload::Document(document(&mut self.fields)?)),
+            code::PUT | code::PUT_EXPIRING => Operation::Put(Payload::Inline(self.fields.block()?), expiry),
+            code::PUT_DOCUMENT | code::PUT_DOCUMENT_EXPIRING => {
+                Operation::Put(Payload::Document(document(&mut self.fields)?), expiry)
+            }
             code::DELETE => Operation::Delete,
             _ => return None,
         };
@@ -642,6 +669,7 @@ mod tests {
             log_durable: Lsn(99),
             kept_from: Lsn(40),
             kept_seq: Seq(6),
+            time: Time(1_800_000_000_000),
             next_table: 4,
             tables: vec![table.clone()],
             dropped: vec![table],
@@ -666,6 +694,7 @@ mod tests {
             log_durable: Lsn(0),
             kept_from: Lsn(0),
             kept_seq: Seq(0),
+            time: Time(0),
             next_table: 0,
             tables: vec![],
             dropped: vec![],
@@ -704,12 +733,18 @@ mod tests {
     #[test]
     fn commit_operations_survive_encoding() {
         let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
-        let operations =
-            [Operation::Put(Payload::Inline(b"v")), Operation::Put(Payload::Document(document)), Operation::Delete];
+        let operations = [None, Expiry::at(0x0102_0304_0506)].map(|expiry| {
+            [
+                Operation::Put(Payload::Inline(b"v"), expiry),
+                Operation::Put(Payload::Document(document), expiry),
+                Operation::Delete,
+            ]
+        });
+        let operations = operations.concat();
         let mut payload = Vec::new();
         put_delete_range(&mut payload, TableId(2), b"k", Some(b"l"));
-        for operation in operations {
-            put_operation(&mut payload, TableId(2), b"key", operation);
+        for operation in &operations {
+            put_operation(&mut payload, TableId(2), b"key", *operation);
         }
         let mut read = Operations::new(&payload, Seq(6)).map(|item| item.expect("decodes"));
         let range = Logged::DeleteRange { low: b"k", high: Some(b"l") };

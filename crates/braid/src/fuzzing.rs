@@ -4,10 +4,10 @@
 //! read has to come back when it is written again. Those named `open` make a database around them: whatever they say, it opens, or says what
 //! is wrong.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use doclog::{DocPointer, Retained, SegmentId};
-use index::{Horizon, Operation, Payload, RangeTombstones, Seq, TableId};
+use index::{Expiry, Horizon, Operation, Payload, RangeTombstones, Seq, TableId, Time};
 use psync::{Buffer, Request, sim::SimDisk};
 use space::{Extent, FileStore, PAGE, PageId, StreamKind};
 use wal::{Alone, Claim, Lsn, Verdict, Wal};
@@ -96,6 +96,7 @@ fn images() -> Vec<Vec<u8>> {
         log_durable: Lsn(99),
         kept_from: Lsn(40),
         kept_seq: Seq(6),
+        time: Time(1_800_000_000_000),
         next_table: 9,
         tables: live,
         dropped,
@@ -120,15 +121,17 @@ fn commit(bytes: &[u8]) {
 fn commits() -> Vec<Vec<u8>> {
     let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
     let operations = [
-        Operation::Put(Payload::Inline(b"value")),
-        Operation::Put(Payload::Document(document)),
+        Operation::Put(Payload::Inline(b"value"), None),
+        Operation::Put(Payload::Document(document), None),
         Operation::Delete,
-        Operation::Put(Payload::Inline(&[7; 300])),
+        Operation::Put(Payload::Inline(&[7; 300]), None),
+        Operation::Put(Payload::Inline(b"value"), Expiry::at(7)),
+        Operation::Put(Payload::Document(document), Expiry::at(1_800_000_000_000)),
     ];
     let mut all = Vec::new();
     put_delete_range(&mut all, TableId(2), b"from", Some(b"to"));
     put_delete_range(&mut all, TableId(2), b"z", None);
-    for (operation, key) in operations.into_iter().zip([&b"k"[..], b"another key", &[9; 100], b"z"]) {
+    for (operation, key) in operations.into_iter().zip([&b"k"[..], b"another key", &[9; 100], b"z", b"e", b"f"]) {
         put_operation(&mut all, TableId(2), key, operation);
     }
     vec![Vec::new(), all]
@@ -191,6 +194,7 @@ fn database() -> (SimDisk, Database) {
         batch.put(&table, [key], [key; 50]);
     }
     batch.put(&table, b"document", vec![7; 3000]);
+    batch.put_expiring(&table, b"expiring", b"for a day", Duration::from_secs(86_400));
     db.write(batch).expect("a commit");
     db.checkpoint().expect("a checkpoint");
     table.put(b"later", b"in the log").expect("a commit");
@@ -287,7 +291,7 @@ fn logs() -> Vec<Vec<u8>> {
     };
     let mut commit = Vec::new();
     put_delete_range(&mut commit, TableId(1), &[7], Some(&[30]));
-    for (key, operation) in [(&b"x"[..], Operation::Put(Payload::Inline(b"y"))), (b"later", Operation::Delete)] {
+    for (key, operation) in [(&b"x"[..], Operation::Put(Payload::Inline(b"y"), None)), (b"later", Operation::Delete)] {
         put_operation(&mut commit, TableId(1), key, operation);
         put_operation(&mut commit, TableId(0), key, operation);
     }

@@ -15,7 +15,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use wal::Lsn;
 
-use crate::engine::Engine;
+use crate::{clock::Clock, engine::Engine};
 
 /// Between two looks at the spare segments.
 const PREPARE_PACE: Duration = Duration::from_millis(100);
@@ -27,31 +27,13 @@ struct State {
 }
 
 /// Deadlines of lazy commits.
-#[derive(Default)]
 pub(crate) struct Keeper {
     state: Mutex<State>,
     /// There is an earlier deadline, or it is over.
     wake: Condvar,
     /// It is over.
     stopped: Condvar,
-    clock: Clock,
-}
-
-/// The time, which a test may set.
-#[derive(Default)]
-struct Clock {
-    #[cfg(test)]
-    set: Mutex<Option<Instant>>,
-}
-
-impl Clock {
-    fn now(&self) -> Instant {
-        #[cfg(test)]
-        if let Some(now) = *self.set.lock() {
-            return now;
-        }
-        Instant::now()
-    }
+    clock: Arc<Clock>,
 }
 
 impl State {
@@ -62,10 +44,15 @@ impl State {
 }
 
 impl Keeper {
+    /// One that goes by this clock.
+    pub(crate) fn new(clock: Arc<Clock>) -> Self {
+        Self { state: Mutex::default(), wake: Condvar::new(), stopped: Condvar::new(), clock }
+    }
+
     /// The log has to be on stable storage up to `end` within `interval`.
     pub(crate) fn flush_within(&self, end: Lsn, interval: Duration) {
         // An interval beyond the end of time is never due.
-        let Some(deadline) = self.clock.now().checked_add(interval) else { return };
+        let Some(deadline) = self.clock.instant().checked_add(interval) else { return };
         let mut state = self.state.lock();
         let earliest = state.due.is_none_or(|(due, _)| deadline < due);
         state.due = Some(state.due.map_or((deadline, end), |(due, lsn)| (due.min(deadline), lsn.max(end))));
@@ -85,7 +72,7 @@ impl Keeper {
     fn next(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
         while !state.stop {
-            if let Some(end) = state.take_due(self.clock.now()) {
+            if let Some(end) = state.take_due(self.clock.instant()) {
                 return Some(end);
             }
             match state.due {
@@ -147,12 +134,13 @@ mod tests {
     use rand::{Rng, SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::{Database, Durability, Options, Structure};
+    use crate::{Database, Durability, Options, SetClock, Structure};
 
     const LONGEST_MS: u64 = 12;
 
-    fn open(disk: &SimDisk) -> Database {
-        let options = Options::new().background(false).cache_bytes(1 << 20).segment_bytes(64 << 10);
+    fn open(disk: &SimDisk, clock: &SetClock) -> Database {
+        let options =
+            Options::new().background(false).cache_bytes(1 << 20).segment_bytes(64 << 10).clock(clock.clone());
         options.open_on(disk.psync(), Path::new("/db")).expect("opens")
     }
 
@@ -160,17 +148,17 @@ mod tests {
     fn live_and_lose_power(seed: u64) -> usize {
         let mut random = StdRng::seed_from_u64(seed);
         let disk = SimDisk::new(seed);
-        let database = open(&disk);
+        let clock = SetClock::new(0);
+        let database = open(&disk, &clock);
         let table = database.table("t", Structure::BTree).expect("a table");
         let engine = table.engine();
-        let begun = Instant::now();
         disk.crash_after(random.random_range(1..60));
         // When each commit has to be durable, and until when all that was due was flushed.
         let (mut deadlines, mut flushed) = (Vec::new(), None);
         for tick in 0..200 {
-            *engine.keeper.clock.set.lock() = Some(begun + Duration::from_millis(tick));
+            clock.advance(u64::from(tick > 0));
             // What the thread does that wakes at a deadline.
-            let due = engine.keeper.state.lock().take_due(engine.keeper.clock.now());
+            let due = engine.keeper.state.lock().take_due(engine.keeper.clock.instant());
             if due.is_some_and(|end| !flush(engine, end)) {
                 break;
             }
@@ -186,7 +174,7 @@ mod tests {
         }
         disk.restart();
         drop((table, database));
-        let database = open(&disk);
+        let database = open(&disk, &clock);
         let table = database.open_table("t").expect("it was there");
         let found = table.iter().count();
         let keys = table.iter().map(|pair| pair.expect("reads").0);

@@ -53,12 +53,14 @@ mod catalog;
 mod changes;
 mod checkpoint;
 mod choice;
+mod clock;
 mod commit;
 mod compact;
 mod convert;
 mod database;
 mod engine;
 mod error;
+mod expiry;
 mod fields;
 mod format;
 #[cfg(feature = "fuzzing")]
@@ -101,6 +103,9 @@ pub use backup::{
 };
 pub use batch::WriteBatch;
 pub use changes::{Change, ChangeEvent, ChangeOperation, ChangedTable, Changes};
+pub use clock::Expires;
+#[doc(hidden)]
+pub use clock::SetClock;
 pub use commit::{KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};
 pub use compact::{CompactProgress, CompactReport, Compaction};
 pub use database::{Database, TableInfo};
@@ -109,7 +114,7 @@ pub use index::Seq;
 pub use load::Loader;
 pub use options::{Durability, Options, Structure, TableOptions};
 pub use psync::BackendKind;
-pub use range::Range;
+pub use range::{Entry, Range};
 pub use salvage::{LostCommits, LostDocument, LostRange, Salvage, SalvageProgress, SalvagedTable, salvage, salvage_on};
 pub use schema::TABLE_NAME_BYTES_MAX;
 pub use snapshot::{Snapshot, SnapshotStats};

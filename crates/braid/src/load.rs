@@ -15,12 +15,12 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use btree::INLINE_BYTES_MAX;
 use doclog::Retained;
-use index::{Applied, DocPointer, Index, Payload, RangeTombstones, Seq};
+use index::{Applied, DocPointer, Expiry, Index, Payload, RangeTombstones, Seq};
 use psync::Request;
 use wal::Claim;
 
 use crate::{
-    Error, Result, Table,
+    Error, Expires, Result, Table,
     applied::AppliedThrough,
     commit,
     engine::Engine,
@@ -81,17 +81,35 @@ impl Loader {
     /// this and [`Loader::finish`] say so again.
     #[inline]
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
+        self.push_until(key.as_ref(), value.as_ref(), None)
+    }
+
+    /// Takes the next pair, whose value expires: as [`Table::put_expiring`], but counted from now on.
+    ///
+    /// # Errors
+    /// As [`Loader::push`]; [`Error::Option`] where it is to expire after nothing.
+    pub fn push_expiring(
+        &mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
+    ) -> Result<()> {
+        let expires = expires.into();
+        commit::check_expires(Some(expires))?;
+        let expiry = expires.expiry(self.table.engine().clock.now());
+        self.push_until(key.as_ref(), value.as_ref(), Some(expiry))
+    }
+
+    /// Takes the next pair, whose value expires where that is said.
+    #[inline]
+    pub(crate) fn push_until(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         commit::check_pair(&self.table.core, key, value)?;
         let Some(load) = &mut self.load else { return Err(self.failure()) };
         if !self.waiting.is_empty() || value.len() > INLINE_BYTES_MAX {
-            return self.push_late(key, value);
+            return self.push_late(key, value, expiry);
         }
         if key <= load.last_key() {
             return Err(self.out_of_order(key));
         }
         let engine = self.table.engine();
-        if let Err(error) = load.push(key, Payload::Inline(value), &|| is_ready(engine)) {
+        if let Err(error) = load.push(key, Payload::Inline(value), expiry, &|| is_ready(engine)) {
             return Err(self.fail(error));
         }
         self.count(key, value);
@@ -175,6 +193,9 @@ impl Loader {
         }
         table.set_applied(AppliedThrough::new(seq));
         table.note_load(seq);
+        if table.tree.expires() {
+            table.note_expiring();
+        }
         let active = Arc::clone(&table.state.load().active);
         // It was empty: range deletes that came before have nothing to hide.
         table.replace_state_and(active, None, Arc::clone(&applied.view), |tombstones| {
@@ -185,7 +206,7 @@ impl Loader {
     }
 
     /// Takes a pair while others wait, or that has to wait itself.
-    fn push_late(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn push_late(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         let last = self.waiting.last_key().or_else(|| self.load.as_ref().map(btree::Load::last_key));
         if last.is_some_and(|last| key <= last) {
             return Err(self.out_of_order(key));
@@ -196,9 +217,9 @@ impl Loader {
         if value.len() > WAITING_BYTES {
             let document = self.append(&[value])?.pop();
             let document = document.expect("as many pointers as documents");
-            self.push_payload(key, Payload::Document(document))?;
+            self.push_payload(key, Payload::Document(document), expiry)?;
         } else {
-            self.waiting.push(key, value);
+            self.waiting.push(key, value, expiry);
         }
         self.count(key, value);
         Ok(())
@@ -210,11 +231,11 @@ impl Loader {
             return Ok(());
         }
         let waiting = std::mem::take(&mut self.waiting);
-        let long: Vec<&[u8]> = waiting.pairs().map(|(_, value)| value).filter(|value| is_long(value)).collect();
+        let long: Vec<&[u8]> = waiting.pairs().map(|(_, value, _)| value).filter(|value| is_long(value)).collect();
         let mut documents = self.append(&long)?.into_iter();
-        for (key, value) in waiting.pairs() {
+        for (key, value, expiry) in waiting.pairs() {
             let document = is_long(value).then(|| documents.next()).flatten();
-            self.push_payload(key, document.map_or(Payload::Inline(value), Payload::Document))?;
+            self.push_payload(key, document.map_or(Payload::Inline(value), Payload::Document), expiry)?;
         }
         self.waiting = waiting.emptied();
         Ok(())
@@ -233,10 +254,10 @@ impl Loader {
         Ok(documents)
     }
 
-    fn push_payload(&mut self, key: &[u8], payload: Payload<'_>) -> Result<()> {
+    fn push_payload(&mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>) -> Result<()> {
         let engine = self.table.engine();
         let Some(load) = &mut self.load else { return Err(self.failure()) };
-        load.push(key, payload, &|| is_ready(engine)).map_err(|error| self.fail(error))
+        load.push(key, payload, expiry, &|| is_ready(engine)).map_err(|error| self.fail(error))
     }
 
     #[inline]
@@ -304,8 +325,8 @@ fn outcome_unknown(engine: &Engine) -> Error {
 #[derive(Default)]
 struct Waiting {
     bytes: Vec<u8>,
-    /// Where each key and each value ends.
-    ends: Vec<(usize, usize)>,
+    /// Where each key and each value ends, and when it expires.
+    ends: Vec<(usize, usize, Option<Expiry>)>,
 }
 
 impl Waiting {
@@ -317,25 +338,25 @@ impl Waiting {
         self.bytes.len()
     }
 
-    fn push(&mut self, key: &[u8], value: &[u8]) {
+    fn push(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.ends.push((key_end, self.bytes.len()));
+        self.ends.push((key_end, self.bytes.len(), expiry));
     }
 
     fn start(&self, index: usize) -> usize {
         if index == 0 { 0 } else { self.ends[index - 1].1 }
     }
 
-    fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.ends.iter().enumerate().map(|(index, &(key_end, value_end))| {
-            (&self.bytes[self.start(index)..key_end], &self.bytes[key_end..value_end])
+    fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8], Option<Expiry>)> {
+        self.ends.iter().enumerate().map(|(index, &(key_end, value_end, expiry))| {
+            (&self.bytes[self.start(index)..key_end], &self.bytes[key_end..value_end], expiry)
         })
     }
 
     fn last_key(&self) -> Option<&[u8]> {
-        let &(key_end, _) = self.ends.last()?;
+        let &(key_end, ..) = self.ends.last()?;
         Some(&self.bytes[self.start(self.ends.len() - 1)..key_end])
     }
 

@@ -5,7 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use index::ReadAhead;
+use index::{ReadAhead, Time};
 use psync::{Lock, Psync};
 use rand::RngCore;
 use space::{FileStore, PagedFile};
@@ -15,6 +15,7 @@ use crate::{
     Error, Options, Result,
     catalog::Catalog,
     checkpoint,
+    clock::Clock,
     commit::UnflushedDocuments,
     convert::log_error,
     engine::{Engine, Parts},
@@ -148,6 +149,7 @@ fn create(
         lock,
         replayed: Recovery::default(),
         kept: Kept::ALL,
+        clock: Arc::new(Clock::new(options.clock.clone(), Time(0))),
     };
     let engine = Engine::new(parts);
     engine.store.sync_directories()?;

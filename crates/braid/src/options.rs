@@ -7,6 +7,7 @@ use wal::FlushScheme;
 
 use crate::{
     Database, Error, Result,
+    clock::SetClock,
     opq::{self, SORT_PERIOD},
 };
 
@@ -173,6 +174,7 @@ pub struct Options {
     pub(crate) flush_scheme: FlushScheme,
     pub(crate) lock_timeout: Duration,
     pub(crate) retain_log_bytes: u64,
+    pub(crate) clock: Option<SetClock>,
 }
 
 /// Bytes of the cache where nothing is said.
@@ -215,6 +217,7 @@ impl Default for Options {
             flush_scheme: FlushScheme::default(),
             lock_timeout: LOCK_TIMEOUT,
             retain_log_bytes: 0,
+            clock: None,
         }
     }
 }
@@ -289,6 +292,14 @@ impl Options {
     #[must_use]
     pub const fn leaf_pages(mut self, pages: u32) -> Self {
         self.leaf_pages = Some(pages);
+        self
+    }
+
+    /// Goes by this clock in place of the system's. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(mut self, clock: SetClock) -> Self {
+        self.clock = Some(clock);
         self
     }
 

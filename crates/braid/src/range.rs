@@ -6,11 +6,11 @@
 //!    are read in one psync.
 //! 4. What fails is told when everything before it was shown; the range is then at its end.
 
-use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc, time::SystemTime};
 
-use index::{Bounds, Direction, DocPointer, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
+use index::{Bounds, Direction, DocPointer, Expiry, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
 
-use crate::{Error, Result, Table, snapshot::Pin, walk::Walk};
+use crate::{Error, Result, Table, clock::system_time, snapshot::Pin, walk::Walk};
 
 const FIRST_WINDOW: usize = 8;
 const LARGEST_WINDOW: usize = 256;
@@ -42,7 +42,7 @@ pub struct Range {
     /// Keys that it does not show.
     deleted: Option<RangeTombstones>,
     walk: Option<Walk>,
-    gathered: VecDeque<(Vec<u8>, Vec<u8>)>,
+    gathered: VecDeque<(Vec<u8>, Vec<u8>, Option<Expiry>)>,
     /// What all ranges may have of documents and leaves, and this one has of documents.
     share: Option<Share>,
     window: usize,
@@ -50,6 +50,17 @@ pub struct Range {
     /// What failed behind the pairs that were gathered.
     failed: Option<Error>,
     ended: bool,
+}
+
+/// A pair, and when it expires. Made by [`Range::next_entry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value; empty where values are left out.
+    pub value: &'a [u8],
+    /// When the value expires; none where it does not.
+    pub expiry: Option<SystemTime>,
 }
 
 /// Where the pair is that the range stands on.
@@ -119,6 +130,18 @@ impl Range {
         Ok(if self.advance()? { self.pair() } else { None })
     }
 
+    /// As [`Range::next_pair`], with the expiry of the value.
+    ///
+    /// # Errors
+    /// As [`Range::next_pair`].
+    pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let expiry = self.expiry().map(system_time);
+        Ok(self.pair().map(|(key, value)| Entry { key, value, expiry }))
+    }
+
     /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. The fastest way to look at many
     /// pairs: nothing is copied, nothing stands between two of them, and a range with two ends that begins so is read with as many requests
     /// in flight as it has use for from its first pair on, up to 256 KiB. Who wants only a few pairs of a long range takes [`Range::next_pair`] or
@@ -127,14 +150,23 @@ impl Range {
     /// # Errors
     /// As [`Range::next_pair`].
     pub fn visit<B>(&mut self, mut show: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>) -> Result<ControlFlow<B>> {
+        self.visit_expiring(|key, value, _| show(key, value))
+    }
+
+    /// As [`Range::visit`], with the expiry of each value.
+    pub(crate) fn visit_expiring<B>(
+        &mut self, mut show: impl FnMut(&[u8], &[u8], Option<Expiry>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
         if self.walk.is_none() && !self.ended && !self.bounds.is_empty() {
             match self.begin() {
                 Ok(walk) => walk.expect_all(),
                 Err(error) => return self.end(Err(error)).map(|_| ControlFlow::Continue(())),
             }
         }
-        while let Some((key, value)) = self.next_pair()? {
-            if let ControlFlow::Break(with) = show(key, value) {
+        while self.advance()? {
+            let expiry = self.expiry();
+            let Some((key, value)) = self.pair() else { break };
+            if let ControlFlow::Break(with) = show(key, value, expiry) {
                 return Ok(ControlFlow::Break(with));
             }
             if let Shown::Walked = self.shown
@@ -147,7 +179,7 @@ impl Range {
     }
 
     /// Shows pairs from where the walk stands, as far as that needs no look at queues or documents; what `show` broke with.
-    fn run<B>(&mut self, show: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<B>) -> Result<Option<B>> {
+    fn run<B>(&mut self, show: &mut impl FnMut(&[u8], &[u8], Option<Expiry>) -> ControlFlow<B>) -> Result<Option<B>> {
         let Some(walk) = &mut self.walk else { return Ok(None) };
         let (mut with, mut document) = (None, false);
         let keys_only = self.keys_only;
@@ -163,7 +195,7 @@ impl Range {
                     }
                     _ => &[],
                 };
-                if let ControlFlow::Break(broken) = show(pair.key, value) {
+                if let ControlFlow::Break(broken) = show(pair.key, value, pair.expiry) {
                     with = Some(broken);
                     return ControlFlow::Break(shown);
                 }
@@ -238,7 +270,15 @@ impl Range {
                 PairRef { key, value: Payload::Inline(value), .. } if !self.keys_only => Some((key, value)),
                 PairRef { key, .. } => Some((key, &[])),
             },
-            Shown::Gathered => self.gathered.front().map(|(key, value)| (key.as_slice(), value.as_slice())),
+            Shown::Gathered => self.gathered.front().map(|(key, value, _)| (key.as_slice(), value.as_slice())),
+        }
+    }
+
+    fn expiry(&self) -> Option<Expiry> {
+        match self.shown {
+            Shown::Nothing => None,
+            Shown::Walked => self.walk.as_ref()?.current()?.expiry,
+            Shown::Gathered => self.gathered.front()?.2,
         }
     }
 
@@ -277,7 +317,7 @@ impl Range {
                     None => break,
                 },
             };
-            self.gathered.push_back((pair.key, value));
+            self.gathered.push_back((pair.key, value, pair.expiry));
         }
     }
 
@@ -311,7 +351,7 @@ impl Iterator for Range {
             Ok(true) => match self.shown {
                 Shown::Gathered => {
                     self.shown = Shown::Nothing;
-                    self.gathered.pop_front().map(Ok)
+                    self.gathered.pop_front().map(|(key, value, _)| Ok((key, value)))
                 }
                 _ => self.pair().map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
             },

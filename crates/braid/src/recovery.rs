@@ -19,7 +19,7 @@ use std::{
 };
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
-use index::{Horizon, Index, Operation, Payload, RangeTombstones, Seq, Update};
+use index::{Horizon, Index, RangeTombstones, Seq};
 use psync::{Buffer, Lock, Request};
 use space::{AllocatorImage, FileStore, PAGE, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict, Wal};
@@ -28,6 +28,7 @@ use crate::{
     Error, Options, Result,
     backlog::Backlog,
     catalog::{Catalog, TableCore, TableIdentity},
+    clock::Clock,
     commit::UnflushedDocuments,
     convert::{log_error, malformed_record},
     engine::{Engine, Parts},
@@ -111,6 +112,7 @@ pub(crate) fn recover(
         lock,
         replayed,
         kept,
+        clock: Arc::new(Clock::new(options.clock.clone(), image.time)),
     });
     for table in engine.catalog.live() {
         backlogs.remove(&table.id).unwrap_or_default().settle(&engine, &table)?;
@@ -270,7 +272,7 @@ impl Replay<'_> {
         let mut by_table: BTreeMap<index::TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
             for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
-                if let Logged::Update(Update { operation: Operation::Put(Payload::Document(document)), .. }) = logged {
+                if let Some(document) = logged.document() {
                     by_table.entry(table).or_default().push(document);
                 }
             }
@@ -309,8 +311,11 @@ impl Replay<'_> {
                 }
             };
             table.outgrow_tombstone(update.key, seq);
-            if let (Operation::Put(Payload::Document(document)), true) = (update.operation, seq > self.image.visible) {
+            if let (Some(document), true) = (update.operation.document(), seq > self.image.visible) {
                 table.documents.retain(&document, seq.0)?;
+            }
+            if update.operation.expiry().is_some() {
+                table.note_expiring();
             }
             if table.lacks(update.key, seq) {
                 backlogs.entry(id).or_default().append(&update, lsn);
@@ -331,6 +336,9 @@ impl Replay<'_> {
         let table =
             table.ok_or_else(|| self.malformed(lsn, format!("a flush-end of unknown table {}", record.table.0)))?;
         table.tree.replay(&record.redo)?;
+        if table.tree.expires() {
+            table.note_expiring();
+        }
         table.set_applied(record.applied);
         for document in &record.dropped {
             table.documents.drop_document(document)?;

@@ -1,11 +1,13 @@
-//! Snapshots: the database as it was at one seq, for as long as somebody holds it.
+//! Snapshots: the database as it was at one moment, which is a seq and a time, for as long as somebody holds it.
 //!
-//! 1. Taking one is reading the visible seq and noting it in [`Snapshots`], in one step.
-//! 2. A reader with a snapshot takes its table's newest state, like any reader, and looks at the snapshot's seq in it.
+//! 1. Taking one is reading the visible seq and the clock and noting both in [`Snapshots`], in one step.
+//! 2. A reader with a snapshot takes its table's newest state, like any reader, and looks at the snapshot's moment in it.
 //! 3. Whoever drops older versions (rounds, compactions, sweeps) asks for the [`Engine::horizon`] first, and keeps what it sees.
 //!
 //! Invariant: who asks for the horizon has fixed before which commits it merges, all of them visible by then. So a snapshot that is
-//! noted too late to be in the horizon is of a seq from which on it sees the newest of what is merged, and that is kept for everybody.
+//! noted too late to be in the horizon is of a seq from which on it sees the newest of what is merged, and of a time at which all has expired that the
+//! merge finds expired: and that is kept for everybody. One of an earlier time ([`Pin::take_at_time_of`]) is in the horizon by another of that time, with an
+//! older seq: of what is younger than that, at least that it was there is kept.
 
 use std::{
     collections::BTreeMap,
@@ -18,19 +20,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use index::{Bounds, Horizon, RangeTombstones, Seq};
+use index::{Bounds, Horizon, Moment, RangeTombstones, Seq, Time};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::{
     Database, Error, Range, Result, Table,
     catalog::TableCore,
+    clock::Clock,
     database::Handle,
     engine::Engine,
     table::{prefix_bounds, range_bounds},
 };
 
-/// Snapshots of one seq.
+/// Snapshots of one moment.
 struct Held {
     count: usize,
     since: Instant,
@@ -41,7 +44,7 @@ struct Held {
 /// The snapshots that are held, those of transactions included.
 #[derive(Default)]
 pub(crate) struct Snapshots {
-    held: Mutex<BTreeMap<Seq, Held>>,
+    held: Mutex<BTreeMap<Moment, Held>>,
 }
 
 /// What is held of older states. What a round finds shadowed is kept while one of these sees it.
@@ -59,22 +62,22 @@ pub struct SnapshotStats {
 }
 
 impl Snapshots {
-    /// Notes one more snapshot of what is visible now.
-    fn take(&self, engine: &Engine) -> Seq {
+    /// Notes one more snapshot of what is visible now, as it is at `now`, or else at this very time.
+    fn take(&self, engine: &Engine, now: Option<Time>) -> Moment {
         let mut held = self.held.lock();
-        let seq = engine.publisher.visible();
+        let moment = Moment { seq: engine.publisher.visible(), now: now.unwrap_or_else(|| engine.clock.now()) };
         let first = || Held { count: 0, since: Instant::now(), user_bytes: engine.counters.user_bytes() };
-        held.entry(seq).or_insert_with(first).count += 1;
-        seq
+        held.entry(moment).or_insert_with(first).count += 1;
+        moment
     }
 
-    /// One snapshot of `seq` less. Whether none is left of it.
-    fn release(&self, seq: Seq) -> bool {
+    /// One snapshot of `moment` less. Whether none is left of it.
+    fn release(&self, moment: Moment) -> bool {
         let mut held = self.held.lock();
-        if let Some(of_seq) = held.get_mut(&seq) {
-            of_seq.count -= 1;
-            if of_seq.count == 0 {
-                held.remove(&seq);
+        if let Some(of_moment) = held.get_mut(&moment) {
+            of_moment.count -= 1;
+            if of_moment.count == 0 {
+                held.remove(&moment);
                 return true;
             }
         }
@@ -83,31 +86,42 @@ impl Snapshots {
 
     /// Every seq that is held, rising.
     pub(crate) fn seqs(&self) -> Vec<Seq> {
-        self.held.lock().keys().copied().collect()
+        self.held.lock().keys().map(|moment| moment.seq).collect()
+    }
+
+    /// Everything that is held, and what time it is.
+    fn moments(&self, clock: &Clock) -> (Vec<Moment>, Time) {
+        // The time is asked while nobody can take a snapshot, so that none that is missing here is of an earlier one.
+        let held = self.held.lock();
+        (held.keys().copied().collect(), clock.now())
     }
 
     /// The oldest seq that is held.
     pub(crate) fn oldest(&self) -> Option<Seq> {
-        self.held.lock().first_key_value().map(|(seq, _)| *seq)
+        self.held.lock().first_key_value().map(|(moment, _)| moment.seq)
     }
 
     /// What is held.
     pub(crate) fn stats(&self, user_bytes: u64) -> SnapshotStats {
         let held = self.held.lock();
-        let Some((seq, oldest)) = held.first_key_value() else { return SnapshotStats::default() };
+        let Some((moment, oldest)) = held.first_key_value() else { return SnapshotStats::default() };
+        let (mut open, mut last) = (0, None);
+        for moment in held.keys() {
+            open += u64::from(last.replace(moment.seq) != Some(moment.seq));
+        }
         SnapshotStats {
-            open: held.len() as u64,
-            oldest_seq: Some(seq.0),
+            open,
+            oldest_seq: Some(moment.seq.0),
             oldest_seconds: oldest.since.elapsed().as_secs_f64(),
             written_since_oldest_bytes: user_bytes.saturating_sub(oldest.user_bytes),
         }
     }
 }
 
-/// A hold on one seq: the versions that it sees stay until it goes.
+/// A hold on one moment: the versions that it sees stay until it goes.
 pub(crate) struct Pin {
     handle: Arc<Handle>,
-    seq: Seq,
+    moment: Moment,
     taken: Instant,
     released: AtomicBool,
 }
@@ -115,13 +129,27 @@ pub(crate) struct Pin {
 impl Pin {
     /// Holds what is visible now.
     pub(crate) fn take(handle: &Arc<Handle>) -> Arc<Self> {
-        let seq = handle.engine.snapshots.take(&handle.engine);
-        Arc::new(Self { handle: Arc::clone(handle), seq, taken: Instant::now(), released: AtomicBool::new(false) })
+        Self::take_as_of(handle, None)
+    }
+
+    /// Holds what is visible now, as it was at the time of `other`, which is held.
+    pub(crate) fn take_at_time_of(other: &Self) -> Arc<Self> {
+        Self::take_as_of(&other.handle, Some(other.moment.now))
+    }
+
+    fn take_as_of(handle: &Arc<Handle>, now: Option<Time>) -> Arc<Self> {
+        let moment = handle.engine.snapshots.take(&handle.engine, now);
+        Arc::new(Self { handle: Arc::clone(handle), moment, taken: Instant::now(), released: AtomicBool::new(false) })
+    }
+
+    /// The moment that it holds.
+    pub(crate) const fn moment(&self) -> Moment {
+        self.moment
     }
 
     /// The seq that it holds.
     pub(crate) const fn seq(&self) -> Seq {
-        self.seq
+        self.moment.seq
     }
 
     /// The handle that it was taken through.
@@ -133,7 +161,7 @@ impl Pin {
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
             let engine = &self.handle.engine;
-            if engine.snapshots.release(self.seq) {
+            if engine.snapshots.release(self.moment) {
                 engine.sweeps.wake_waiting(&engine.signal);
             }
         }
@@ -180,7 +208,8 @@ impl Engine {
         let tombstones = RangeTombstones::clone(&table.state.load().tombstones);
         // A snapshot that comes after this look sees every range delete that it lets count.
         let visible = self.publisher.visible();
-        Horizon { snapshots: self.snapshots.seqs(), tombstones, visible }
+        let (moments, now) = self.snapshots.moments(&self.clock);
+        Horizon { tombstones, visible, ..Horizon::new(moments, now) }
     }
 }
 
@@ -196,7 +225,7 @@ impl Snapshot {
     /// The last commit that it sees.
     #[must_use]
     pub fn seq(&self) -> Seq {
-        self.pin.seq
+        self.pin.seq()
     }
 
     /// How long ago it was taken.
@@ -256,6 +285,6 @@ impl Snapshot {
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Snapshot").field("seq", &self.pin.seq.0).finish_non_exhaustive()
+        formatter.debug_struct("Snapshot").field("seq", &self.pin.seq().0).finish_non_exhaustive()
     }
 }

@@ -59,9 +59,15 @@ impl Sweeps {
     }
 }
 
+impl Sweeps {
+    /// Whether anything is to be swept.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.asked.lock().is_empty()
+    }
+}
+
 impl Engine {
     /// Has the keys from `low` to below `high` swept; where they wait already, that is enough.
-    #[cfg_attr(not(test), expect(dead_code, reason = "keys that come to an end by themselves will ask for sweeps"))]
     pub(crate) fn sweep(&self, table: &Arc<TableCore>, low: &[u8], high: Option<&[u8]>) {
         let mut asked = self.sweeps.asked.lock();
         let has = |sweep: &Sweep| {
@@ -116,7 +122,7 @@ fn of_tombstones(engine: &Engine) -> Option<Sweep> {
         let settled = Settled::of(&state, &horizon);
         let is_due = |fragment: &&Arc<Fragment>| fragment.newest() <= settled.within(fragment);
         let fragments = horizon.tombstones.fragments();
-        let oldest = horizon.snapshots.first().copied().unwrap_or(Seq::MAX);
+        let oldest = horizon.oldest().unwrap_or(Seq::MAX);
         if fragments.iter().any(|fragment| fragment.newest() > oldest) {
             engine.sweeps.waits.store(true, Ordering::Relaxed);
         }
@@ -158,7 +164,7 @@ impl<'a> Settled<'a> {
         let seq = |first: Option<Seq>| first.filter(|_| !seeded::on(seeded::Bug::TombstoneCleared)).unwrap_or(Seq::MAX);
         // Readers look for operations in frozen queues that are applied, or will not be because they are hidden.
         let frozen = state.frozen.as_ref().and_then(|frozen| frozen.sections().first_seq());
-        let all = horizon.visible.min(horizon.snapshots.first().copied().unwrap_or(Seq::MAX)).min(seq(frozen));
+        let all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX)).min(seq(frozen));
         let sections = state.active.queues().iter().map(|queue| seq(queue.read().first_seq())).collect();
         Self { state, all, sections }
     }

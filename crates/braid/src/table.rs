@@ -3,13 +3,15 @@
 use std::{
     ops::{Bound, RangeBounds},
     sync::Arc,
+    time::SystemTime,
 };
 
-use index::{Bounds, DocPointer, Found, Fragment, Seq, Stored};
+use index::{Bounds, DocPointer, Found, Fragment, Moment, Seq, Stored};
 
 use crate::{
-    Database, Durability, Error, Loader, Range, Result, Structure, WriteBatch,
+    Database, Durability, Error, Expires, Loader, Range, Result, Structure, WriteBatch,
     catalog::{TableCore, TableState},
+    clock::system_time,
     database::Handle,
     engine::Engine,
     snapshot::Pin,
@@ -57,6 +59,29 @@ impl Table {
         let mut batch = WriteBatch::new();
         batch.put(self, key, value);
         self.engine().commit(&batch, durability).map(drop)
+    }
+
+    /// Sets `key` to `value` until it expires, which counts as deleted from then on: after a [`Duration`](std::time::Duration) from its commit on, or at a
+    /// [`SystemTime`]. Later writes of the key, also such as do not expire, replace value and expiry. What has expired gives its space back
+    /// by and by; snapshots that were taken before see it as long as they are there.
+    ///
+    /// # Errors
+    /// As [`Table::put`]; [`Error::Option`] where it is to expire after nothing.
+    pub fn put_expiring(
+        &self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
+    ) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.put_expiring(self, key, value, expires);
+        self.engine().commit(&batch, self.engine().options.durability).map(drop)
+    }
+
+    /// When the value of `key` expires; none where it does not, or there is none.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        let found = self.find(key.as_ref(), None)?.filter(|found| found.value.is_some());
+        Ok(found.and_then(|found| found.expiry).map(system_time))
     }
 
     /// Deletes `key`; a key that is not there stays so.
@@ -164,11 +189,19 @@ impl Table {
 
     /// The value of `key`, now or as `pin` holds it.
     pub(crate) fn get_at(&self, key: &[u8], pin: Option<&Pin>) -> Result<Option<Vec<u8>>> {
+        match self.find(key, pin)?.and_then(|found| found.value) {
+            None => Ok(None),
+            Some(Stored::Inline(value)) => Ok(Some(value)),
+            Some(Stored::Document(document)) => Ok(self.core.documents.read_many(&[document])?.pop()),
+        }
+    }
+
+    /// The newest version of `key`, now or as `pin` holds it.
+    fn find(&self, key: &[u8], pin: Option<&Pin>) -> Result<Option<Found>> {
         self.core.traffic.looked_up(1);
         let (state, at) = self.moment(pin)?;
         if !state.tombstones.is_empty() {
-            let found = find_many(&state, &[key], at)?;
-            return Ok(self.values(found)?.pop().flatten());
+            return Ok(find_many(&state, &[key], at)?.pop().flatten());
         }
         let mut found = state.active.get(key, at);
         if found.is_none() {
@@ -177,11 +210,7 @@ impl Table {
         if found.is_none() {
             state.view.get_many(&[key], at, std::slice::from_mut(&mut found))?;
         }
-        match found.and_then(|found| found.value) {
-            None => Ok(None),
-            Some(Stored::Inline(value)) => Ok(Some(value)),
-            Some(Stored::Document(document)) => Ok(self.core.documents.read_many(&[document])?.pop()),
-        }
+        Ok(found)
     }
 
     /// The values of many keys, in their order, read as one batch: level by level, and all documents at once (MPSearch, PIO §3.1.1).
@@ -224,17 +253,18 @@ impl Table {
     }
 
     /// What a reader that begins now reads, or one that looks at what `pin` holds.
-    pub(crate) fn moment(&self, pin: Option<&Pin>) -> Result<(Arc<TableState>, Seq)> {
+    pub(crate) fn moment(&self, pin: Option<&Pin>) -> Result<(Arc<TableState>, Moment)> {
         // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
         let Some(pin) = pin else {
-            let moment = self.core.moment(|| self.engine().publisher.visible());
+            let engine = self.engine();
+            let moment = self.core.moment(|| engine.publisher.visible(), || engine.clock.now());
             self.engine().check_live(&self.core)?;
             return Ok(moment);
         };
         let state = self.core.state.load_full();
         match self.engine().check_live(&self.core) {
-            Ok(()) => Ok((state, pin.seq())),
-            Err(dropped) => self.core.last_at(pin.seq()).map(|last| (last, pin.seq())).ok_or(dropped),
+            Ok(()) => Ok((state, pin.moment())),
+            Err(dropped) => self.core.last_at(pin.seq()).map(|last| (last, pin.moment())).ok_or(dropped),
         }
     }
 
@@ -264,14 +294,14 @@ impl Table {
     }
 }
 
-/// The newest versions of keys at or below `at`: queues first, what they leave undecided in the structure, as one batch.
-fn find_many(state: &TableState, keys: &[&[u8]], at: Seq) -> Result<Vec<Option<Found>>> {
+/// The newest versions of keys at or below the seq of `at`: queues first, what they leave undecided in the structure, as one batch.
+fn find_many(state: &TableState, keys: &[&[u8]], at: Moment) -> Result<Vec<Option<Found>>> {
     let mut found: Vec<Option<Found>> = vec![None; keys.len()];
     state.active.get_many(keys, at, &mut found);
     if let Some(frozen) = &state.frozen {
         frozen.sections().get_many(keys, at, &mut found);
     }
-    hide(state, keys, at, &mut found, |fragment| fragment.is_bare(at));
+    hide(state, keys, at.seq, &mut found, |fragment| fragment.is_bare(at.seq));
     let undecided: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
     if undecided.len() == keys.len() {
         state.view.get_many(keys, at, &mut found)?;
@@ -281,7 +311,7 @@ fn find_many(state: &TableState, keys: &[&[u8]], at: Seq) -> Result<Vec<Option<F
         state.view.get_many(&rest, at, &mut below)?;
         undecided.iter().zip(below).for_each(|(&i, slot)| found[i] = slot);
     }
-    hide(state, keys, at, &mut found, |_| true);
+    hide(state, keys, at.seq, &mut found, |_| true);
     Ok(found)
 }
 
@@ -294,7 +324,7 @@ fn hide(state: &TableState, keys: &[&[u8]], at: Seq, found: &mut [Option<Found>]
         let Some(fragment) = state.tombstones.of_key(key) else { continue };
         let Some(delete) = fragment.newest_at(at) else { continue };
         if slot.as_ref().map_or_else(|| is_all(fragment), |found| found.seq < delete) {
-            *slot = Some(Found { seq: delete, value: None });
+            *slot = Some(Found { seq: delete, value: None, expiry: None });
         }
     }
 }
@@ -319,7 +349,7 @@ pub(crate) fn newest_many(engine: &Engine, table: &TableCore, keys: &[&[u8]]) ->
     // Held before it is asked whether the table is live, as in [`Table::moment`].
     let state = table.state.load_full();
     engine.check_live(table)?;
-    let found = find_many(&state, keys, Seq::MAX)?;
+    let found = find_many(&state, keys, Seq::MAX.into())?;
     Ok(found.into_iter().map(|found| found.map(|found| found.seq)).collect())
 }
 
@@ -365,7 +395,7 @@ mod tests {
         table.put(low, b"old").expect("put");
         table.put(high, b"old").expect("put");
         let interrupted = Cell::new(false);
-        let (state, at) = core.moment(|| {
+        let visible = || {
             if !interrupted.replace(true) {
                 let choice = Choice { table: Arc::clone(core), sections: vec![0] };
                 round::run(engine, &[choice]).expect("runs");
@@ -375,7 +405,8 @@ mod tests {
                 engine.commit(&batch, Durability::Sync).expect("commits");
             }
             engine.publisher.visible()
-        });
+        };
+        let (state, at) = core.moment(visible, || engine.clock.now());
         let seen = [&low, &high].map(|key| {
             let waiting = state.active.get(key, at);
             let value = waiting.and_then(|found| found.value);

@@ -38,8 +38,8 @@ pub(crate) use validate::Check;
 pub use writes::Savepoint;
 
 use crate::{
-    Database, Durability, Error, ErrorKind, Range, Result, Table,
-    commit::check_pair,
+    Database, Durability, Error, ErrorKind, Expires, Range, Result, Table,
+    commit::{check_expires, check_pair},
     engine::Engine,
     error::shown,
     key_range::KeyRange,
@@ -185,7 +185,7 @@ impl Transaction {
         let key = key.as_ref();
         self.pin.check_own(table)?;
         match self.writes.get(table.core.id, key) {
-            Some(written) => Ok(written.clone()),
+            Some(written) => Ok(writes::value_of(written).map(<[u8]>::to_vec)),
             None => {
                 self.note_key(table, key)?;
                 table.get_at(key, Some(&self.pin))
@@ -203,7 +203,10 @@ impl Transaction {
         let below: Vec<&[u8]> = keys.iter().filter(|key| own(key).is_none()).map(AsRef::as_ref).collect();
         below.iter().try_for_each(|key| self.note_key(table, key))?;
         let mut below = table.get_many_at(&below, Some(&self.pin))?.into_iter();
-        let value = |key| own(key).cloned().unwrap_or_else(|| below.next().flatten());
+        let value = |key| match own(key) {
+            Some(written) => writes::value_of(written).map(<[u8]>::to_vec),
+            None => below.next().flatten(),
+        };
         Ok(keys.iter().map(value).collect())
     }
 
@@ -306,7 +309,19 @@ impl Transaction {
     /// # Errors
     /// Outside the limits; [`Error::TransactionTooLarge`] when there is no room for it in memory; then the transaction is as it was.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.set(table, key.as_ref(), Some(value.as_ref()))
+        self.set(table, key.as_ref(), Some(value.as_ref()), None)
+    }
+
+    /// Sets `key` to `value` until it expires, counted from its commit on: as [`Table::put_expiring`]. The transaction itself sees it until then.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; [`Error::Option`] where it is to expire after nothing.
+    pub fn put_expiring(
+        &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
+    ) -> Result<()> {
+        let expires = Some(expires.into());
+        check_expires(expires)?;
+        self.set(table, key.as_ref(), Some(value.as_ref()), expires)
     }
 
     /// Deletes `key` when it commits.
@@ -314,7 +329,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::put`].
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
-        self.set(table, key.as_ref(), None)
+        self.set(table, key.as_ref(), None, None)
     }
 
     /// Deletes every key within `range` when it commits: what it put there before, not what it puts after. Where others commit a key of it meanwhile, this one is
@@ -352,13 +367,13 @@ impl Transaction {
         Ok(())
     }
 
-    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) -> Result<()> {
         self.check_write(table, key, value)?;
         // What it replaces may have to come back: both are held until that is known.
         let most = writes::cost(key, value) + writes::cost(key, None);
         self.hold(most)?;
         let held = self.writes.bytes() + most;
-        self.writes.set(table, key, value);
+        self.writes.set(table, key, value, expires);
         self.let_go(held - self.writes.bytes());
         Ok(())
     }

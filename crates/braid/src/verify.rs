@@ -13,7 +13,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use doclog::SegmentId;
-use index::{DocPointer, Operation, Payload, RangeTombstones, Seq, Visit};
+use index::{DocPointer, RangeTombstones, Seq, Visit};
 use space::{Extent, PageId, Survey};
 
 use crate::{
@@ -146,7 +146,7 @@ fn waiting(table: &TableCore, state: &TableState) -> Documents {
     for queue in frozen.into_iter().chain([&state.active]).flat_map(|sections| sections.queues()) {
         let queue = queue.read();
         for (update, _) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
-            if let Operation::Put(Payload::Document(document)) = update.operation {
+            if let Some(document) = update.operation.document() {
                 *waiting.entry(document.segment).or_default() += document.stored_bytes();
             }
         }

@@ -1,6 +1,6 @@
 //! The queues and the structure of a table, merged in key order.
 //!
-//! 1. A walk takes its table's state and the visible seq when it begins, or its snapshot's, and sees that moment to its end.
+//! 1. A walk takes its table's state, the visible seq and the time when it begins, or those of its snapshot, and sees that moment to its end.
 //! 2. The queues of each age hand out steps in small, growing portions; the structure has a cursor that reads ahead with psync.
 //! 3. The nearest key wins; among equal keys the newest source does, for queues cover rising intervals of seqs.
 //!
@@ -11,7 +11,7 @@
 
 use std::{cmp::Ordering, collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use index::{Bounds, Cursor, Direction, PairRef, Payload, RangeTombstones, Seq, Show, Stored};
+use index::{Bounds, Cursor, Direction, Moment, PairRef, Payload, RangeTombstones, Seq, Show, Stored};
 
 use crate::{
     Result, Table,
@@ -39,7 +39,7 @@ impl QueueWalk {
         Self { sections, steps: VecDeque::new(), portion: FIRST_PORTION }
     }
 
-    fn fill(&mut self, bounds: &Bounds, direction: Direction, at: Seq) {
+    fn fill(&mut self, bounds: &Bounds, direction: Direction, at: Moment) {
         if self.steps.is_empty() {
             self.steps.extend(self.sections.next(bounds, direction, self.portion, at));
             self.portion = (self.portion * 2).min(LARGEST_PORTION);
@@ -66,7 +66,7 @@ enum On {
 pub(crate) struct Walk {
     bounds: Bounds,
     direction: Direction,
-    at: Seq,
+    at: Moment,
     /// Newest first.
     queues: Vec<QueueWalk>,
     /// Which of them has the nearest key.
@@ -94,7 +94,7 @@ impl Walk {
         table: &Table, bounds: &Bounds, direction: Direction, pin: Option<&Pin>, deleted: Option<&RangeTombstones>,
     ) -> Result<Self> {
         let (state, at) = table.moment(pin)?;
-        let hidden = Hidden::new(&state.tombstones, deleted, bounds, at);
+        let hidden = Hidden::new(&state.tombstones, deleted, bounds, at.seq);
         let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
         let queues = ages.map(|sections| QueueWalk::new(sections, bounds, direction)).collect();
         let below = hidden.as_ref().map(|hidden| hidden.clip(bounds));
@@ -122,7 +122,7 @@ impl Walk {
         self.cursor.expect_all();
     }
 
-    /// Moves to the next pair that is not deleted; false at the end.
+    /// Moves to the next pair that is neither deleted nor expired; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         loop {
             self.leave()?;
@@ -200,7 +200,7 @@ impl Walk {
                     Stored::Inline(value) => Payload::Inline(value),
                     Stored::Document(document) => Payload::Document(*document),
                 };
-                Some(PairRef { key, seq: found.seq, value })
+                Some(PairRef { key, seq: found.seq, value, expiry: found.expiry })
             }
         }
     }

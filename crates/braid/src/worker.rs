@@ -5,7 +5,7 @@
 //!    which trims the log.
 //! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
 //!    one before: so no cold key pins the log. Then too a checkpoint is written.
-//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]).
+//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]).
 //! 5. Its I/O makes way for reads ([`psync::Background`]).
 //! 6. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
 //!
@@ -21,6 +21,7 @@ use crate::{
     Error, Result, checkpoint,
     choice::{self, Choice},
     engine::Engine,
+    expiry,
     opq::Opq,
     round,
     signal::Request as Asked,
@@ -55,6 +56,7 @@ pub(crate) struct Worker {
     read_failures: u32,
     /// What was visible when a checkpoint was last due for its age.
     aged: Seq,
+    expired: expiry::Look,
 }
 
 impl Worker {
@@ -130,6 +132,9 @@ impl Worker {
         let yields = engine.retention.yields();
         if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle || trim)) {
             checkpoint::write(engine)?;
+        }
+        if outcome.is_ok() && !asked.stop {
+            self.expired.turn(engine)?;
         }
         if outcome.is_ok() && (!next(engine).is_empty() || (!asked.stop && sweep::turn(engine)?)) {
             engine.signal.kick();

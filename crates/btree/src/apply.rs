@@ -82,40 +82,43 @@ struct Item {
 }
 
 /// Checks the limits, which are the caller's to keep, and decides whether the batch may use the space that is kept for deletes: it gives
-/// back more than it takes, or deletes wait behind it.
-fn class_of(batch: &dyn Batch) -> Class {
-    let mut deletes = 0;
+/// back more than it takes, or deletes wait behind it. Says too whether anything in it expires.
+fn class_of(batch: &dyn Batch) -> (Class, bool) {
+    let (mut deletes, mut expires) = (0, false);
     for index in 0..batch.len() {
         let update = batch.get(index);
         assert!(update.key.len() <= KEY_BYTES_MAX, "a key of {} bytes", update.key.len());
+        expires |= update.operation.expiry().is_some();
         match update.operation {
             Operation::Delete => deletes += 1,
-            Operation::Put(Payload::Inline(value)) => {
+            Operation::Put(Payload::Inline(value), _) => {
                 assert!(value.len() <= INLINE_BYTES_MAX, "a value of {} bytes that is not a document", value.len());
             }
-            Operation::Put(Payload::Document(_)) => {}
+            Operation::Put(Payload::Document(_), _) => {}
         }
     }
-    match deletes * 2 > batch.len() {
+    let class = match deletes * 2 > batch.len() {
         true => Class::Reclaim,
         false if batch.is_urgent() => Class::Urgent,
         false => Class::Normal,
-    }
+    };
+    (class, expires)
 }
 
 impl<'a> Apply<'a> {
     pub(crate) fn new(
         base: &'a Version, batch: &'a dyn Batch, horizon: &'a Horizon, again: Again, progress: &'a dyn Fn(usize),
     ) -> Self {
+        let (class, expires) = class_of(batch);
         Self {
             base,
-            root: base.root,
+            root: Root { expires: base.root.expires || expires, ..base.root },
             batch,
             rules: Rules { horizon, through: batch.through() },
             progress,
             touching: false,
             again,
-            claims: Claims::new(base.shared.pages(), class_of(batch)),
+            claims: Claims::new(base.shared.pages(), class),
             nodes: NodeWriter::default(),
             dropped_documents: Vec::new(),
             done: 0,

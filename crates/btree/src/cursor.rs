@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ahead::{Ahead, Image, Piece};
-use index::{Bounds, Cursor, Direction, PairRef, Result, Seq, Show};
+use index::{Bounds, Cursor, Direction, Moment, PairRef, Result, Show};
 use live::Live;
 use path::Path;
 
@@ -22,7 +22,7 @@ use crate::version::Version;
 /// Walks a version in key order.
 pub(crate) struct TreeCursor {
     ahead: Ahead,
-    at: Seq,
+    at: Moment,
     /// The piece that it is in.
     piece: Option<Piece>,
     spans: Vec<Span>,
@@ -33,7 +33,7 @@ pub(crate) struct TreeCursor {
 }
 
 impl TreeCursor {
-    pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Seq, direction: Direction) -> Self {
+    pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Moment, direction: Direction) -> Self {
         let path = Path::new(&version.root, bounds.clone(), direction);
         let ahead = Ahead::new(version, path);
         Self { ahead, at, piece: None, spans: Vec::new(), live: Live::default(), shown: 0, ended: false }

@@ -12,15 +12,15 @@
 //! know that it is the right one. In a node the fields of all its children are [`columns`]; a root record has one whole:
 //!
 //! ```text
-//! leaf pointer (33 bytes)                        node pointer
-//!   0  page         u48                            page, incarnation
+//! leaf pointer (38 bytes)                        node pointer
+//!   0  page         u48                            page, incarnation, due
 //!   6  shape        u40
 //!  11  incarnation  u64                          shape, from its lowest bit
 //!  19  length       u32  bytes published           1 bit    appended: runs stand behind the sorted pages
 //!  23  chain        u32  CRC of the last run      15 bits   sorted: pages with a run each, in key order
 //!  27  entries      u24  in runs, dead ones too    4 bits   pages of a part, as a power of two
 //!  30  keys         u24  live at least             1 bit    documents: whether it has any
-//!                                                 15 bits   pages of the leaf's extent
+//!  33  due          u40  in units of 1024 ms      15 bits   pages of the leaf's extent
 //! ```
 //!
 //! The **sorted pages** of a leaf are those that were written when it was made: each holds one run, or the last one also what was
@@ -33,7 +33,9 @@
 //! at the very same page, table and position to be mistaken.
 //!
 //! `keys` is exact when a leaf is written anew; each tombstone that is appended takes one off, and puts add none, because nobody
-//! looks whether their keys are there already.
+//! looks whether their keys are there already. What has expired counts as live until it is removed.
+//!
+//! `due` says from when on so much of the leaf, or of a leaf below the node, has expired that it is worth rewriting ([`crate::due`]); 0: never.
 //!
 //! Invariant: [`LEAF_PAGES_MAX`] pages hold fewer entries than 24 bits can count.
 
@@ -46,6 +48,8 @@ use std::ops::Range;
 
 use space::PAGE;
 
+use crate::due::{Due, UNITS_LIMIT};
+
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 1024;
 
@@ -56,7 +60,10 @@ pub const INLINE_BYTES_MAX: usize = 2048;
 pub const LEAF_PAGES_MAX: u32 = 16_384;
 
 /// Length of a whole leaf pointer.
-pub(crate) const LEAF_POINTER: usize = 33;
+pub(crate) const LEAF_POINTER: usize = 38;
+
+/// Where a pointer says when it is due.
+pub(crate) const DUE_AT: usize = 33;
 
 /// Most bytes of a leaf's lower bound and its fences together, each with [`BOUND_FIXED`] bytes more; only a lower bound alone may be longer.
 pub(crate) const BOUND_BYTES_MAX: usize = 500;
@@ -78,7 +85,8 @@ pub(crate) const PAGE_LIMIT: u64 = 1 << 48;
 
 const _: () = assert!(LEAF_PAGES_MAX as usize * run::PAGE_ENTRIES_MAX < 1 << 24);
 const _: () = assert!(LEAF_PAGES_MAX < 1 << (PART_BIT - SORTED_BIT));
-const _: () = assert!(run::RUN_HEADER + run::ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX <= PAGE);
+const _: () =
+    assert!(run::RUN_HEADER + run::ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX + run::EXPIRY_BYTES <= PAGE);
 
 /// Where a child is, and what makes it the right one. An internal node has one sorted page, and zeros from the length on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +113,8 @@ pub(crate) struct Pointer {
     pub(crate) keys_min: u32,
     /// Whether an entry is a document.
     pub(crate) documents: bool,
+    /// When it is worth rewriting for what has expired in it, or the first leaf below it is.
+    pub(crate) due: Option<Due>,
 }
 
 impl Pointer {
@@ -122,6 +132,7 @@ impl Pointer {
             entries: 0,
             keys_min: 0,
             documents: false,
+            due: None,
         }
     }
 
@@ -179,6 +190,7 @@ impl Pointer {
         [
             self.page,
             self.incarnation,
+            Due::to_units(self.due),
             self.shape(),
             self.length.into(),
             self.chain.into(),
@@ -189,7 +201,7 @@ impl Pointer {
 
     /// The leaf pointer with these fields; none where it is not one that we would write.
     pub(crate) fn of_leaf(fields: [u64; LEAF_FIELDS]) -> Option<Self> {
-        let [page, incarnation, shape, length, chain, entries, dead] = fields;
+        let [page, incarnation, due, shape, length, chain, entries, dead] = fields;
         let bits = |from: u32, count: u32| shape >> from & ((1 << count) - 1);
         let pointer = Self {
             page,
@@ -203,8 +215,9 @@ impl Pointer {
             entries: u32::try_from(entries).ok()?,
             keys_min: u32::try_from(entries.checked_sub(dead)?).ok()?,
             documents: bits(DOCUMENTS_BIT, 1) == 1,
+            due: Due::from_units(due),
         };
-        pointer.is_possible().then_some(pointer)
+        (pointer.is_possible() && due < UNITS_LIMIT).then_some(pointer)
     }
 
     fn is_possible(&self) -> bool {
@@ -230,18 +243,19 @@ impl Pointer {
         out.extend_from_slice(&self.chain.to_le_bytes());
         out.extend_from_slice(&self.entries.to_le_bytes()[..3]);
         out.extend_from_slice(&self.keys_min.to_le_bytes()[..3]);
+        out.extend_from_slice(&Due::to_units(self.due).to_le_bytes()[..5]);
     }
 
     /// None where it is not one that we would write.
     pub(crate) fn decode_leaf(bytes: &[u8]) -> Option<Self> {
-        let [a, b, c, d, e] = array(bytes, 6)?;
-        let shape = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+        let shape = u40(bytes, 6)?;
         let (entries, keys_min) = (u24(bytes, 27)?, u24(bytes, 30)?);
         let (length, chain) = (u32_at(bytes, 19)?, u32_at(bytes, 23)?);
         let dead = entries.checked_sub(keys_min)?;
         Self::of_leaf([
             u48(bytes, 0)?,
             u64_at(bytes, 11)?,
+            u40(bytes, DUE_AT)?,
             shape,
             length.into(),
             chain.into(),
@@ -252,10 +266,10 @@ impl Pointer {
 }
 
 /// Fields of a leaf pointer in a node.
-pub(crate) const LEAF_FIELDS: usize = 7;
+pub(crate) const LEAF_FIELDS: usize = 8;
 
 /// Fields of a pointer to an internal node: the first of those.
-pub(crate) const NODE_FIELDS: usize = 2;
+pub(crate) const NODE_FIELDS: usize = 3;
 
 /// Bytes that are not what we would have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -296,6 +310,11 @@ fn u24(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes([a, b, c, 0]))
 }
 
+pub(crate) fn u40(bytes: &[u8], at: usize) -> Option<u64> {
+    let [a, b, c, d, e] = array(bytes, at)?;
+    Some(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
+}
+
 pub(crate) fn u48(bytes: &[u8], at: usize) -> Option<u64> {
     let [a, b, c, d, e, f] = array(bytes, at)?;
     Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
@@ -323,16 +342,17 @@ pub(crate) mod tests {
             entries: 0x1342,
             keys_min: 0x0051,
             documents: false,
+            due: Due::from_units(0x41_4243_4445),
         };
         let mut leaf = Vec::new();
         pointer.encode_leaf(&mut leaf);
         assert_eq!(leaf.len(), LEAF_POINTER);
-        assert_eq!(hex(&leaf), "0605040302010d0001010018171615141312110170000034333231421300510000");
+        assert_eq!(hex(&leaf), "0605040302010d00010100181716151413121101700000343332314213005100004544434241");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(pointer));
         let with_documents = Pointer { documents: true, ..pointer };
         let mut leaf = Vec::new();
         with_documents.encode_leaf(&mut leaf);
-        assert_eq!(hex(&leaf), "0605040302010d0011010018171615141312110170000034333231421300510000");
+        assert_eq!(hex(&leaf), "0605040302010d00110100181716151413121101700000343332314213005100004544434241");
         assert_eq!(Pointer::decode_leaf(&leaf), Some(with_documents));
     }
 
@@ -364,6 +384,7 @@ pub(crate) mod tests {
             entries: 3,
             keys_min: 3,
             documents: true,
+            due: None,
         };
         let decode = |pointer: Pointer| {
             let mut bytes = Vec::new();

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use doclog::{DocPointer, SegmentId};
-use index::{Operation, Payload, Seq, TableId, Update};
+use index::{Expiry, Operation, Payload, Seq, TableId, Update};
 use space::{Extent, PAGE, PageId};
 
+use crate::due::Due;
 use crate::format::node::{NodeIdentity, decode, encode, node_bytes};
-use crate::format::root::{Redo, Root, sign as sign_record};
+use crate::format::root::{REDO_HEADER, ROOT_BYTES, Redo, Root, sign as sign_record};
 use crate::format::run::{Identity, Plan, RUN_HEADER, Run, RunHeader, sign as sign_run};
 use crate::format::{LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u32_at, u64_at};
 use crate::leaf::{Leaf, Visible, check_tail};
@@ -87,8 +88,9 @@ fn nodes() -> Vec<Vec<u8>> {
     let (mut many, mut above) = (Edges::default(), Edges::default());
     for index in 0..60_u32 {
         let mixed = index.wrapping_mul(2_654_435_769);
-        let pointer =
-            Pointer { pages: 4, length: 1 + mixed % 16_384, chain: mixed, appended: true, ..leaf(index.into()) };
+        let due = Due::from_units(u64::from(mixed % 3) * 1_000_000_007);
+        let length = 1 + mixed % 16_384;
+        let pointer = Pointer { pages: 4, length, chain: mixed, appended: true, due, ..leaf(index.into()) };
         many.push(&(index * 40_503).to_be_bytes(), pointer);
         above.push(format!("a key of node {index:04}").as_bytes(), Pointer::to_node(mixed.into(), index.into()));
     }
@@ -229,10 +231,18 @@ fn leaf_of(pages: u32, runs: &[Vec<(Vec<u8>, Operation<'_>)>]) -> Vec<u8> {
 
 fn leaves() -> Vec<Vec<u8>> {
     let document = DocPointer { segment: SegmentId(2), offset: 8, length: 9000, crc: 1 };
-    let inline = |value| Operation::Put(Payload::Inline(value));
-    let operations = [inline(b"value"), inline(b""), Operation::Delete, Operation::Put(Payload::Document(document))];
+    let inline = |value| Operation::Put(Payload::Inline(value), None);
+    let expiring = |payload| Operation::Put(payload, Expiry::at(1_800_000_000_000));
+    let operations = [
+        inline(b"value"),
+        inline(b""),
+        Operation::Delete,
+        Operation::Put(Payload::Document(document), None),
+        expiring(Payload::Inline(b"value")),
+        expiring(Payload::Document(document)),
+    ];
     let mixed = |from: u8| {
-        let entry = |key: u8| (vec![b'a' + key; 1 + usize::from(key)], operations[usize::from(key % 4)]);
+        let entry = |key: u8| (vec![b'a' + key; 1 + usize::from(key)], operations[usize::from(key % 6)]);
         (from..from + 9).map(entry).collect::<Vec<_>>()
     };
     let uniform = |from: u64| (from..from + 150).map(|key| (key.to_be_bytes().to_vec(), inline(b"8 bytes."))).collect();
@@ -262,13 +272,14 @@ fn root(bytes: &[u8]) {
 }
 
 fn a_root(height: u8) -> Root {
-    let leaf = Pointer { length: 100, chain: 3, entries: 2, keys_min: 1, ..Pointer::to_node(5, 9) };
+    let leaf =
+        Pointer { length: 100, chain: 3, entries: 2, keys_min: 1, due: Due::from_units(7), ..Pointer::to_node(5, 9) };
     let pointer = match height {
         0 => None,
         1 => Some(leaf),
-        _ => Some(Pointer::to_node(70_000, 1 << 40)),
+        _ => Some(Pointer { due: Due::from_units(1 << 30), ..Pointer::to_node(70_000, 1 << 40) }),
     };
-    Root { height, pointer, leaf_pages: if height == 2 { LEAF_PAGES_MAX } else { 4 } }
+    Root { height, pointer, leaf_pages: if height == 2 { LEAF_PAGES_MAX } else { 4 }, expires: height == 1 }
 }
 
 fn roots() -> Vec<Vec<u8>> {
@@ -277,14 +288,14 @@ fn roots() -> Vec<Vec<u8>> {
 
 fn redo(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
-    if bytes.len() < 80 {
+    if bytes.len() < REDO_HEADER + ROOT_BYTES {
         return;
     }
     let table = table_of(&bytes);
     let _ = Redo::decode(&bytes, table);
     // The root in it has a checksum and a table of its own.
-    bytes.copy_within(12..16, 36);
-    sign_record(&mut bytes[24..80]);
+    bytes.copy_within(12..16, REDO_HEADER + 12);
+    sign_record(&mut bytes[REDO_HEADER..REDO_HEADER + ROOT_BYTES]);
     sign_record(&mut bytes);
     if let Ok(redo) = Redo::decode(&bytes, table) {
         let mut expected = redo.clone();

@@ -281,7 +281,7 @@ impl<'a> Visible<'a> {
         &self.bytes[start - self.first..end - self.first]
     }
 
-    /// The newest version of `key` at or below `at`.
+    /// The newest version of `key` at or below `at`, expired or not.
     pub(crate) fn find(&self, key: &[u8], at: Seq) -> Result<Option<Update<'a>>, Damage> {
         let (number, mark) = (head(key), mark(key));
         let mut best: Option<(Seq, &Span, usize)> = None;
@@ -483,7 +483,7 @@ mod tests {
                 run.iter().map(|(key, seq)| Update {
                     key,
                     seq: Seq(*seq),
-                    operation: Operation::Put(Payload::Inline(&key[..key.len() / 2])),
+                    operation: Operation::Put(Payload::Inline(&key[..key.len() / 2]), None),
                 })
             };
             let mut at = pointer.length as usize;
@@ -542,7 +542,7 @@ mod tests {
         let mut bytes = Buffer::zeroed(PAGE);
         let (identity, mut pointer) = (Identity { incarnation: 9, table: TABLE }, leaf_of(&[]).1);
         for value in [b"first", b"later"] {
-            let update = Update { key: b"k", seq: Seq(4), operation: Operation::Put(Payload::Inline(value)) };
+            let update = Update { key: b"k", seq: Seq(4), operation: Operation::Put(Payload::Inline(value), None) };
             let plan = Plan::fit([update].into_iter(), PAGE).expect("a run");
             let at = pointer.length as usize;
             let out = &mut bytes[at..at + plan.bytes];
@@ -551,7 +551,7 @@ mod tests {
         }
         let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), TABLE).expect("whole");
         let found = leaf.visible(&pointer).and_then(|visible| visible.find(b"k", Seq(4)).expect("whole"));
-        assert_eq!(found.map(|update| update.operation), Some(Operation::Put(Payload::Inline(b"later"))));
+        assert_eq!(found.map(|update| update.operation), Some(Operation::Put(Payload::Inline(b"later"), None)));
     }
 
     #[test]

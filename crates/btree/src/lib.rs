@@ -32,6 +32,7 @@ pub mod cost;
 mod counters;
 mod cursor;
 mod descend;
+mod due;
 mod fences;
 mod format;
 #[cfg(feature = "fuzzing")]
@@ -54,3 +55,4 @@ pub use load::{Load, Loaded};
 pub use salvage::{Lost, Rescue, root_of_redo};
 pub use shared::Shared;
 pub use tree::{BTree, Compacted};
+pub use walk::DueKeys;

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use index::{Again, Error, Operation, Payload, Seq, TableId, Update};
+use index::{Again, Error, Expiry, Operation, Payload, Seq, TableId, Time, Update};
 use psync::{Buffer, Request, Stream};
 use space::{Extent, PAGE};
 
@@ -23,10 +23,11 @@ use crate::apply::claims::Claims;
 use crate::apply::layout::packed;
 use crate::apply::nodes::{self, NodeWriter};
 use crate::counters::count;
+use crate::due;
 use crate::fences::{Fences, Parts};
 use crate::format::node::{node_bytes, node_bytes_max};
 use crate::format::root::Root;
-use crate::format::run::{ENTRY_FIXED, Identity, OneSeqRun, RUN_HEADER};
+use crate::format::run::{ENTRY_FIXED, EXPIRY_BYTES, Identity, OneSeqRun, RUN_HEADER};
 use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
 use crate::node::{Edges, Keys, separator};
 use crate::shared::Shared;
@@ -46,8 +47,9 @@ const EXTENT_LEAVES_MIN: u32 = 16;
 /// Children that stay behind when a node is written, so that no node is left with a single one.
 const STAY: usize = 2;
 
-const _: () = assert!(RUN_HEADER + ENTRY_FIXED + KEY_BYTES_MAX + INLINE_BYTES_MAX <= packed(PAGE));
-const _: () = assert!(node_bytes_max(2 * STAY) <= nodes::PACKED);
+const _: () = assert!(RUN_HEADER + ENTRY_FIXED + KEY_BYTES_MAX + INLINE_BYTES_MAX + EXPIRY_BYTES <= packed(PAGE));
+// A list that is full has so many more, so those that are written are no fewer.
+const _: () = assert!(node_bytes_max(2 * STAY - 1) <= nodes::PACKED);
 
 /// A tree under construction. See [`crate::BTree::begin_load`].
 pub struct Load {
@@ -68,6 +70,8 @@ pub struct Load {
     /// Bytes that the run may have.
     room: usize,
     last_key: Vec<u8>,
+    /// Whether an entry expires.
+    expires: bool,
 }
 
 /// A tree that is written: what [`crate::BTree::take_loaded`] takes.
@@ -95,6 +99,8 @@ struct OpenLeaf {
     chain: u32,
     entries: u32,
     documents: bool,
+    /// Of those entries that expire.
+    expiries: Vec<Expiry>,
 }
 
 /// Writes on their way.
@@ -120,6 +126,7 @@ impl Load {
             run: OneSeqRun::new(seq),
             room: 0,
             last_key: Vec::with_capacity(KEY_BYTES_MAX),
+            expires: false,
         };
         load.room = load.room_on(0);
         load
@@ -138,15 +145,17 @@ impl Load {
     /// When storage fails or is full, or `ready` does; the load cannot go on then.
     #[inline]
     pub fn push<E: From<Error>>(
-        &mut self, key: &[u8], payload: Payload<'_>, ready: &dyn Fn() -> Result<(), E>,
+        &mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &dyn Fn() -> Result<(), E>,
     ) -> Result<(), E> {
         debug_assert!(key > self.last_key.as_slice(), "keys rise");
-        let update = Update { key, seq: self.seq, operation: Operation::Put(payload) };
+        let update = Update { key, seq: self.seq, operation: Operation::Put(payload, expiry) };
         if self.run.bytes_with(&update) > self.room {
             self.next_page(&update, ready)?;
         }
         self.run.push(&update);
         self.leaf.documents |= matches!(payload, Payload::Document(_));
+        self.leaf.expiries.extend(expiry);
+        self.expires |= expiry.is_some();
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         Ok(())
@@ -171,9 +180,9 @@ impl Load {
     }
 
     fn root<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<Root, E> {
-        let leaf_pages = self.leaf_pages;
+        let (leaf_pages, expires) = (self.leaf_pages, self.expires);
         if self.run.is_empty() {
-            return Ok(Root { height: 0, pointer: None, leaf_pages });
+            return Ok(Root { height: 0, pointer: None, leaf_pages, expires });
         }
         self.end_page(ready)?;
         self.end_leaf(ready)?;
@@ -183,7 +192,7 @@ impl Load {
             level += 1;
             if level == self.levels.len() && edges.len() == 1 {
                 let height = u8::try_from(level).expect("a tree has fewer levels than 48-bit page numbers have bits");
-                return Ok(Root { height, pointer: edges.pointers().first().copied(), leaf_pages });
+                return Ok(Root { height, pointer: edges.pointers().first().copied(), leaf_pages, expires });
             }
             self.write_node(level, &edges, ready)?;
         }
@@ -249,6 +258,7 @@ impl Load {
             entries: leaf.entries,
             keys_min: leaf.entries,
             documents: leaf.documents,
+            due: due::made(leaf.expiries, leaf.entries as usize, Time(0)),
         };
         count(&self.shared.counters.leaf_pages_written, self.leaf_pages as usize);
         self.add_child(0, &leaf.low, &fences, pointer, ready)

@@ -113,7 +113,7 @@ impl Salvage<'_> {
         let newest = entries.chunk_by(|one, other| one.update.key == other.update.key);
         let newest = newest.map(|versions| versions[versions.len() - 1].update);
         let puts = newest.filter_map(|update| match update.operation {
-            Operation::Put(value) => Some(PairRef { key: update.key, seq: update.seq, value }),
+            Operation::Put(value, expiry) => Some(PairRef { key: update.key, seq: update.seq, value, expiry }),
             Operation::Delete => None,
         });
         let (pairs, strangers): (Vec<_>, Vec<_>) = puts.partition(|pair| child.holds(pair.key));

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Found, Operation, Payload, Result, Seq, Stored, Update, head};
+use index::{Found, Moment, Result, head};
 use psync::{Buffer, Completion, Request, Spares, Stream};
 
 use crate::format::{Damage, Pointer};
@@ -30,7 +30,7 @@ const FEW: usize = 2;
 /// Requests that are handed to the device together while keys go down.
 const GATHERED: usize = 16;
 
-pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
+pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
     let Some(root) = &version.root.pointer else { return Ok(()) };
     if let [key] = keys {
         return get(version, root, key, at, out);
@@ -43,7 +43,7 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Seq, out: &mut [Op
     Ok(())
 }
 
-fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
+fn get(version: &Version, root: &Pointer, key: &[u8], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
     let order = [(0, 0)];
     let mut search = Search { version, keys: &[key], at, order: &order, out };
     let Some(top) = version.top()? else { return search.root_leaf(root) };
@@ -62,15 +62,6 @@ fn get(version: &Version, root: &Pointer, key: &[u8], at: Seq, out: &mut [Option
     plan(version, tasks, &cached, 0, &mut fetches);
     search.look_into_cached(tasks, &cached)?;
     search.look_into_few(tasks, &cached, &fetches)
-}
-
-/// What a version holds, or none where it is a tombstone.
-pub(crate) fn stored(update: &Update<'_>) -> Option<Stored> {
-    match update.operation {
-        Operation::Put(Payload::Inline(value)) => Some(Stored::Inline(value.to_vec())),
-        Operation::Put(Payload::Document(document)) => Some(Stored::Document(document)),
-        Operation::Delete => None,
-    }
 }
 
 /// A part of a leaf, and the keys that are looked up in it.
@@ -205,7 +196,7 @@ impl<'v> Leaves<'v> {
 struct Search<'a, 'k> {
     version: &'a Version,
     keys: &'a [&'k [u8]],
-    at: Seq,
+    at: Moment,
     /// Indexes of the group's keys, in key order.
     order: &'a [(u64, usize)],
     out: &'a mut [Option<Found>],
@@ -344,10 +335,10 @@ impl Search<'_, '_> {
         let is_last = task.part + 1 == task.pointer.parts();
         for position in task.keys.clone() {
             let index = self.order[position].1;
-            let Some(update) = leaf.find(self.keys[index], self.at)? else { continue };
+            let Some(update) = leaf.find(self.keys[index], self.at.seq)? else { continue };
             let newer = |found: &Found| if is_last { update.seq >= found.seq } else { update.seq > found.seq };
             if self.out[index].as_ref().is_none_or(newer) {
-                self.out[index] = Some(Found { seq: update.seq, value: stored(&update) });
+                self.out[index] = Some(Found::of(&update, self.at.now));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use index::{Again, Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, View};
+use index::{Again, Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, Time, View};
 use parking_lot::Mutex;
 use space::Extent;
 
@@ -13,7 +13,7 @@ use crate::format::{Damage, LEAF_PAGES_MAX};
 use crate::load::{Load, Loaded};
 use crate::shared::Shared;
 use crate::version::Version;
-use crate::walk;
+use crate::walk::{self, DueKeys};
 
 /// A version that was applied and not published yet.
 struct Pending {
@@ -63,7 +63,7 @@ impl BTree {
     /// An empty tree whose leaves will have `leaf_pages` pages, at most [`LEAF_PAGES_MAX`]. Nothing is written.
     #[must_use]
     pub fn create(shared: Arc<Shared>, table: TableId, leaf_pages: u32) -> Self {
-        let root = Root { height: 0, pointer: None, leaf_pages: leaf_pages.clamp(1, LEAF_PAGES_MAX) };
+        let root = Root { height: 0, pointer: None, leaf_pages: leaf_pages.clamp(1, LEAF_PAGES_MAX), expires: false };
         Self::with(shared, table, root)
     }
 
@@ -85,6 +85,21 @@ impl BTree {
     #[must_use]
     pub fn has_pages(&self) -> bool {
         self.current().root.pointer.is_some()
+    }
+
+    /// Whether anything that expires was ever put into it.
+    #[must_use]
+    pub fn expires(&self) -> bool {
+        self.current().root.expires
+    }
+
+    /// Keys of leaves in which so much has expired at `now` that it is worth rewriting them, where nothing but a snapshot that sees it keeps it:
+    /// neighbouring leaves together, at most `most` ranges. Reads a few internal nodes, and none where there are no such leaves.
+    ///
+    /// # Errors
+    /// When a node cannot be read or does not check.
+    pub fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+        walk::due(&self.current(), now, most)
     }
 
     /// Pages of a new leaf.

@@ -13,7 +13,7 @@
 use std::ops::ControlFlow;
 
 use doclog::DocPointer;
-use index::{Error, Operation, Payload, Visit};
+use index::{Error, Operation, Visit};
 use psync::Buffer;
 
 use crate::descend::{Child, Witness, descend};
@@ -103,15 +103,12 @@ impl Verify<'_> {
             newer_came = newer_came.min(came);
             let mut documents: Vec<DocPointer> = Vec::new();
             for sorted in same {
-                match sorted.update.operation {
-                    Operation::Put(Payload::Document(document)) => {
-                        counts.documents = true;
-                        if !stale && !documents.contains(&document) {
-                            self.visit.document(&document);
-                            documents.push(document);
-                        }
+                if let Some(document) = sorted.update.operation.document() {
+                    counts.documents = true;
+                    if !stale && !documents.contains(&document) {
+                        self.visit.document(&document);
+                        documents.push(document);
                     }
-                    Operation::Put(Payload::Inline(_)) | Operation::Delete => {}
                 }
             }
         }

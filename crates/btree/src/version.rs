@@ -11,7 +11,7 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use index::{Bounds, Cursor, Direction, Found, PairRef, Result, Seq, Show, Stats, TableId, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seq, Show, Stats, TableId, View, Visit};
 use parking_lot::Mutex;
 use space::{Extent, PagedFile};
 
@@ -108,16 +108,16 @@ impl Cursor for Nothing {
 }
 
 impl View for Version {
-    fn get_many(&self, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()> {
+    fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
         assert_eq!(keys.len(), out.len(), "one place for each key");
-        if at < self.floor {
+        if at.seq < self.floor {
             return Ok(());
         }
         search::get_many(self, keys, at, out)
     }
 
-    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Seq, direction: Direction) -> Result<Box<dyn Cursor>> {
-        if at < self.floor {
+    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
+        if at.seq < self.floor {
             return Ok(Box::new(Nothing));
         }
         Ok(Box::new(TreeCursor::new(self, bounds, at, direction)))

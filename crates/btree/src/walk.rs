@@ -1,6 +1,8 @@
-//! Walks over internal nodes alone: the shape of a tree, and its pages.
+//! Walks over internal nodes alone: the shape of a tree, its pages, and the leaves in it that are due.
 
-use index::{Result, Stats};
+use std::ops::ControlFlow;
+
+use index::{Result, Stats, Time};
 use space::Extent;
 
 use crate::format::Pointer;
@@ -42,6 +44,59 @@ fn below(
         }
     }
     Ok(())
+}
+
+/// Keys, from the first to below the second where there is one, under which leaves are due at `now`: neighbours together, at most `most` of
+/// these ranges, the first in key order. Reads only nodes that lead to such leaves.
+pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+    let mut found: Vec<DueKeys> = Vec::new();
+    let Some(root) = version.root.pointer.filter(|root| is_due(root, now)) else { return Ok(found) };
+    let mut show = |keys: DueKeys| {
+        if let Some(last) = found.last_mut().filter(|last| last.high.as_ref() == Some(&keys.low)) {
+            last.high = keys.high;
+        } else if found.len() < most {
+            found.push(keys);
+        } else {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    };
+    let all = DueKeys { low: Vec::new(), high: None };
+    // Whether it came to the end is of no interest.
+    let _ = due_below(version, &root, version.root.height - 1, all, now, &mut show)?;
+    Ok(found)
+}
+
+/// Keys of leaves that are due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueKeys {
+    /// The first.
+    pub low: Vec<u8>,
+    /// Where they end; none at the end of the tree.
+    pub high: Option<Vec<u8>>,
+}
+
+fn is_due(pointer: &Pointer, now: Time) -> bool {
+    pointer.due.is_some_and(|due| due.is_past(now))
+}
+
+/// Shows the keys of due leaves below a pointer to what is on `level`. Recursion as deep as the tree is high.
+fn due_below(
+    version: &Version, pointer: &Pointer, level: u8, keys: DueKeys, now: Time,
+    show: &mut dyn FnMut(DueKeys) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>> {
+    if level == 0 {
+        return Ok(show(keys));
+    }
+    let node = version.shared.node(version.table, pointer, level)?;
+    for (child, below) in node.pointers().enumerate().filter(|(_, below)| is_due(below, now)) {
+        let low = if child == 0 { keys.low.clone() } else { node.separator(child) };
+        let high = if child + 1 < node.len() { Some(node.separator(child + 1)) } else { keys.high.clone() };
+        if due_below(version, &below, level - 1, DueKeys { low, high }, now, show)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// The shape of a version.

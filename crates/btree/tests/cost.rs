@@ -114,7 +114,7 @@ fn a_short_scan_reads_two_pages_and_a_long_one_each_once() {
     let view = home.tree.view();
     let before = home.shared.counters();
     for direction in [Direction::Forward, Direction::Backward] {
-        let mut cursor = Arc::clone(&view).cursor(&all(), Seq(9), direction).expect("whole");
+        let mut cursor = Arc::clone(&view).cursor(&all(), Seq(9).into(), direction).expect("whole");
         for _ in 0..10 {
             cursor.next().expect("whole").expect("a pair");
         }
@@ -123,7 +123,7 @@ fn a_short_scan_reads_two_pages_and_a_long_one_each_once() {
     assert!(short.leaf_reads - before.leaf_reads <= 4);
     assert!(short.leaf_read_bytes - before.leaf_read_bytes <= 4 * 4096);
     // The same pages again come from the cache.
-    let mut cursor = Arc::clone(&view).cursor(&all(), Seq(9), Direction::Forward).expect("whole");
+    let mut cursor = Arc::clone(&view).cursor(&all(), Seq(9).into(), Direction::Forward).expect("whole");
     for _ in 0..10 {
         cursor.next().expect("whole").expect("a pair");
     }

@@ -62,7 +62,7 @@ fn a_flipped_byte_is_harmless_or_found_where_it_is() {
                 }
             }
         }
-        match home.tree.view().cursor(&all(), Seq::MAX, Direction::Forward) {
+        match home.tree.view().cursor(&all(), Seq::MAX.into(), Direction::Forward) {
             Err(_) => assert!(!findings.is_empty()),
             Ok(mut cursor) => {
                 let mut expected = model.range(&all(), u64::MAX).into_iter();

@@ -16,7 +16,7 @@ fn below_its_seq_there_is_nothing_and_above_it_goes_on() {
     let mut load = home.tree.begin_load(Seq(5)).expect("an empty tree");
     let keys: Vec<_> = (0..200_000_u32).map(u32::to_be_bytes).collect();
     for key in &keys {
-        load.push(key, Payload::Inline(b"loaded"), &ready).expect("space");
+        load.push(key, Payload::Inline(b"loaded"), None, &ready).expect("space");
     }
     let applied = home.tree.take_loaded(load.finish(&ready).expect("space"), Seq(9));
     assert!(!home.tree.has_pages(), "not before it is published");
@@ -45,7 +45,8 @@ fn a_load_that_is_refused_gives_everything_back() {
     let home = Home::new(2, 1, 1 << 20);
     let mut load = home.tree.begin_load(Seq(1)).expect("an empty tree");
     let refuse = || Err(index::Error::TooManyVersions { versions: 1, bytes: 1, limit: 1 });
-    let pushed = (0..200_000_u32).try_for_each(|key| load.push(&key.to_be_bytes(), Payload::Inline(b""), &refuse));
+    let pushed =
+        (0..200_000_u32).try_for_each(|key| load.push(&key.to_be_bytes(), Payload::Inline(b""), None, &refuse));
     pushed.expect_err("refused before the first write");
     assert!(home.pages.stats().ahead_pages > 0);
     drop(load);

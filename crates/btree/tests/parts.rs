@@ -90,8 +90,7 @@ impl Story {
         let mut all: Vec<_> = self.log.iter().filter(|(_, seq, _)| *seq <= through).cloned().collect();
         all.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
         if self.random.random_bool(0.5) {
-            let horizon =
-                Horizon { snapshots: self.snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
+            let horizon: Horizon = self.snapshots.iter().copied().map(Seq).collect();
             let needed = |index: usize| {
                 let (key, seq, change) = &all[index];
                 let newer = all.get(index + 1).filter(|(other, _, _)| other == key);
@@ -131,8 +130,7 @@ impl Story {
             let chance = if count == 1 { 0.3 } else { 0.6 / count as f64 };
             if self.random.random_bool(chance) {
                 // It is applied, but the log never hears of it.
-                let horizon =
-                    Horizon { snapshots: self.snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
+                let horizon: Horizon = self.snapshots.iter().copied().map(Seq).collect();
                 let lost = self.home.tree.apply(&updates, &horizon, &|_| {}).expect("a disk that works");
                 if self.random.random_bool(0.5) {
                     self.home.tree.discard(&lost);

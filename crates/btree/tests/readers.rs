@@ -43,7 +43,7 @@ fn read(view: &Arc<dyn View>, through: u64, random: &mut StdRng) {
         assert_eq!(value, expected(*number, through), "key {number} after batch {through}");
     }
     let direction = if random.random_bool(0.5) { Direction::Forward } else { Direction::Backward };
-    let mut cursor = Arc::clone(view).cursor(&Bounds::all(), Seq(through), direction).expect("whole");
+    let mut cursor = Arc::clone(view).cursor(&Bounds::all(), Seq(through).into(), direction).expect("whole");
     let mut live: Box<dyn Iterator<Item = u64>> = match direction {
         Direction::Forward => Box::new(0..KEYS),
         Direction::Backward => Box::new((0..KEYS).rev()),

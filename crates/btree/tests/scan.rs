@@ -44,7 +44,7 @@ fn walk(cursor: &mut dyn Cursor) -> (Pairs, Option<Error>) {
 fn scan_all(view: Arc<dyn View>, direction: Direction, eager: bool) -> Box<dyn Cursor> {
     let bounds =
         if eager { Bounds { lower: Bound::Included(vec![]), upper: Bound::Included(vec![255]) } } else { all() };
-    let mut cursor = view.cursor(&bounds, Seq::MAX, direction).expect("nothing is read yet");
+    let mut cursor = view.cursor(&bounds, Seq::MAX.into(), direction).expect("nothing is read yet");
     if eager {
         cursor.expect_all();
     }
@@ -86,7 +86,7 @@ fn a_scan_asks_ahead_for_as_much_as_it_went_through() {
         home.shared.clear_cache();
         let before = home.shared.counters().leaf_reads;
         let asked = || (home.shared.counters().leaf_reads - before) as f64;
-        let mut cursor = Arc::clone(&view).cursor(&all(), Seq::MAX, direction).expect("whole");
+        let mut cursor = Arc::clone(&view).cursor(&all(), Seq::MAX.into(), direction).expect("whole");
         assert_eq!(asked(), 0.0);
         let (mut shown, mut ahead) = (0, 0.0_f64);
         // Pieces are leaves and parts of leaves, not all of one size.
@@ -132,7 +132,7 @@ fn leaves_that_lie_side_by_side_are_read_together() {
         home.apply(&updates, &[]).expect("a disk that works");
         let leaves = home.tree.view().stats().expect("whole").leaves;
         let before = home.pages.file().counters().snapshot().reads;
-        let mut cursor = home.tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+        let mut cursor = home.tree.view().cursor(&all(), Seq::MAX.into(), direction).expect("whole");
         let (pairs, error) = walk(&mut *cursor);
         assert!(error.is_none() && pairs.len() == 20_000);
         assert!(pairs.is_sorted_by(|one, other| (one.0 < other.0) == (direction == Direction::Forward)));
@@ -154,7 +154,7 @@ fn damage_comes_out_where_it_is_and_after_everything_before_it() {
             for direction in BOTH {
                 // What a scan begins with may be cached.
                 home.shared.clear_cache();
-                let mut cursor = home.tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+                let mut cursor = home.tree.view().cursor(&all(), Seq::MAX.into(), direction).expect("whole");
                 let (pairs, error) = walk(&mut *cursor);
                 let expected = turned(expected.clone(), direction);
                 assert_eq!(pairs, expected[..pairs.len()]);
@@ -238,7 +238,7 @@ fn scans_share_a_bound_of_what_they_read_ahead() {
     const BOUND: u64 = 256 << 10;
     let (tree, shared) = on_backend(SimDisk::new(1).psync().with_pio_max(64), Path::new("/db"), COUNT, BOUND);
     let read_ahead = shared.read_ahead();
-    let scan = || tree.view().cursor(&all(), Seq::MAX, Direction::Forward).expect("whole");
+    let scan = || tree.view().cursor(&all(), Seq::MAX.into(), Direction::Forward).expect("whole");
     let mut cursors: Vec<_> = (0..40).map(|_| scan()).collect();
     let mut most = 0;
     for shown in 0..COUNT {
@@ -269,10 +269,10 @@ fn a_scan_that_is_dropped_or_goes_to_another_thread_leaves_nothing_behind() {
         for direction in BOTH {
             let number = move |step| if direction == Direction::Forward { step } else { COUNT - 1 - step };
             let before = shared.counters().leaf_reads;
-            let mut cursor: Box<dyn Cursor> = tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+            let mut cursor: Box<dyn Cursor> = tree.view().cursor(&all(), Seq::MAX.into(), direction).expect("whole");
             // Dropped after a first window, and with many in flight.
             for shown in [1, 700, 5_000] {
-                let mut cursor = tree.view().cursor(&all(), Seq::MAX, direction).expect("whole");
+                let mut cursor = tree.view().cursor(&all(), Seq::MAX.into(), direction).expect("whole");
                 shows(&mut *cursor, (0..shown).map(number));
             }
             assert!(shared.counters().leaf_reads - before > 50);
@@ -298,7 +298,7 @@ fn many_scans_at_once_do_not_disturb_one_another() {
     let mut scans: Vec<_> = (0..40)
         .map(|number| {
             let direction = BOTH[number % 2];
-            let cursor = Arc::clone(&view).cursor(&all(), Seq::MAX, direction).expect("whole");
+            let cursor = Arc::clone(&view).cursor(&all(), Seq::MAX.into(), direction).expect("whole");
             (cursor, turned(model.range(&all(), u64::MAX), direction).into_iter())
         })
         .collect();
@@ -328,7 +328,7 @@ fn short_scans_of_large_leaves_are_answered_from_the_cache_the_next_time() {
     home.shared.clear_cache();
     let few = |from: u64| {
         let bounds = Bounds { lower: Bound::Included(key(from).to_vec()), upper: Bound::Unbounded };
-        let mut cursor = home.tree.view().cursor(&bounds, Seq::MAX, Direction::Forward).expect("whole");
+        let mut cursor = home.tree.view().cursor(&bounds, Seq::MAX.into(), Direction::Forward).expect("whole");
         (0..3).for_each(|_| assert!(cursor.advance().expect("whole")));
     };
     let reads = [(); 2].map(|()| {

@@ -18,7 +18,7 @@ fn loaded(count: u64) -> (Home, Model) {
     let ready = || Ok::<_, index::Error>(());
     let mut load = home.tree.begin_load(Seq(1)).expect("an empty tree");
     for number in 0..count {
-        load.push(&key(2 * number), Payload::Inline(&[3; 100]), &ready).expect("space");
+        load.push(&key(2 * number), Payload::Inline(&[3; 100]), None, &ready).expect("space");
     }
     let applied = home.tree.take_loaded(load.finish(&ready).expect("space"), Seq(1));
     home.flush();

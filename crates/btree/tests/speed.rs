@@ -78,7 +78,7 @@ fn load_look_up_and_scan() {
             let mut found = 0;
             for keys in &wanted {
                 let mut out = vec![None; count];
-                view.get_many(keys, Seq::MAX, &mut out).expect("whole");
+                view.get_many(keys, Seq::MAX.into(), &mut out).expect("whole");
                 found += out.iter().flatten().count();
             }
             assert_eq!(found, rounds * count);
@@ -87,7 +87,7 @@ fn load_look_up_and_scan() {
     }
     for direction in [Direction::Forward, Direction::Backward] {
         let start = Instant::now();
-        let mut cursor = tree.view().cursor(&Bounds::all(), Seq::MAX, direction).expect("whole");
+        let mut cursor = tree.view().cursor(&Bounds::all(), Seq::MAX.into(), direction).expect("whole");
         let mut count = 0;
         while cursor.next().expect("whole").is_some() {
             count += 1;

@@ -28,15 +28,17 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     bytes.and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(|| format!("`{text}` is too large"))
 }
 
-/// A time: `500ms`, `30s`, `2m`, or seconds without a unit.
+/// A time: `500ms`, `30s`, `2m`, `12h`, `7d`, or seconds without a unit.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is not a time: write for example 500ms, 30s or 2m");
+    let wrong = || format!("`{text}` is not a time: write for example 500ms, 30s, 2m, 12h or 7d");
     let number_end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
     let scale = match unit.trim() {
         "" | "s" => 1.0,
         "ms" => 0.001,
         "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return Err(wrong()),
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
@@ -156,7 +158,11 @@ mod tests {
         assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_time("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
-        assert!(parse_time("0").is_err() && parse_time("s").is_err() && parse_time("5h").is_err());
+        assert_eq!(
+            [parse_time("1.5h"), parse_time("7d")],
+            [5400, 604_800].map(|seconds| Ok(Duration::from_secs(seconds)))
+        );
+        assert!(parse_time("0").is_err() && parse_time("s").is_err() && parse_time("5y").is_err());
         assert_eq!(parse_count("20m"), Ok(20_000_000));
         assert_eq!(parse_count("1_000"), Ok(1000));
         assert!(parse_count("").is_err() && parse_count("k").is_err() && parse_count("1.5m").is_err());

@@ -27,7 +27,8 @@ pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
 pub use tombstones::{Fragment, RangeTombstones, is_below};
 pub use types::{
-    Batch, Bounds, Direction, Found, Horizon, Operation, Pair, PairRef, Payload, Seq, Stored, TableId, Update, head,
+    Batch, Bounds, Direction, Expiry, Found, Horizon, Moment, Operation, Pair, PairRef, Payload, Seq, Stored, TableId,
+    Time, Update, head,
 };
 
 use std::ops::ControlFlow;
@@ -77,17 +78,17 @@ pub struct Applied {
 
 /// One immutable version of an index.
 pub trait View: Send + Sync {
-    /// Looks many keys up at once; `out[i]` is left as it is when `keys[i]` has no version at or below `at`.
+    /// Looks many keys up at once; `out[i]` is left as it is when `keys[i]` has no version at or below the seq of `at`.
     ///
     /// # Errors
     /// When a read fails or what it read does not check.
-    fn get_many(&self, keys: &[&[u8]], at: Seq, out: &mut [Option<Found>]) -> Result<()>;
+    fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()>;
 
-    /// Walks the keys within bounds, in either direction; deleted keys are not shown.
+    /// Walks the keys within bounds, in either direction; those that were deleted, or have expired, are not shown.
     ///
     /// # Errors
     /// When a read fails or what it read does not check.
-    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Seq, direction: Direction) -> Result<Box<dyn Cursor>>;
+    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>>;
 
     /// Reads everything the view refers to and checks it: checksums, order, fences. `report` gets every finding as it is made;
     /// `progress` the number of bytes checked so far.

@@ -6,7 +6,9 @@
 //!    one was there before, and went: a batch is being applied again after a crash. It goes without a word, for its document
 //!    was reported then.
 //! 3. The newest version of a key stays, and each older one that a snapshot sees ([`Horizon::sees`]). One that a range delete hides is
-//!    none that stays ([`Horizon::is_hidden`]), unless its commit may be applied again.
+//!    none that stays ([`Horizon::is_hidden`]), unless its commit may be applied again. One whose value has expired for whoever sees it
+//!    ([`Horizon::is_over`]) is a tombstone from now on, unless its commit may be applied again: then it stays what it is, since which of the two
+//!    is the last would be unknown.
 //! 4. A tombstone below which nothing stays has nothing to hide, whoever looks, and goes, unless its commit may be applied
 //!    again: then it stays, so that what it hid is stale when it comes again; or a snapshot is older than it: who holds that finds out by it that the
 //!    key was changed.
@@ -15,8 +17,9 @@
 //! So each document is reported once, however often parts of a batch are applied: rule 2 needs the newest version of each
 //! key that may come again to be there, and rules 3 and 4 keep it.
 
-use crate::{Horizon, Operation, Payload, Seq, Update, head};
 use doclog::DocPointer;
+
+use crate::{Horizon, Operation, Seq, Update, head};
 
 /// What has to stay.
 #[derive(Clone, Copy, Debug)]
@@ -27,20 +30,25 @@ pub struct Rules<'a> {
     pub through: Seq,
 }
 
+impl Rules<'_> {
+    /// Whether the value of a version is not there any more, whoever looks, and that version does not come again. `newer` is the one that shadows it.
+    fn is_over(&self, version: &Update<'_>, newer: Option<Seq>) -> bool {
+        let is_over = |expiry| self.horizon.is_over(expiry, version.seq, newer);
+        version.seq <= self.through && version.operation.expiry().is_some_and(is_over)
+    }
+}
+
 /// An entry, and its place in the order in which they came.
 type Arrived<'a> = (usize, Update<'a>);
 
 /// Whether an update refers to a document.
 #[must_use]
-pub fn is_document(update: &Update<'_>) -> bool {
-    document(update).is_some()
+pub const fn is_document(update: &Update<'_>) -> bool {
+    update.operation.document().is_some()
 }
 
-fn document(update: &Update<'_>) -> Option<DocPointer> {
-    match update.operation {
-        Operation::Put(Payload::Document(document)) => Some(document),
-        _ => None,
-    }
+const fn document(update: &Update<'_>) -> Option<DocPointer> {
+    update.operation.document()
 }
 
 /// Sorts entries, which are in the order in which they came, and gives those that stay; documents of the others are added to
@@ -78,16 +86,20 @@ fn stay<'a>(versions: &[Arrived<'a>], rules: Rules<'_>, out: &mut Vec<Update<'a>
             continue;
         }
         newer_came = came;
-        let version = last(same, dropped);
+        let mut version = last(same, dropped);
         let is_hidden = version.seq <= rules.through && rules.horizon.is_hidden(version.key, version.seq);
         if !is_hidden && newer.is_none_or(|newer| rules.horizon.sees(version.seq, newer)) {
+            if rules.is_over(&version, newer) {
+                dropped.extend(document(&version));
+                version.operation = Operation::Delete;
+            }
             out.push(version);
         } else {
             dropped.extend(document(&version));
         }
         newer = Some(version.seq);
     }
-    let is_news = |seq: Seq| rules.horizon.snapshots.first().is_some_and(|snapshot| *snapshot < seq);
+    let is_news = |seq: Seq| rules.horizon.oldest().is_some_and(|snapshot| snapshot < seq);
     let hides_nothing = |oldest: &mut Update<'_>| {
         oldest.operation == Operation::Delete && oldest.seq <= rules.through && !is_news(oldest.seq)
     };
@@ -108,9 +120,9 @@ fn last<'a>(same: &[Arrived<'a>], dropped: &mut Vec<DocPointer>) -> Update<'a> {
 
 #[cfg(test)]
 mod tests {
-    use doclog::SegmentId;
-
     use super::*;
+    use crate::{Expiry, Moment, Payload, Time};
+    use doclog::SegmentId;
 
     fn pointer(offset: u64) -> DocPointer {
         DocPointer { segment: SegmentId(1), offset, length: 1, crc: 1 }
@@ -121,19 +133,23 @@ mod tests {
     }
 
     fn doc(offset: u64) -> Operation<'static> {
-        Operation::Put(Payload::Document(pointer(offset)))
+        Operation::Put(Payload::Document(pointer(offset)), None)
     }
 
-    const PUT: Operation<'static> = Operation::Put(Payload::Inline(b""));
+    const PUT: Operation<'static> = Operation::Put(Payload::Inline(b""), None);
 
     fn pruned<'a>(entries: &[Update<'a>], snapshots: &[u64]) -> (Vec<Update<'a>>, Vec<u64>) {
         merged(entries, snapshots, u64::MAX)
     }
 
     fn merged<'a>(entries: &[Update<'a>], snapshots: &[u64], through: u64) -> (Vec<Update<'a>>, Vec<u64>) {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
+        let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
+        kept(entries, &horizon, through)
+    }
+
+    fn kept<'a>(entries: &[Update<'a>], horizon: &Horizon, through: u64) -> (Vec<Update<'a>>, Vec<u64>) {
         let mut dropped = Vec::new();
-        let entries = merge(entries, Rules { horizon: &horizon, through: Seq(through) }, &mut dropped);
+        let entries = merge(entries, Rules { horizon, through: Seq(through) }, &mut dropped);
         (entries, dropped.iter().map(|document| document.offset).collect())
     }
 
@@ -156,6 +172,38 @@ mod tests {
         assert_eq!(pruned(&again, &[2]).0, vec![again[2]]);
         assert_eq!(pruned(&again, &[5]).0, vec![]);
         assert_eq!(pruned(&again, &[3]).0, vec![again[1], again[2]]);
+    }
+
+    fn until(update: Update<'_>, expiry: u64) -> Update<'_> {
+        match update.operation {
+            Operation::Put(payload, _) => Update { operation: Operation::Put(payload, Expiry::at(expiry)), ..update },
+            Operation::Delete => update,
+        }
+    }
+
+    #[test]
+    fn what_has_expired_for_all_who_see_it_is_a_tombstone() {
+        let horizon = |snapshots: &[(u64, u64)], now| {
+            let moment = |(seq, now): &(u64, u64)| Moment { seq: Seq(*seq), now: Time(*now) };
+            Horizon::new(snapshots.iter().map(moment).collect(), Time(now))
+        };
+        let entries = [at(b"a", 1, doc(1)), until(at(b"a", 3, doc(3)), 100)];
+        let gone = at(b"a", 3, Operation::Delete);
+        // Not yet; then it takes what it hid along.
+        assert_eq!(kept(&entries, &horizon(&[], 99), u64::MAX), (vec![entries[1]], vec![1]));
+        assert_eq!(kept(&entries, &horizon(&[], 100), u64::MAX), (vec![], vec![3, 1]));
+        // A snapshot that was taken before sees it, one that was taken after does not.
+        assert_eq!(kept(&entries, &horizon(&[(3, 99)], 200), u64::MAX), (vec![entries[1]], vec![1]));
+        assert_eq!(kept(&entries, &horizon(&[(3, 100)], 200), u64::MAX), (vec![], vec![3, 1]));
+        // It goes on hiding what an older one sees, and telling that the key was changed.
+        assert_eq!(kept(&entries, &horizon(&[(2, 50)], 200), u64::MAX), (vec![entries[0], gone], vec![3]));
+        assert_eq!(kept(&entries[1..], &horizon(&[(2, 50)], 200), u64::MAX), (vec![gone], vec![3]));
+        // A later version hides it, but not from a snapshot between them.
+        let later = [entries[0], entries[1], at(b"a", 5, PUT)];
+        assert_eq!(kept(&later, &horizon(&[(4, 99)], 200), u64::MAX), (vec![later[1], later[2]], vec![1]));
+        assert_eq!(kept(&later, &horizon(&[(4, 100)], 200), u64::MAX), (vec![later[2]], vec![3, 1]));
+        // It may come again, as it was.
+        assert_eq!(kept(&entries, &horizon(&[], 200), 2), (vec![entries[1]], vec![1]));
     }
 
     #[test]

@@ -5,28 +5,34 @@
 
 use doclog::DocPointer;
 
-use crate::{Direction, PairRef, Payload, Seq};
+use crate::{Direction, Expiry, PairRef, Payload, Seq};
 
-/// Where a pair is in a piece of memory: its key, and right behind it its value.
+/// Where a pair is in a piece of memory: its key, right behind it its value, and behind that when it expires, if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairAt {
     seq: Seq,
     key_at: u32,
     key_length: u16,
-    /// Bytes of the value, and whether they are a document pointer.
+    /// Bytes of the value, whether they are a document pointer, and whether the value expires.
     value: u16,
 }
 
 /// Beside a value's length: it is a document pointer.
 const DOCUMENT: u16 = 1 << 15;
+/// Beside a value's length: an expiry is behind it.
+const EXPIRES: u16 = 1 << 14;
+const LENGTH: u16 = EXPIRES - 1;
 
 impl PairAt {
-    /// A pair whose key begins at `key_at` and whose value has `value_length` bytes, below 32 KiB: those of a [`DocPointer`] where it is one.
+    /// A pair whose key begins at `key_at` and whose value has `value_length` bytes, below 16 KiB: those of a [`DocPointer`] where it is one.
     #[must_use]
     #[inline]
-    pub const fn new(seq: Seq, key_at: u32, key_length: u16, value_length: u16, is_document: bool) -> Self {
-        debug_assert!(value_length < DOCUMENT, "a value in an index is short");
-        Self { seq, key_at, key_length, value: if is_document { value_length | DOCUMENT } else { value_length } }
+    pub const fn new(
+        seq: Seq, key_at: u32, key_length: u16, value_length: u16, is_document: bool, expires: bool,
+    ) -> Self {
+        debug_assert!(value_length <= LENGTH, "a value in an index is short");
+        let flags = if is_document { DOCUMENT } else { 0 } | if expires { EXPIRES } else { 0 };
+        Self { seq, key_at, key_length, value: value_length | flags }
     }
 
     /// The commit that made it, and where its key begins.
@@ -55,14 +61,16 @@ impl PairAt {
     #[inline]
     pub fn pair<'a>(&self, bytes: &'a [u8]) -> PairRef<'a> {
         let (at, key_length) = (self.key_at as usize, usize::from(self.key_length));
-        let length = key_length + usize::from(self.value & !DOCUMENT);
+        let length = key_length + usize::from(self.value & LENGTH);
         let (key, value) = bytes[at..at + length].split_at(key_length);
         let value = if self.value & DOCUMENT == 0 {
             Payload::Inline(value)
         } else {
             Payload::Document(DocPointer::decode(value.try_into().expect("a document pointer has its length")))
         };
-        PairRef { key, seq: self.seq, value }
+        let expires = self.value & EXPIRES != 0;
+        let expiry = if expires { bytes.get(at + length..).and_then(Expiry::decode) } else { None };
+        PairRef { key, seq: self.seq, value, expiry }
     }
 }
 
@@ -111,18 +119,19 @@ mod tests {
     #[test]
     fn pairs_come_in_their_direction_with_what_their_values_are() {
         let document = DocPointer { segment: SegmentId(3), offset: 4096, length: 70_000, crc: 9 };
-        let bytes = [b"--a1b", &document.encode()[..], b"c"].concat();
+        let expiry = Expiry::at(9).expect("not 0");
+        let bytes = [b"--a1b", &document.encode()[..], b"c", &expiry.encode()].concat();
         let length = u16::try_from(DocPointer::BYTES).expect("short");
         let places = [
-            PairAt::new(Seq(7), 2, 1, 1, false),
-            PairAt::new(Seq(5), 4, 1, length, true),
-            PairAt::new(Seq(6), 5 + u32::from(length), 1, 0, false),
+            PairAt::new(Seq(7), 2, 1, 1, false, false),
+            PairAt::new(Seq(5), 4, 1, length, true, false),
+            PairAt::new(Seq(6), 5 + u32::from(length), 1, 0, false, true),
         ];
-        let pair = |key, seq, value| PairRef { key, seq: Seq(seq), value };
+        let pair = |key, seq, value, expiry| PairRef { key, seq: Seq(seq), value, expiry };
         let mut expected = vec![
-            pair(&b"a"[..], 7, Payload::Inline(b"1")),
-            pair(b"b", 5, Payload::Document(document)),
-            pair(b"c", 6, Payload::Inline(b"")),
+            pair(&b"a"[..], 7, Payload::Inline(b"1"), None),
+            pair(b"b", 5, Payload::Document(document), None),
+            pair(b"c", 6, Payload::Inline(b""), Some(expiry)),
         ];
         let all = |direction| Pairs::new(&places, &bytes, direction).collect::<Vec<_>>();
         assert_eq!(all(Direction::Forward), expected);

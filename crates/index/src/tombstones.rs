@@ -295,7 +295,7 @@ mod tests {
                 match step {
                     Step::Delete(low, high) => {
                         let horizon =
-                            Horizon { snapshots: snapshots.clone(), visible: Seq(seq.0 - 1), ..Horizon::default() };
+                            Horizon { visible: Seq(seq.0 - 1), ..snapshots.iter().copied().collect() };
                         let mut keys = (0..KEYS).filter(|&key| has(low, high, key)).peekable();
                         if keys.peek().is_some() {
                             tombstones.add(&[low], end(high).as_deref(), seq, &horizon);

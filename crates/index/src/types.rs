@@ -1,6 +1,7 @@
 //! Keys, versions, bounds and batches.
 
 use std::cmp::Ordering;
+use std::num::NonZeroU64;
 use std::ops::Bound;
 
 use doclog::DocPointer;
@@ -14,6 +15,73 @@ pub struct Seq(pub u64);
 impl Seq {
     /// Above every commit.
     pub const MAX: Self = Self(u64::MAX);
+}
+
+/// A time in whole milliseconds since the beginning of 1970 (UTC); 0 is before everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+/// From when on a value is not there any more: a [`Time`] that is never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Expiry(NonZeroU64);
+
+impl Expiry {
+    /// Bytes of an encoded expiry.
+    pub const BYTES: usize = 8;
+
+    /// At so many milliseconds since the beginning of 1970; none at 0.
+    #[must_use]
+    #[inline]
+    pub const fn at(millis: u64) -> Option<Self> {
+        match NonZeroU64::new(millis) {
+            Some(millis) => Some(Self(millis)),
+            None => None,
+        }
+    }
+
+    /// Milliseconds since the beginning of 1970.
+    #[must_use]
+    #[inline]
+    pub const fn millis(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Whether the value is not there any more.
+    #[must_use]
+    #[inline]
+    pub const fn is_over(self, now: Time) -> bool {
+        self.0.get() <= now.0
+    }
+
+    /// As it stands on storage: little-endian.
+    #[must_use]
+    #[inline]
+    pub const fn encode(self) -> [u8; Self::BYTES] {
+        self.0.get().to_le_bytes()
+    }
+
+    /// The expiry that `bytes` begin with; none where there is none.
+    #[must_use]
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        Self::at(u64::from_le_bytes(*bytes.first_chunk()?))
+    }
+}
+
+/// What a reader looks at: the commits up to a seq, as they are at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// The last commit that is seen.
+    pub seq: Seq,
+    /// What expires by then is not there any more.
+    pub now: Time,
+}
+
+impl From<Seq> for Moment {
+    /// At a time when nothing has expired.
+    fn from(seq: Seq) -> Self {
+        Self { seq, now: Time(0) }
+    }
 }
 
 /// Identity of a table, never given twice in a database.
@@ -32,10 +100,42 @@ pub enum Payload<'a> {
 /// What an update does to its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// The key has this value from now on.
-    Put(Payload<'a>),
+    /// The key has this value from now on, until it expires where that is said.
+    Put(Payload<'a>, Option<Expiry>),
     /// The key is gone from now on.
     Delete,
+}
+
+impl<'a> Operation<'a> {
+    /// What it puts, if that is there at `now`.
+    #[must_use]
+    #[inline]
+    pub fn shown(&self, now: Time) -> Option<Payload<'a>> {
+        match self {
+            Self::Put(payload, expiry) if expiry.is_none_or(|expiry| !expiry.is_over(now)) => Some(*payload),
+            _ => None,
+        }
+    }
+
+    /// When what it puts expires, if it does.
+    #[must_use]
+    #[inline]
+    pub const fn expiry(&self) -> Option<Expiry> {
+        match self {
+            Self::Put(_, expiry) => *expiry,
+            Self::Delete => None,
+        }
+    }
+
+    /// The document that it refers to.
+    #[must_use]
+    #[inline]
+    pub const fn document(&self) -> Option<DocPointer> {
+        match self {
+            Self::Put(Payload::Document(document), _) => Some(*document),
+            _ => None,
+        }
+    }
 }
 
 /// One version of one key.
@@ -100,8 +200,20 @@ impl Payload<'_> {
 pub struct Found {
     /// The commit that made it.
     pub seq: Seq,
-    /// Its value, or none where the key was deleted.
+    /// Its value, or none where the key was deleted or the value is not there any more.
     pub value: Option<Stored>,
+    /// When the value expires, if it does.
+    pub expiry: Option<Expiry>,
+}
+
+impl Found {
+    /// What a lookup at `now` finds of a version.
+    #[must_use]
+    #[inline]
+    pub fn of(update: &Update<'_>, now: Time) -> Self {
+        let value = update.operation.shown(now).map(|payload| payload.to_stored());
+        Self { seq: update.seq, value, expiry: update.operation.expiry() }
+    }
 }
 
 /// A key and its live value.
@@ -113,6 +225,8 @@ pub struct Pair {
     pub seq: Seq,
     /// The value.
     pub value: Stored,
+    /// When the value expires, if it does.
+    pub expiry: Option<Expiry>,
 }
 
 /// A key and its live value, borrowed.
@@ -124,13 +238,15 @@ pub struct PairRef<'a> {
     pub seq: Seq,
     /// The value.
     pub value: Payload<'a>,
+    /// When the value expires, if it does.
+    pub expiry: Option<Expiry>,
 }
 
 impl PairRef<'_> {
     /// A copy of it.
     #[must_use]
     pub fn to_pair(&self) -> Pair {
-        Pair { key: self.key.to_vec(), seq: self.seq, value: self.value.to_stored() }
+        Pair { key: self.key.to_vec(), seq: self.seq, value: self.value.to_stored(), expiry: self.expiry }
     }
 }
 
@@ -220,11 +336,13 @@ impl Bounds {
     }
 }
 
-/// Which older versions must stay.
+/// Which older versions must stay, and which values nobody sees any more.
 #[derive(Clone, Debug, Default)]
 pub struct Horizon {
-    /// Seqs of live snapshots, rising.
-    pub snapshots: Vec<Seq>,
+    /// What live snapshots look at: each seq once, and neither seq nor time falls ([`Horizon::new`]).
+    pub snapshots: Vec<Moment>,
+    /// Nobody who is no snapshot looks at an earlier time.
+    pub now: Time,
     /// Range deletes: those up to `visible` hide versions.
     pub tombstones: RangeTombstones,
     /// Commits up to this one are visible; none of the snapshots to come is older.
@@ -232,11 +350,43 @@ pub struct Horizon {
 }
 
 impl Horizon {
+    /// That of live snapshots, which come in the order of their seqs, and of readers who begin at `now` or later.
+    #[must_use]
+    pub fn new(mut snapshots: Vec<Moment>, now: Time) -> Self {
+        // Of those that look at one seq, and of later ones, the earliest time counts: it sees what any of them sees.
+        let mut earliest = now;
+        for snapshot in snapshots.iter_mut().rev() {
+            earliest = earliest.min(snapshot.now);
+            snapshot.now = earliest;
+        }
+        snapshots.dedup_by_key(|snapshot| snapshot.seq);
+        Self { snapshots, now, ..Self::default() }
+    }
+
+    /// Whether there are no snapshots.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.snapshots.is_empty()
+    }
+
+    /// The oldest seq that a snapshot looks at.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Seq> {
+        self.snapshots.first().map(|snapshot| snapshot.seq)
+    }
+
     /// Whether a version of seq `older`, shadowed by the next newer version of its key at seq `newer`, can still be seen.
     #[must_use]
     pub fn sees(&self, older: Seq, newer: Seq) -> bool {
-        let first = self.snapshots.partition_point(|snapshot| *snapshot < older);
-        self.snapshots.get(first).is_some_and(|snapshot| *snapshot < newer)
+        self.first_within(older, Some(newer)).is_some()
+    }
+
+    /// Whether the value of a version of `seq`, shadowed by one at seq `newer` where there is one, is not there any more for anybody who sees that
+    /// version.
+    #[must_use]
+    pub fn is_over(&self, expiry: Expiry, seq: Seq, newer: Option<Seq>) -> bool {
+        let earliest = self.first_within(seq, newer).map_or(self.now, |snapshot| snapshot.now);
+        expiry.is_over(earliest)
     }
 
     /// Whether a version of `key` is hidden by a range delete from everybody.
@@ -257,9 +407,22 @@ impl Horizon {
         };
         let hides = |fragment: &Fragment| {
             let newest = fragment.newest();
-            fragment.is_bare(self.visible) && self.snapshots.first().is_none_or(|oldest| *oldest >= newest)
+            fragment.is_bare(self.visible) && self.oldest().is_none_or(|oldest| oldest >= newest)
         };
         self.tombstones.of_key(low).is_some_and(|fragment| covers(fragment) && hides(fragment))
+    }
+
+    /// The first of the snapshots from `from` on and below `to`, which has the earliest time of them.
+    fn first_within(&self, from: Seq, to: Option<Seq>) -> Option<&Moment> {
+        let first = self.snapshots.partition_point(|snapshot| snapshot.seq < from);
+        self.snapshots.get(first).filter(|snapshot| to.is_none_or(|to| snapshot.seq < to))
+    }
+}
+
+impl FromIterator<Seq> for Horizon {
+    /// That of snapshots of these seqs, which rise, at a time when nothing has expired.
+    fn from_iter<I: IntoIterator<Item = Seq>>(seqs: I) -> Self {
+        Self::new(seqs.into_iter().map(Moment::from).collect(), Time(0))
     }
 }
 
@@ -269,11 +432,26 @@ mod tests {
 
     #[test]
     fn a_snapshot_between_two_versions_sees_the_older() {
-        let horizon = Horizon { snapshots: vec![Seq(5), Seq(9)], ..Horizon::default() };
+        let horizon: Horizon = [Seq(5), Seq(9)].into_iter().collect();
         assert!(horizon.sees(Seq(5), Seq(6)));
         assert!(horizon.sees(Seq(3), Seq(6)));
         assert!(!horizon.sees(Seq(6), Seq(9)));
         assert!(!horizon.sees(Seq(10), Seq(12)));
+    }
+
+    #[test]
+    fn a_value_is_over_when_the_earliest_of_those_who_see_it_is_behind_its_expiry() {
+        let moment = |seq, now| Moment { seq: Seq(seq), now: Time(now) };
+        // One that begins later but looks at an earlier time, and two of one seq.
+        let horizon = Horizon::new(vec![moment(5, 30), moment(9, 40), moment(9, 50), moment(12, 35)], Time(60));
+        let is_over =
+            |at, seq, newer: Option<u64>| horizon.is_over(Expiry::at(at).expect("not 0"), Seq(seq), newer.map(Seq));
+        assert!(is_over(30, 5, None) && !is_over(31, 5, None));
+        assert!(is_over(35, 6, None) && !is_over(36, 6, None));
+        assert!(is_over(60, 13, None) && !is_over(61, 13, None));
+        // Nobody sees it but who begins now.
+        assert!(is_over(60, 6, Some(9)) && !is_over(61, 6, Some(9)));
+        assert!(horizon.sees(Seq(6), Seq(10)) && !horizon.sees(Seq(6), Seq(9)));
     }
 
     #[test]

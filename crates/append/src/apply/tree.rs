@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use doclog::DocPointer;
-use index::{Operation, Payload, Result, Seq, Stored, Update};
+use index::{Expiry, Operation, Payload, Result, Seq, Stored, Update};
 
 use super::Apply;
 use super::content::Content;
@@ -21,14 +21,15 @@ pub(super) struct Owned {
     rest: Vec<u8>,
     seq: Seq,
     value: Option<Stored>,
+    expiry: Option<Expiry>,
 }
 
 impl Owned {
     pub(super) fn update(&self) -> Update<'_> {
         let operation = match &self.value {
             None => Operation::Delete,
-            Some(Stored::Inline(value)) => Operation::Put(Payload::Inline(value)),
-            Some(Stored::Document(document)) => Operation::Put(Payload::Document(*document)),
+            Some(Stored::Inline(value)) => Operation::Put(Payload::Inline(value), self.expiry),
+            Some(Stored::Document(document)) => Operation::Put(Payload::Document(*document), self.expiry),
         };
         Update { key: &self.rest, seq: self.seq, operation }
     }
@@ -156,10 +157,10 @@ fn folded(node: &Node) -> Option<Vec<Owned>> {
             let first = versions.len();
             versions.extend(of_key.map(|(seq, operation)| {
                 let value = match operation {
-                    Operation::Put(value) => Some(value.to_stored()),
+                    Operation::Put(value, _) => Some(value.to_stored()),
                     Operation::Delete => None,
                 };
-                Owned { rest: rest.clone(), seq, value }
+                Owned { rest: rest.clone(), seq, value, expiry: operation.expiry() }
             }));
             versions[first..].reverse();
         }

@@ -1,9 +1,12 @@
 //! Reading what [`super`] writes.
 
 use doclog::{DocPointer, SegmentId};
-use index::{Operation, Payload, Seq};
+use index::{Expiry, Operation, Payload, Seq};
 
-use super::{ALIGNMENT, Checked, DOCUMENT, Damage, INLINE_BYTES_MAX, KIND_BITS, TOMBSTONE, VALUE};
+use super::{
+    ALIGNMENT, Checked, DOCUMENT, DOCUMENT_EXPIRING, Damage, INLINE_BYTES_MAX, KIND_BITS, TOMBSTONE, VALUE,
+    VALUE_EXPIRING,
+};
 
 /// Bytes, and how far they are read.
 #[derive(Clone, Debug)]
@@ -88,10 +91,20 @@ impl<'a> Input<'a> {
         let begin = self.at;
         let word = self.number()?;
         let (kind, length) = (word & ((1 << KIND_BITS) - 1), word >> KIND_BITS);
+        let expiry = match kind {
+            VALUE_EXPIRING | DOCUMENT_EXPIRING => {
+                let millis = self.number()?;
+                let zero = || Damage::new(begin, "expiry of a version", "more than 0", millis);
+                Some(Expiry::at(millis).ok_or_else(zero)?)
+            }
+            _ => None,
+        };
         let operation = match (kind, usize::try_from(length)) {
-            (VALUE, Ok(length)) if length <= INLINE_BYTES_MAX => Operation::Put(Payload::Inline(self.take(length)?)),
+            (VALUE | VALUE_EXPIRING, Ok(length)) if length <= INLINE_BYTES_MAX => {
+                Operation::Put(Payload::Inline(self.take(length)?), expiry)
+            }
             (TOMBSTONE, Ok(0)) => Operation::Delete,
-            (DOCUMENT, Ok(0)) => Operation::Put(Payload::Document(self.pointer()?)),
+            (DOCUMENT | DOCUMENT_EXPIRING, Ok(0)) => Operation::Put(Payload::Document(self.pointer()?), expiry),
             _ => return Err(Damage::new(begin, "kind of a version", "a value, a tombstone or a document", word)),
         };
         Ok((seq, operation))

@@ -337,10 +337,11 @@ mod tests {
     fn leaf() -> Vec<u8> {
         let version = |key, seq, operation| Update { key, seq: Seq(seq), operation };
         let mut groups = Vec::new();
-        let versions = [version(b"x", 5, Operation::Put(Payload::Inline(b"one"))), version(b"x", 9, Operation::Delete)];
+        let versions =
+            [version(b"x", 5, Operation::Put(Payload::Inline(b"one"), None)), version(b"x", 9, Operation::Delete)];
         put_keys(&mut groups, b"ab", &versions);
         put_tree(&mut groups, b"ac", &pointer());
-        put_keys(&mut groups, b"b", &[version(b"", 7, Operation::Put(Payload::Document(pointer())))]);
+        put_keys(&mut groups, b"b", &[version(b"", 7, Operation::Put(Payload::Document(pointer()), None))]);
         encode(0, b"skip", 3, &groups)
     }
 

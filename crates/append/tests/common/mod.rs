@@ -80,7 +80,7 @@ impl Home {
 
     /// Applies a batch up to where its redo would be logged.
     pub fn written(&self, updates: &Updates, snapshots: &[u64]) -> Result<Applied> {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
+        let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
         let applied = self.trie.apply(updates, &horizon, &|_| {})?;
         self.flush(&applied.files)?;
         Ok(applied)

@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use index::TableId;
+use index::{TableId, Time};
 
 use super::{
     Backup, BackupPoint,
@@ -13,7 +13,7 @@ use super::{
     format::{Change, Pair},
 };
 use crate::{
-    ChangeEvent, ChangeOperation, ChangedTable, Changes, Error, Result, Structure, Table, format::CreateTable,
+    ChangeEvent, ChangeOperation, ChangedTable, Changes, Error, Expires, Result, Structure, Table, format::CreateTable,
 };
 
 impl Backup {
@@ -25,11 +25,11 @@ impl Backup {
             structure: table.structure(),
             name: table.name().to_owned(),
         })?;
-        let show = |key: &[u8], value: &[u8]| match encoder.pair(key, value) {
+        let show = |key: &[u8], value: &[u8], expiry| match encoder.pair(key, value, expiry) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         };
-        match self.snapshot.iter(table)?.visit(show)? {
+        match self.snapshot.iter(table)?.visit_expiring(show)? {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(error) => Err(error),
         }
@@ -91,7 +91,10 @@ fn write_operation(operation: &ChangeOperation, copied: &HashSet<u32>, encoder: 
     }
     let id = TableId(table.id);
     encoder.change(&match operation {
-        ChangeOperation::Put { key, value, .. } => Change::Put(id, Pair::whole(key, value)),
+        ChangeOperation::Put { key, value, expiry, .. } => {
+            let expiry = expiry.map(|time| Expires::At(time).expiry(Time(0)));
+            Change::Put(id, Pair::whole(key, value).until(expiry))
+        }
         ChangeOperation::Delete { key, .. } => Change::Delete(id, key),
         ChangeOperation::DeleteRange { from, to, .. } => Change::DeleteRange(id, from, to.as_deref()),
     })

@@ -16,7 +16,7 @@ use std::{
     thread,
 };
 
-use index::TableId;
+use index::{Expiry, TableId};
 
 use super::{
     BackupProgress, BackupReport,
@@ -138,11 +138,11 @@ impl Encoder<'_> {
 
     /// A pair of the table that began last; pairs come in the order of their keys.
     #[inline]
-    pub(super) fn pair(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(super) fn pair(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         self.counts.pairs += 1;
-        let whole = Pair::whole(key, value);
+        let whole = Pair::whole(key, value).until(expiry);
         if whole.bytes() > PAYLOAD_BYTES_MAX {
-            let long = Pair::long(key, value);
+            let long = Pair::long(key, value).until(expiry);
             self.room(kind::PAIRS, long.bytes())?;
             long.encode(&mut self.block.bytes);
             return self.pieces(value);
@@ -155,10 +155,10 @@ impl Encoder<'_> {
     /// A change, behind those before it.
     pub(super) fn change(&mut self, change: &Change<'_>) -> Result<()> {
         self.counts.changes += 1;
-        if let Change::Put(table, Pair { key, value: Some(value), .. }) = change
+        if let Change::Put(table, Pair { key, value: Some(value), expiry, .. }) = change
             && change.bytes() > PAYLOAD_BYTES_MAX
         {
-            let long = Change::Put(*table, Pair::long(key, value));
+            let long = Change::Put(*table, Pair::long(key, value).until(*expiry));
             self.room(kind::CHANGES, long.bytes())?;
             long.encode(&mut self.block.bytes);
             return self.pieces(value);

@@ -28,7 +28,7 @@
 //! What payloads are is said by their types: [`Pair`], [`Change`], [`Counts`]; a table begins and ends with the payloads that it has in the log
 //! ([`crate::format::CreateTable`]), with 0 leaf pages where nobody knows them any more; a piece of a value is bytes.
 
-use index::{Seq, TableId};
+use index::{Expiry, Seq, TableId};
 
 use crate::fields::Fields;
 
@@ -48,12 +48,14 @@ pub(crate) const PAIR_HEADER_BYTES: usize = 7;
 const CHANGE_HEADER_BYTES: usize = 5;
 /// The value of a pair is not in it but in the blocks of type value behind its own.
 const LONG: u8 = 1;
+/// The value of a pair expires.
+const EXPIRES: u8 = 2;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const DELETE_RANGE: u8 = 3;
 const CRC_AT: usize = 12;
 
-const _: () = assert!(CHANGE_HEADER_BYTES + PAIR_HEADER_BYTES + u16::MAX as usize <= PAYLOAD_BYTES_MAX);
+const _: () = assert!(CHANGE_HEADER_BYTES + PAIR_HEADER_BYTES + Expiry::BYTES + u16::MAX as usize <= PAYLOAD_BYTES_MAX);
 
 /// Types of blocks.
 pub(crate) mod kind {
@@ -161,7 +163,8 @@ pub(crate) fn decode_block_header(bytes: &[u8; BLOCK_HEADER_BYTES]) -> Option<(u
     (known && length <= PAYLOAD_BYTES_MAX).then_some((crc, length, kind))
 }
 
-/// A key and its value: flags (1: the value is in blocks behind), bytes of the key (2), bytes of the value (4), key, value.
+/// A key and its value: flags (1: the value is in blocks behind, 2: it expires), bytes of the key (2), bytes of the value (4), key, expiry where it has
+/// one (8), value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair<'a> {
     /// The key.
@@ -170,32 +173,44 @@ pub(crate) struct Pair<'a> {
     pub(crate) value: Option<&'a [u8]>,
     /// Bytes of the value.
     pub(crate) value_bytes: u32,
+    /// When it expires, if it does.
+    pub(crate) expiry: Option<Expiry>,
 }
 
 impl<'a> Pair<'a> {
     /// A pair whose value goes with it.
     pub(crate) fn whole(key: &'a [u8], value: &'a [u8]) -> Self {
-        Self { key, value: Some(value), value_bytes: value_length(value) }
+        Self { key, value: Some(value), value_bytes: value_length(value), expiry: None }
     }
 
     /// A pair whose value follows in blocks of its own.
     pub(crate) fn long(key: &'a [u8], value: &[u8]) -> Self {
-        Self { key, value: None, value_bytes: value_length(value) }
+        Self { key, value: None, value_bytes: value_length(value), expiry: None }
+    }
+
+    /// The same, and its value expires where that is said.
+    pub(crate) const fn until(self, expiry: Option<Expiry>) -> Self {
+        Self { expiry, ..self }
     }
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        PAIR_HEADER_BYTES + self.key.len() + self.value.map_or(0, <[u8]>::len)
+        let expiry = if self.expiry.is_some() { Expiry::BYTES } else { 0 };
+        PAIR_HEADER_BYTES + self.key.len() + expiry + self.value.map_or(0, <[u8]>::len)
     }
 
     /// Appends its bytes.
     #[inline]
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let key_bytes = u16::try_from(self.key.len()).expect("keys are at most 8 KiB");
-        into.push(if self.value.is_some() { 0 } else { LONG });
+        let long = if self.value.is_some() { 0 } else { LONG };
+        into.push(long | if self.expiry.is_some() { EXPIRES } else { 0 });
         into.extend_from_slice(&key_bytes.to_le_bytes());
         into.extend_from_slice(&self.value_bytes.to_le_bytes());
         into.extend_from_slice(self.key);
+        if let Some(expiry) = self.expiry {
+            into.extend_from_slice(&expiry.encode());
+        }
         into.extend_from_slice(self.value.unwrap_or_default());
     }
 
@@ -203,12 +218,13 @@ impl<'a> Pair<'a> {
     pub(crate) fn decode(fields: &mut Fields<'a>) -> Option<Self> {
         let (flags, key_bytes, value_bytes) = (fields.u8()?, fields.u16()?, fields.u32()?);
         let key = fields.bytes(usize::from(key_bytes))?;
-        let value = match flags {
+        let expiry = if flags & EXPIRES != 0 { Some(Expiry::at(fields.u64()?)?) } else { None };
+        let value = match flags & !EXPIRES {
             0 => Some(fields.bytes(usize::try_from(value_bytes).ok()?)?),
             LONG if fields.end() => None,
             _ => return None,
         };
-        Some(Self { key, value, value_bytes })
+        Some(Self { key, value, value_bytes, expiry })
     }
 }
 
@@ -256,8 +272,8 @@ impl<'a> Change<'a> {
         let (code, table) = (fields.u8()?, TableId(fields.u32()?));
         match (code, Pair::decode(fields)?) {
             (PUT, pair) => Some(Self::Put(table, pair)),
-            (DELETE, Pair { key, value: Some([]), .. }) => Some(Self::Delete(table, key)),
-            (DELETE_RANGE, Pair { key, value: Some(high), .. }) => {
+            (DELETE, Pair { key, value: Some([]), expiry: None, .. }) => Some(Self::Delete(table, key)),
+            (DELETE_RANGE, Pair { key, value: Some(high), expiry: None, .. }) => {
                 let high = Some(high).filter(|high| !high.is_empty());
                 index::is_below(key, high).then_some(Self::DeleteRange(table, key, high))
             }
@@ -311,8 +327,8 @@ mod tests {
         let (counts, bytes) =
             run(&header, ToStream(&mut stream), None, &mut |_| ControlFlow::Continue(()), |encoder| {
                 encoder.table(&table)?;
-                encoder.pair(b"k", b"value")?;
-                encoder.pair(b"long", &long)?;
+                encoder.pair(b"k", b"value", None)?;
+                encoder.pair(b"long", &long, None)?;
                 encoder.change(&Change::Put(TableId(5), Pair::whole(b"k", b"")))?;
                 encoder.change(&Change::Delete(TableId(5), b"k"))?;
                 encoder.dropped(TableId(5))
@@ -371,8 +387,14 @@ mod tests {
             assert_eq!(block(length, rest), None, "{length} {rest:?}");
         }
         let pair = |bytes: &[u8]| Pair::decode(&mut Fields(bytes)).is_some();
+        let expiring = Pair::whole(b"k", b"v").until(Expiry::at(0x0102));
+        let mut bytes = Vec::new();
+        expiring.encode(&mut bytes);
+        assert_eq!((bytes.as_slice(), expiring.bytes()), (&b"\x02\x01\0\x01\0\0\0k\x02\x01\0\0\0\0\0\0v"[..], 17));
+        assert_eq!(Pair::decode(&mut Fields(&bytes)), Some(expiring));
+        assert!(!pair(b"\x02\x01\0\x01\0\0\0k\0\0\0\0\0\0\0\0v"), "an expiry of 0");
         assert!(pair(b"\0\x01\0\x01\0\0\0kv") && pair(b"\x01\x01\0\x01\0\0\0k"));
-        for wrong in [&b"\0\x01\0\x02\0\0\0kv"[..], b"\x02\x01\0\x01\0\0\0kv", b"\x01\x01\0\x01\0\0\0kv"] {
+        for wrong in [&b"\0\x01\0\x02\0\0\0kv"[..], b"\x04\x01\0\x01\0\0\0kv", b"\x01\x01\0\x01\0\0\0kv"] {
             assert!(!pair(wrong), "{wrong:?}");
         }
         let change = |bytes: &[u8]| Change::decode(&mut Fields(bytes)).is_some();

@@ -17,7 +17,7 @@ use std::{
     thread,
 };
 
-use index::TableId;
+use index::{Expiry, TableId};
 use psync::Psync;
 
 use super::{
@@ -253,6 +253,7 @@ struct Long {
     key: Vec<u8>,
     value: Vec<u8>,
     bytes: usize,
+    expiry: Option<Expiry>,
 }
 
 /// Puts backups into a database.
@@ -379,7 +380,7 @@ impl<'a> Restore<'a> {
             let Some(pair) = Pair::decode(&mut fields) else { return Ok(None) };
             self.counts.pairs += 1;
             let begun = match pair.value {
-                Some(value) => self.load(pair.key, value)?,
+                Some(value) => self.load(pair.key, value, pair.expiry)?,
                 None => self.begin_long(None, &pair),
             };
             if begun.is_none() {
@@ -389,13 +390,13 @@ impl<'a> Restore<'a> {
         Ok(Some(()))
     }
 
-    fn load(&mut self, key: &[u8], value: &[u8]) -> Result<Option<()>> {
+    fn load(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Option<()>> {
         if self.loader.is_none() {
             let Some(table) = self.current.and_then(|id| self.tables.get(&id)) else { return Ok(None) };
             self.loader = Some(table.loader()?);
         }
         let Some(loader) = &mut self.loader else { return Ok(None) };
-        loader.push(key, value)?;
+        loader.push_until(key, value, expiry)?;
         Ok(Some(()))
     }
 
@@ -409,7 +410,9 @@ impl<'a> Restore<'a> {
             let Some(change) = Change::decode(&mut fields) else { return Ok(None) };
             self.counts.changes += 1;
             let begun = match change {
-                Change::Put(table, Pair { key, value: Some(value), .. }) => self.put(table, key, value)?,
+                Change::Put(table, Pair { key, value: Some(value), expiry, .. }) => {
+                    self.put(table, key, value, expiry)?
+                }
                 Change::Put(table, pair) => self.begin_long(Some(table), &pair),
                 Change::Delete(table, key) => self.tables.get(&table).map(|table| self.batch.delete(table, key)),
                 Change::DeleteRange(table, low, high) => self.tables.get(&table).map(|table| {
@@ -425,15 +428,16 @@ impl<'a> Restore<'a> {
         Ok(Some(()))
     }
 
-    fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Option<()>> {
+    fn put(&mut self, table: TableId, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Option<()>> {
         self.commit_from(BATCH_BYTES.saturating_sub(value.len()))?;
-        Ok(self.tables.get(&table).map(|table| self.batch.put(table, key, value)))
+        Ok(self.tables.get(&table).map(|table| self.batch.put_until(table, key, value, expiry)))
     }
 
     fn begin_long(&mut self, table: Option<TableId>, pair: &Pair<'_>) -> Option<()> {
         let bytes =
             usize::try_from(pair.value_bytes).ok().filter(|&bytes| bytes > 0 && bytes as u64 <= VALUE_BYTES_MAX)?;
-        self.long = Some(Long { table, key: pair.key.to_vec(), value: Vec::new(), bytes });
+        let (key, expiry) = (pair.key.to_vec(), pair.expiry);
+        self.long = Some(Long { table, key, value: Vec::new(), bytes, expiry });
         Some(())
     }
 
@@ -448,8 +452,8 @@ impl<'a> Restore<'a> {
             return Ok(Some(()));
         }
         match long.table {
-            None => self.load(&long.key, &long.value),
-            Some(table) => self.put(table, &long.key, &long.value),
+            None => self.load(&long.key, &long.value, long.expiry),
+            Some(table) => self.put(table, &long.key, &long.value, long.expiry),
         }
     }
 

@@ -83,9 +83,9 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Appends `first` and then `second`, contiguous.
-    pub(super) fn append(&mut self, first: &[u8], second: &[u8]) -> Place {
-        let length = first.len() + second.len();
+    /// Appends all three, contiguous.
+    pub(super) fn append(&mut self, key: &[u8], value: &[u8], behind: &[u8]) -> Place {
+        let length = key.len() + value.len() + behind.len();
         if self.chunks.last().is_none_or(|chunk| chunk.memory.bytes().len() - chunk.used < length) {
             let size =
                 (self.capacity / GROWTH).next_multiple_of(FIRST_CHUNK).clamp(FIRST_CHUNK, LARGEST_CHUNK).max(length);
@@ -95,9 +95,12 @@ impl Arena {
         let number = self.chunks.len() - 1;
         let chunk = &mut self.chunks[number];
         let place = Place::new(number, chunk.used);
-        let (key, value) = chunk.memory.bytes_mut()[chunk.used..chunk.used + length].split_at_mut(first.len());
-        key.copy_from_slice(first);
-        value.copy_from_slice(second);
+        let mut free = &mut chunk.memory.bytes_mut()[chunk.used..chunk.used + length];
+        for bytes in [key, value, behind] {
+            let (here, rest) = free.split_at_mut(bytes.len());
+            here.copy_from_slice(bytes);
+            free = rest;
+        }
         chunk.used += length;
         place
     }

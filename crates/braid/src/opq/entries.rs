@@ -11,7 +11,10 @@ use super::arena::Place;
 
 /// Entries of a chunk.
 const PER_CHUNK: usize = 1024;
-const LENGTH_BITS: u32 = 14;
+const LENGTH_BITS: u32 = 12;
+/// Where it says whether the value expires, and from where on of which kind it is.
+const EXPIRES_BIT: u32 = 12;
+const KIND_BIT: u32 = 13;
 
 const _: () = assert!(btree::INLINE_BYTES_MAX < 1 << LENGTH_BITS);
 
@@ -39,6 +42,8 @@ pub(super) struct Entry {
     pub(super) key_len: u16,
     pub(super) value_len: u16,
     pub(super) kind: Kind,
+    /// Whether an expiry is behind the value.
+    pub(super) expires: bool,
 }
 
 /// An entry beside the first of its chunk.
@@ -48,7 +53,7 @@ struct Narrow {
     seq: u32,
     lsn: u32,
     key_len: u16,
-    /// Kind and length.
+    /// Length, whether it expires, and kind.
     value: u16,
 }
 
@@ -63,7 +68,7 @@ impl Base {
     fn narrow(&self, entry: &Entry) -> Option<Narrow> {
         let from = |base: u64, at: u64| at.checked_sub(base).and_then(|distance| u32::try_from(distance).ok());
         let (seq, lsn) = (from(self.seq.0, entry.seq.0)?, from(self.lsn.0, entry.lsn.0)?);
-        let value = (entry.kind as u16) << LENGTH_BITS | entry.value_len;
+        let value = (entry.kind as u16) << KIND_BIT | u16::from(entry.expires) << EXPIRES_BIT | entry.value_len;
         Some(Narrow { place: entry.place, older: entry.older, seq, lsn, key_len: entry.key_len, value })
     }
 
@@ -75,7 +80,8 @@ impl Base {
             lsn: Lsn(self.lsn.0 + u64::from(narrow.lsn)),
             key_len: narrow.key_len,
             value_len: narrow.value & ((1 << LENGTH_BITS) - 1),
-            kind: Kind::ALL[usize::from(narrow.value >> LENGTH_BITS)],
+            kind: Kind::ALL[usize::from(narrow.value >> KIND_BIT)],
+            expires: narrow.value >> EXPIRES_BIT & 1 == 1,
         }
     }
 }
@@ -166,8 +172,9 @@ mod tests {
     use super::*;
 
     fn entry(number: u64, kind: Kind) -> Entry {
-        let place = super::super::arena::Arena::default().append(b"", b"");
-        Entry { place, older: 7, seq: Seq(number), lsn: Lsn(3 * number), key_len: 1024, value_len: 2048, kind }
+        let place = super::super::arena::Arena::default().append(b"", b"", b"");
+        let expires = number.is_multiple_of(2);
+        Entry { place, older: 7, seq: Seq(number), lsn: Lsn(3 * number), key_len: 1024, value_len: 2048, kind, expires }
     }
 
     #[test]
@@ -183,7 +190,7 @@ mod tests {
             let found = entries.get(index);
             assert_eq!((found.seq, found.lsn, found.older), (Seq(*number), Lsn(3 * number), 7));
             assert_eq!((found.key_len, found.value_len), (1024, 2048));
-            assert!(found.kind == kind);
+            assert!(found.kind == kind && found.expires == number.is_multiple_of(2));
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use index::{Batch, Horizon, Operation, Payload, Seq, Update};
+use index::{Batch, Horizon, Seq, Update};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use wal::Lsn;
 
@@ -199,7 +199,7 @@ fn sorted(queue: &Opq, horizon: &Horizon) -> Vec<u32> {
     for (position, &index) in all.iter().enumerate() {
         let version = queue.update(index);
         let newer = all.get(position + 1).map(|&next| queue.update(next)).filter(|next| next.key == version.key);
-        let has_document = || matches!(version.operation, Operation::Put(Payload::Document(_)));
+        let has_document = || version.operation.document().is_some();
         let is_seen = |newer: Update<'_>| newer.seq != version.seq && horizon.sees(version.seq, newer.seq);
         let stays = newer.is_none_or(is_seen) && !horizon.is_hidden(version.key, version.seq) || has_document();
         if stays {
@@ -266,11 +266,13 @@ impl Batch for Slice<'_> {
 
 #[cfg(test)]
 mod tests {
+    use index::{Operation, Payload};
+
     use super::{super::queue::SORT_PERIOD, *};
 
     fn append(sections: &Sections, updates: &[(&[u8], u64)]) {
         for (key, seq) in updates {
-            let operation = Operation::Put(Payload::Inline(key));
+            let operation = Operation::Put(Payload::Inline(key), None);
             let queue = sections.queue(sections.of_key(key));
             queue.write().append(&Update { key, seq: Seq(*seq), operation }, Lsn(*seq));
         }
@@ -292,7 +294,7 @@ mod tests {
     #[test]
     fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
         let frozen = frozen(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)], 5);
-        frozen.sort(&Horizon { snapshots: vec![Seq(3)], ..Horizon::default() }, usize::MAX);
+        frozen.sort(&[Seq(3)].into_iter().collect(), usize::MAX);
         let slice = frozen.next_slice();
         let batch: Vec<_> = (0..slice.len()).map(|index| slice.get(index)).map(|u| (u.key[0], u.seq.0)).collect();
         assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
@@ -324,7 +326,7 @@ mod tests {
     fn a_bound_on_rounds_cuts_between_keys() {
         let updates: Vec<(&[u8], u64)> = vec![(b"a", 1), (b"b", 2), (b"b", 3), (b"b", 4), (b"c", 5), (b"d", 6)];
         let frozen = frozen(&updates, 6);
-        frozen.sort(&Horizon { snapshots: (1..7).map(Seq).collect(), ..Horizon::default() }, 2);
+        frozen.sort(&(1..7).map(Seq).collect(), 2);
         let mut ranges = Vec::new();
         while frozen.slices_left() > 0 {
             ranges.push(frozen.next_slice().range());
@@ -349,7 +351,7 @@ mod tests {
     #[test]
     fn a_commit_that_writes_a_key_twice_leaves_its_last_version() {
         let frozen = frozen(&[(b"a", 7), (b"a", 7)], 7);
-        frozen.sort(&Horizon { snapshots: vec![Seq(7)], ..Horizon::default() }, usize::MAX);
+        frozen.sort(&[Seq(7)].into_iter().collect(), usize::MAX);
         assert_eq!(frozen.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, hash::BuildHasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use index::{Bounds, Direction, Found, Seq, Update};
+use index::{Bounds, Direction, Found, Moment, Seq, Update};
 use wal::Lsn;
 
 use super::sequence::{NO_ENTRY, Sequence};
@@ -105,8 +105,8 @@ impl Opq {
         self.oldest.map(|(seq, _)| seq)
     }
 
-    /// The newest version of `key` at or below `at`.
-    pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
+    /// The newest version of `key` at or below the seq of `at`.
+    pub(crate) fn get(&self, key: &[u8], at: Moment) -> Option<Found> {
         if self.newest.is_empty() {
             return None;
         }
@@ -115,8 +115,8 @@ impl Opq {
         let mut index = *newest;
         while index != NO_ENTRY {
             let entry = self.operations.entry(index);
-            if entry.seq <= at {
-                return Some(self.operations.found(&entry));
+            if entry.seq <= at.seq {
+                return Some(Found::of(&self.operations.update(index), at.now));
             }
             index = entry.older;
         }
@@ -135,7 +135,7 @@ impl Opq {
 
     /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given.
     pub(crate) fn steps(
-        &self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Seq,
+        &self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Moment,
     ) -> Vec<Step> {
         let mut heads: Vec<(&[u32], usize)> = Vec::with_capacity(self.runs.len() + 1);
         let tail = self.tail_within(bounds, direction, after);
@@ -150,7 +150,7 @@ impl Opq {
     }
 
     fn merge_steps(
-        &self, mut heads: Vec<(&[u32], usize)>, bounds: &Bounds, direction: Direction, limit: usize, at: Seq,
+        &self, mut heads: Vec<(&[u32], usize)>, bounds: &Bounds, direction: Direction, limit: usize, at: Moment,
     ) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::with_capacity(limit.min(64));
         while steps.len() < limit {
@@ -280,13 +280,14 @@ fn prefix(key: &[u8]) -> u64 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use index::{Operation, Payload, Stored};
+    use doclog::SegmentId;
+    use index::{DocPointer, Expiry, Operation, Payload, Stored, Time};
     use proptest::prelude::*;
 
     use super::*;
 
     fn put<'a>(key: &'a [u8], seq: u64, value: &'a [u8]) -> Update<'a> {
-        Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(value)) }
+        Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(value), None) }
     }
 
     #[test]
@@ -305,10 +306,38 @@ mod tests {
         let mut opq = Opq::new(SORT_PERIOD);
         opq.append(&put(b"k", 1, b"one"), Lsn(0));
         opq.append(&Update { key: b"k", seq: Seq(3), operation: Operation::Delete }, Lsn(8));
-        assert_eq!(opq.get(b"k", Seq(0)), None);
-        assert_eq!(opq.get(b"k", Seq(2)), Some(Found { seq: Seq(1), value: Some(Stored::Inline(b"one".to_vec())) }));
-        assert_eq!(opq.get(b"k", Seq(3)), Some(Found { seq: Seq(3), value: None }));
-        assert_eq!(opq.get(b"x", Seq(3)), None);
+        let one = Found { seq: Seq(1), value: Some(Stored::Inline(b"one".to_vec())), expiry: None };
+        assert_eq!(opq.get(b"k", Seq(0).into()), None);
+        assert_eq!(opq.get(b"k", Seq(2).into()), Some(one));
+        assert_eq!(opq.get(b"k", Seq(3).into()), Some(Found { seq: Seq(3), value: None, expiry: None }));
+        assert_eq!(opq.get(b"x", Seq(3).into()), None);
+    }
+
+    #[test]
+    fn a_reader_sees_what_has_not_expired_by_its_time() {
+        let mut opq = Opq::new(SORT_PERIOD);
+        let document = DocPointer { segment: SegmentId(1), offset: 8, length: 5000, crc: 3 };
+        let expiry = Expiry::at(50);
+        let operations = [
+            (b"a", Operation::Put(Payload::Inline(b"one"), expiry)),
+            (b"b", Operation::Put(Payload::Document(document), expiry)),
+            (b"c", Operation::Put(Payload::Inline(b"stays"), None)),
+        ];
+        for (seq, (key, operation)) in (1..).zip(operations) {
+            opq.append(&Update { key, seq: Seq(seq), operation }, Lsn(seq));
+            let update = opq.updates().last().expect("it was appended").0;
+            assert_eq!(update.operation, operation);
+        }
+        let at = |now| Moment { seq: Seq(9), now: Time(now) };
+        let there = Found { seq: Seq(2), value: Some(Stored::Document(document)), expiry };
+        assert_eq!(opq.get(b"b", at(49)), Some(there.clone()));
+        assert_eq!(opq.get(b"b", at(50)), Some(Found { value: None, ..there }));
+        let shown = |now| {
+            let steps = opq.steps(&Bounds::all(), Direction::Forward, None, 9, at(now));
+            steps.into_iter().filter(|step| step.found.value.is_some()).map(|step| step.key).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(49), [b"a", b"b", b"c"]);
+        assert_eq!(shown(50), [b"c"]);
     }
 
     proptest! {
@@ -347,7 +376,7 @@ mod tests {
             let mut seen = Vec::new();
             loop {
                 let after = seen.last().map(|(key, _): &(Vec<u8>, u64)| key.clone());
-                let steps = opq.steps(&bounds, direction, after.as_deref(), limit, Seq::MAX);
+                let steps = opq.steps(&bounds, direction, after.as_deref(), limit, Seq::MAX.into());
                 let done = steps.len() < limit;
                 seen.extend(steps.into_iter().map(|step| (step.key, step.found.seq.0)));
                 if done {

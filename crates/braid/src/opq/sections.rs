@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use index::{Bounds, Direction, Found, Seq};
+use index::{Bounds, Direction, Found, Moment, Seq};
 use parking_lot::RwLock;
 use wal::Lsn;
 
@@ -98,13 +98,13 @@ impl Sections {
         self.queues.iter().filter_map(|queue| queue.read().first_seq()).min()
     }
 
-    /// The newest version of `key` at or below `at`.
-    pub(crate) fn get(&self, key: &[u8], at: Seq) -> Option<Found> {
+    /// The newest version of `key` at or below the seq of `at`.
+    pub(crate) fn get(&self, key: &[u8], at: Moment) -> Option<Found> {
         self.queues[self.of_key(key)].read().get(key, at)
     }
 
     /// Looks up those of `keys` that have no answer yet.
-    pub(crate) fn get_many(&self, keys: &[&[u8]], at: Seq, found: &mut [Option<Found>]) {
+    pub(crate) fn get_many(&self, keys: &[&[u8]], at: Moment, found: &mut [Option<Found>]) {
         let mut held = None;
         for (key, slot) in keys.iter().zip(found).filter(|(_, slot)| slot.is_none()) {
             let section = self.of_key(key);
@@ -196,7 +196,7 @@ impl SectionsWalk {
     }
 
     /// The next keys, at most `limit` and not all of one section at once; none at the end.
-    pub(crate) fn next(&mut self, bounds: &Bounds, direction: Direction, limit: usize, at: Seq) -> Vec<Step> {
+    pub(crate) fn next(&mut self, bounds: &Bounds, direction: Direction, limit: usize, at: Moment) -> Vec<Step> {
         while let Some(section) = self.section {
             let queue = self.sections.queue(section).read();
             let steps = queue.steps(bounds, direction, self.last.as_deref(), limit, at);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     fn append(sections: &Sections, key: &[u8], seq: u64) {
-        let operation = Operation::Put(Payload::Inline(b"v"));
+        let operation = Operation::Put(Payload::Inline(b"v"), None);
         let queue = sections.queue(sections.of_key(key));
         queue.write().append(&Update { key, seq: Seq(seq), operation }, Lsn(seq));
     }
@@ -287,7 +287,7 @@ mod tests {
             let mut walk = SectionsWalk::new(sections, &bounds, direction);
             let mut seen = Vec::new();
             loop {
-                let steps = walk.next(&bounds, direction, limit, Seq::MAX);
+                let steps = walk.next(&bounds, direction, limit, Seq::MAX.into());
                 if steps.is_empty() {
                     break;
                 }

@@ -1,6 +1,6 @@
 //! Operations in the order in which they came: the bytes and entries of a queue, without anything to find one by.
 
-use index::{DocPointer, Found, Operation, Payload, Stored, Update};
+use index::{DocPointer, Expiry, Operation, Payload, Update};
 use wal::Lsn;
 
 use super::{
@@ -27,23 +27,24 @@ impl Sequence {
     /// Appends one operation of the commit at `lsn` whose key had entry `older` before.
     pub(super) fn push(&mut self, update: &Update<'_>, lsn: Lsn, older: u32) {
         let key_len = u16::try_from(update.key.len()).expect("keys are checked when a commit is admitted");
-        let (kind, place, value_len) = self.store(update);
-        self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind });
+        let (kind, place, value_len, expires) = self.store(update);
+        self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind, expires });
     }
 
-    fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u16) {
-        match update.operation {
-            Operation::Put(Payload::Inline(value)) => {
-                let length = u16::try_from(value.len()).expect("inline values are short");
-                (Kind::Inline, self.arena.append(update.key, value), length)
+    fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u16, bool) {
+        let expiry = update.operation.expiry().map(Expiry::encode);
+        let behind = expiry.as_ref().map_or(&[][..], |expiry| expiry);
+        let (kind, place, length) = match update.operation {
+            Operation::Put(Payload::Inline(value), _) => {
+                (Kind::Inline, self.arena.append(update.key, value, behind), value.len())
             }
-            Operation::Put(Payload::Document(document)) => {
+            Operation::Put(Payload::Document(document), _) => {
                 let pointer = document.encode();
-                let length = u16::try_from(pointer.len()).expect("a document pointer is 28 bytes");
-                (Kind::Document, self.arena.append(update.key, &pointer), length)
+                (Kind::Document, self.arena.append(update.key, &pointer, behind), pointer.len())
             }
-            Operation::Delete => (Kind::Delete, self.arena.append(update.key, &[]), 0),
-        }
+            Operation::Delete => (Kind::Delete, self.arena.append(update.key, &[], behind), 0),
+        };
+        (kind, place, u16::try_from(length).expect("values in a queue are short"), expiry.is_some())
     }
 
     /// How many operations it holds.
@@ -99,18 +100,14 @@ impl Sequence {
 
     fn operation(&self, entry: &Entry) -> Operation<'_> {
         match entry.kind {
-            Kind::Inline => Operation::Put(Payload::Inline(self.value(entry))),
-            Kind::Document => Operation::Put(Payload::Document(self.document(entry))),
+            Kind::Inline => Operation::Put(Payload::Inline(self.value(entry)), self.expiry(entry)),
+            Kind::Document => Operation::Put(Payload::Document(self.document(entry)), self.expiry(entry)),
             Kind::Delete => Operation::Delete,
         }
     }
 
-    pub(super) fn found(&self, entry: &Entry) -> Found {
-        let value = match entry.kind {
-            Kind::Inline => Some(Stored::Inline(self.value(entry).to_vec())),
-            Kind::Document => Some(Stored::Document(self.document(entry))),
-            Kind::Delete => None,
-        };
-        Found { seq: entry.seq, value }
+    fn expiry(&self, entry: &Entry) -> Option<Expiry> {
+        let behind = usize::from(entry.key_len) + usize::from(entry.value_len);
+        if entry.expires { Expiry::decode(self.arena.bytes(entry.place, behind, Expiry::BYTES)) } else { None }
     }
 }

@@ -126,7 +126,7 @@ mod tests {
         let payload = |key: &[u8]| {
             let mut payload = Vec::new();
             let value = index::Payload::Inline(&[0; 1024]);
-            format::put_operation(&mut payload, TABLE, key, index::Operation::Put(value));
+            format::put_operation(&mut payload, TABLE, key, index::Operation::Put(value, None));
             payload
         };
         let note = |seq: u64| ring.note(Seq(seq), &payload(&seq.to_be_bytes()));

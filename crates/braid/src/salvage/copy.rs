@@ -58,12 +58,12 @@ struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn push(&mut self, pair: &PairRef<'_>, value: &[u8]) -> Result<()> {
         let loader = match &mut self.loader {
             Some(loader) => loader,
             none => none.insert(self.new.loader()?),
         };
-        loader.push(key, value)?;
+        loader.push_until(pair.key, value, pair.expiry)?;
         self.told.pairs += 1;
         Ok(())
     }
@@ -88,9 +88,9 @@ impl Copier<'_> {
             let mut read = self.documents.read_each(&named.collect::<Vec<_>>()).into_iter();
             for pair in first {
                 match pair.value {
-                    Payload::Inline(value) => self.push(pair.key, value)?,
+                    Payload::Inline(value) => self.push(pair, value)?,
                     Payload::Document(_) => match read.next().expect("as many documents as pointers") {
-                        Ok(value) => self.push(pair.key, &value)?,
+                        Ok(value) => self.push(pair, &value)?,
                         Err(error) => {
                             let (key, why) = (pair.key.to_vec(), error.to_string());
                             self.told.documents_lost.push(LostDocument { key, why });

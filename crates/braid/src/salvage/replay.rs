@@ -97,12 +97,12 @@ fn write(
     source: &Source, id: TableId, table: &Table, update: &Update<'_>, batch: &mut WriteBatch,
 ) -> Result<Option<String>> {
     match update.operation {
-        Operation::Put(Payload::Inline(value)) => batch.put(table, update.key, value),
+        Operation::Put(Payload::Inline(value), expiry) => batch.put_until(table, update.key, value, expiry),
         Operation::Delete => batch.delete(table, update.key),
-        Operation::Put(Payload::Document(document)) => {
+        Operation::Put(Payload::Document(document), expiry) => {
             let read = source.documents(id)?.read_each(&[document]).pop();
             match read.expect("as many documents as pointers") {
-                Ok(value) => batch.put(table, update.key, value),
+                Ok(value) => batch.put_until(table, update.key, &value, expiry),
                 Err(error) => {
                     batch.delete(table, update.key);
                     return Ok(Some(error.to_string()));

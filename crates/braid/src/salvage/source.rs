@@ -14,7 +14,7 @@ use std::{
 };
 
 use doclog::{DocImage, DocLog, DocPointer};
-use index::{Horizon, Operation, Payload, RangeTombstones, Seq, TableId, Update};
+use index::{Horizon, RangeTombstones, Seq, TableId};
 use space::{FileStore, PagedFile};
 use wal::{Group, Hints, Hole, Left, Lsn, Verdict};
 
@@ -248,7 +248,7 @@ impl Source {
         let mut named: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
             for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
-                if let Logged::Update(Update { operation: Operation::Put(Payload::Document(document)), .. }) = logged
+                if let Some(document) = logged.document()
                     && !self.is_dropped(table)
                 {
                     named.entry(table).or_default().push(document);

@@ -120,8 +120,8 @@ impl<'a> TransactionRange<'a> {
                 self.peeked = None;
             }
             let written = self.own.as_mut().and_then(Own::next);
-            if let Some((key, Some(value))) = written {
-                return Ok(Some((key.clone(), value.clone())));
+            if let Some((key, Some(put))) = written {
+                return Ok(Some((key.clone(), put.value.clone())));
             }
         }
     }

@@ -149,7 +149,8 @@ impl<'a> Check<'a> {
                 }
                 Err(floor) => {
                     wait_until_visible(engine, floor)?;
-                    let now = Pin::take(self.pin.handle());
+                    // At the same time as before: that something has expired since is no commit.
+                    let now = Pin::take_at_time_of(self.pin);
                     for (table, bounds) in reads.ranges() {
                         let before = Walk::begin(table, bounds, Direction::Forward, Some(self.pin))?;
                         let after = Walk::begin(table, bounds, Direction::Forward, Some(&now))?;

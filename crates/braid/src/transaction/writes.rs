@@ -11,7 +11,7 @@ use std::sync::Arc;
 use index::{Bounds, Horizon, RangeTombstones, Seq, TableId};
 
 use crate::{
-    Table,
+    Expires, Table,
     batch::{BatchOperation, Item},
     key_range::KeyRange,
 };
@@ -19,8 +19,15 @@ use crate::{
 /// Memory of a write besides its bytes, about.
 const WRITE_BYTES: u64 = 96;
 
+/// A value, and when it expires.
+#[derive(Clone)]
+pub(super) struct Put {
+    pub(super) value: Vec<u8>,
+    pub(super) expires: Option<Expires>,
+}
+
 /// What a key will be: a value, or deleted.
-pub(super) type Written = Option<Vec<u8>>;
+pub(super) type Written = Option<Put>;
 /// The writes of a table within bounds.
 pub(super) type WrittenRange<'a> = btree_map::Range<'a, Vec<u8>, Written>;
 
@@ -36,16 +43,23 @@ impl TableWrites {
         let ranges = self.deleted.fragments().iter().map(|fragment| Item {
             table: &self.table.core,
             operation: BatchOperation::DeleteRange,
+            expires: None,
             key: &fragment.low,
             value: fragment.high.as_deref().unwrap_or_default(),
         });
         ranges.chain(self.keys.iter().map(|(key, written)| Item {
             table: &self.table.core,
             operation: if written.is_some() { BatchOperation::Put } else { BatchOperation::Delete },
+            expires: written.as_ref().and_then(|put| put.expires),
             key,
-            value: written.as_deref().unwrap_or_default(),
+            value: value_of(written).unwrap_or_default(),
         }))
     }
+}
+
+/// The value that a key will have.
+pub(super) fn value_of(written: &Written) -> Option<&[u8]> {
+    written.as_ref().map(|put| put.value.as_slice())
 }
 
 /// What a write replaced, in which table.
@@ -100,13 +114,14 @@ impl Writes {
         self.bytes
     }
 
-    /// `key` will be `value`.
-    pub(super) fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) {
+    /// `key` will be `value`, until it expires.
+    pub(super) fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) {
         let table = self.place_of(table);
         self.bytes += cost(key, value);
-        let before = self.tables[table].keys.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+        let before =
+            self.tables[table].keys.insert(key.to_vec(), value.map(|value| Put { value: value.to_vec(), expires }));
         if self.savepoints.is_empty() {
-            self.bytes -= before.map_or(0, |before| cost(key, before.as_deref()));
+            self.bytes -= before.map_or(0, |before| cost(key, value_of(&before)));
         } else {
             self.bytes += cost(key, None);
             self.undo.push(Undo::Key { table, key: key.to_vec(), before });
@@ -148,7 +163,7 @@ impl Writes {
                 self.bytes += cost(&key, None);
                 self.undo.push(Undo::Key { table, key, before: Some(written) });
             } else {
-                self.bytes -= cost(&key, written.as_deref());
+                self.bytes -= cost(&key, value_of(&written));
             }
         }
         if undoes {
@@ -215,7 +230,7 @@ impl Writes {
                 Some(before) => keys.insert(key.clone(), before),
                 None => keys.remove(&key),
             };
-            self.bytes -= cost(&key, None) + written.map_or(0, |written| cost(&key, written.as_deref()));
+            self.bytes -= cost(&key, None) + written.map_or(0, |written| cost(&key, value_of(&written)));
         }
         true
     }

@@ -39,7 +39,7 @@ fn short(event: &ChangeEvent) -> String {
 
 fn operation(operation: &ChangeOperation) -> String {
     match operation {
-        ChangeOperation::Put { table, key, value } => {
+        ChangeOperation::Put { table, key, value, .. } => {
             let (key, first) = (key.escape_ascii(), value.first().copied().unwrap_or_default());
             format!("{}:{key}={}x{first}", table.name, value.len())
         }

@@ -7,7 +7,7 @@ use checksum::{crc32c, crc32c_append};
 
 use crate::check::{PAGE, Reader, live, part};
 use crate::document::{Outcome, Values, ensure, number};
-use crate::made::{LEAF_PAGES, Made, SEGMENT_BYTES};
+use crate::made::{EXPIRY_MILLIS, LEAF_PAGES, Made, SEGMENT_BYTES};
 
 /// A record of the log.
 struct Record {
@@ -171,7 +171,16 @@ impl Reader<'_> {
         while at < payload.len() {
             let operation = self.decode("commit operation", &payload[at..])?;
             at += operation.length;
-            let code = operation.number("code")?;
+            // What expires is as what does not, behind its expiry.
+            let code = match operation.number("code")? {
+                code @ (4 | 5) => {
+                    let expiry = number(part(payload, at..at + 8, "an expiry")?);
+                    ensure!(expiry == EXPIRY_MILLIS, "an operation expires at {expiry}");
+                    at += 8;
+                    code - 3
+                }
+                code => code,
+            };
             let behind = match code {
                 1 | 4 => 4 + usize::try_from(number(part(payload, at..at + 4, "a block")?)).expect("four bytes"),
                 2 => 28,
@@ -192,6 +201,8 @@ impl Reader<'_> {
             "a put {:?}",
             get(b"short")
         );
+        let expiring = get(b"expiring").map(|(code, value)| (*code, &value[4..]));
+        ensure!(expiring == Some((1, &b"inline"[..])), "a put {expiring:?}");
         ensure!(get(b"replaced") == Some(&(3, Vec::new())), "a delete {:?}", get(b"replaced"));
         let range = operations.get(&(4, b"a".to_vec()));
         ensure!(range == Some(&(4, [&2_u32.to_le_bytes()[..], b"b\0"].concat())), "a range {range:?}");

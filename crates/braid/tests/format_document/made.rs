@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use braid::{Durability, Options, Structure, WriteBatch};
 use psync::sim::SimDisk;
@@ -11,6 +12,9 @@ use psync::sim::SimDisk;
 pub(crate) const SEGMENT_BYTES: u64 = 64 << 10;
 /// Pages of a leaf: each has several, so that a leaf's later pages are met.
 pub(crate) const LEAF_PAGES: u32 = 2;
+
+/// When all expires that does.
+pub(crate) const EXPIRY_MILLIS: u64 = 4_000_000_000_123;
 
 /// Files and content.
 pub(crate) struct Made {
@@ -47,6 +51,7 @@ pub(crate) fn make() -> Made {
     let table = |name: &str| db.table(name, Structure::BTree).expect("the table opens");
     let (first, second, gone) = (table("first"), table("second"), table("gone"));
 
+    let expiry = SystemTime::UNIX_EPOCH + Duration::from_millis(EXPIRY_MILLIS);
     // Three levels, keys that share much and little, tombstones, documents.
     let mut content = BTreeMap::new();
     for chunk in 0..100_u32 {
@@ -54,7 +59,10 @@ pub(crate) fn make() -> Made {
         for number in (0..3000).filter(|number| number % 100 == chunk) {
             let key = format!("{:03}/of the first table/{number:05}", number % 7).into_bytes();
             let value = value(number, if number % 500 == 0 { 3000 } else { 310 });
-            batch.put(&first, &key, &value);
+            match number % 250 < 60 {
+                true => batch.put_expiring(&first, &key, &value, expiry),
+                false => batch.put(&first, &key, &value),
+            }
             content.insert(key, value);
         }
         db.write(batch).expect("writes");
@@ -95,7 +103,11 @@ pub(crate) fn make() -> Made {
     batch.put(&second, "short", "inline");
     batch.delete(&second, "replaced");
     batch.delete_range(&late, "a"..="b");
-    documents.iter().for_each(|(key, value)| batch.put(&second, key, value));
+    batch.put_expiring(&second, "expiring", "inline", expiry);
+    documents.iter().for_each(|(key, value)| match key.as_slice() {
+        b"long" => batch.put_expiring(&second, key, value, expiry),
+        _ => batch.put(&second, key, value),
+    });
     for number in 0..40 {
         batch.put(&first, format!("many/{number}"), value(number, 500));
         content.keys().nth(40 * number as usize).into_iter().for_each(|key| batch.put(&first, key, "again"));

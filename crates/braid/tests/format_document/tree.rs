@@ -123,7 +123,7 @@ impl Reader<'_> {
         let crc = crc32c(&page[node.place("crc")?.end..]).into();
         node.expect(&[("crc", crc), ("version", 1), ("level", level), ("page", child.page as u64), ("table", table)])?;
         ensure!(node.bytes("incarnation")? == child.incarnation, "a node of another incarnation");
-        let (children, at) = columns(self, page, &node, if level == 1 { 7 } else { 2 })?;
+        let (children, at) = columns(self, page, &node, if level == 1 { 8 } else { 3 })?;
         let (firsts, separators) = bounds(page, at, &node)?;
         let mut next = 0;
         for (index, numbers) in children.iter().enumerate() {
@@ -148,10 +148,11 @@ impl Reader<'_> {
     fn child(&self, numbers: &[u64]) -> Outcome<Child> {
         let incarnation = numbers[1].to_le_bytes().to_vec();
         let page = usize::try_from(numbers[0]).map_err(|error| error.to_string())?;
-        let leaf = if let [page, incarnation, shape, length, chain, entries, dead] = *numbers {
+        let leaf = if let [page, incarnation, due, shape, length, chain, entries, dead] = *numbers {
             let keys = entries.checked_sub(dead).ok_or("more dead entries than entries")?;
-            let fields = [(page, 6), (shape, 5), (incarnation, 8), (length, 4), (chain, 4), (entries, 3), (keys, 3)];
-            let bytes = fields.iter().flat_map(|(number, bytes)| number.to_le_bytes().into_iter().take(*bytes));
+            let shape_fields = [(page, 6), (shape, 5), (incarnation, 8), (length, 4), (chain, 4)];
+            let fields = shape_fields.into_iter().chain([(entries, 3), (keys, 3), (due, 5)]);
+            let bytes = fields.flat_map(|(number, bytes)| number.to_le_bytes().into_iter().take(bytes));
             Some(self.decode("leaf pointer", &bytes.collect::<Vec<_>>())?)
         } else {
             None

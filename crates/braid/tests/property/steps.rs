@@ -25,6 +25,12 @@ pub(crate) enum Step {
         from: u32,
         count: u32,
         size: Size,
+        /// Minutes after which they expire, if they do.
+        expire: Option<u64>,
+    },
+    /// So many minutes pass.
+    Pass {
+        minutes: u64,
     },
     /// Loads neighbouring keys, if the table is empty.
     Load {
@@ -125,6 +131,8 @@ impl Key {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     Put(Size),
+    /// A put that expires after so many minutes.
+    PutFor(Size, u64),
     Delete,
     /// All keys from this one on, to the one so many numbers further.
     DeleteRange(u32),
@@ -190,7 +198,8 @@ fn size() -> impl Strategy<Value = Size> {
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        12 => size().prop_map(Change::Put),
+        10 => size().prop_map(Change::Put),
+        5 => (size(), 1..30_u64).prop_map(|(size, minutes)| Change::PutFor(size, minutes)),
         6 => Just(Change::Delete),
         1 => (1..KEYS / 4).prop_map(Change::DeleteRange),
     ]
@@ -206,6 +215,17 @@ fn bound() -> impl Strategy<Value = Bound<Key>> {
 
 fn range() -> impl Strategy<Value = Range> {
     (bound(), bound()).prop_map(|(lower, upper)| Range { lower, upper })
+}
+
+fn fill() -> impl Strategy<Value = Step> {
+    let expire = prop::option::weighted(0.3, 1..30_u64);
+    (shape(), 0..KEYS, 1..KEYS, size(), expire).prop_map(|(shape, from, count, size, expire)| Step::Fill {
+        shape,
+        from,
+        count,
+        size,
+        expire,
+    })
 }
 
 fn order() -> impl Strategy<Value = Order> {
@@ -227,7 +247,8 @@ fn transact() -> impl Strategy<Value = Step> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => prop::collection::vec((key(), change()), 1..50).prop_map(Step::Write),
-        4 => (shape(), 0..KEYS, 1..KEYS, size()).prop_map(|(shape, from, count, size)| Step::Fill { shape, from, count, size }),
+        4 => fill(),
+        3 => (0..20_u64).prop_map(|minutes| Step::Pass { minutes }),
         1 => (shape(), 0..KEYS, 1..KEYS, size()).prop_map(|(shape, from, count, size)| Step::Load { shape, from, count, size }),
         3 => clear(),
         1 => key().prop_map(Step::Get),

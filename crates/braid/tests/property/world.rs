@@ -1,9 +1,11 @@
 //! A database on a simulated disk, and the map that it must equal.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use braid::{CompactProgress, Database, Options, Snapshot, Structure, Table, Transaction, WriteBatch};
+use braid::{CompactProgress, Database, Options, SetClock, Snapshot, Structure, Table, Transaction, WriteBatch};
 use psync::sim::SimDisk;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 
@@ -20,19 +22,23 @@ const SNAPSHOTS: usize = 6;
 /// What a commit does.
 #[derive(Clone, Debug)]
 enum Write {
-    /// A put, or a delete.
-    Set(Vec<u8>, Option<Vec<u8>>),
+    /// A put, or a delete; and when the value expires.
+    Set(Vec<u8>, Option<Vec<u8>>, Option<u64>),
     DeleteRange(Bounds),
 }
 
 impl Write {
     fn bytes(&self) -> usize {
         match self {
-            Self::Set(key, value) => key.len() + value.as_ref().map_or(0, Vec::len),
+            Self::Set(key, value, _) => key.len() + value.as_ref().map_or(0, Vec::len),
             Self::DeleteRange(_) => 0,
         }
     }
 }
+
+/// When the clock begins, and what a minute is of it.
+const BEGIN: u64 = 1_800_000_000_000;
+const MINUTE: u64 = 60_000;
 
 /// What a case went through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +49,8 @@ pub(crate) struct Seen {
     pub(crate) crashes: usize,
     /// Snapshots taken.
     pub(crate) snapshots: usize,
+    /// Values that expired.
+    pub(crate) expired: usize,
     /// How often everything was deleted and the tree seen without a page.
     pub(crate) emptied: usize,
 }
@@ -52,6 +60,10 @@ struct World {
     options: Options,
     open: Option<(Database, Table)>,
     content: Content,
+    clock: SetClock,
+    /// Milliseconds since the begin, and when what expires does so.
+    now: u64,
+    expiries: BTreeMap<Vec<u8>, u64>,
     /// What is kept, and what it must hold.
     snapshots: Vec<(Snapshot, Content)>,
     /// The commit or load that is being made: after a power cut it is there, or it is not.
@@ -64,17 +76,22 @@ struct World {
 
 /// Takes the steps of a case; the error says what is wrong.
 pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
+    let clock = SetClock::new(BEGIN);
     let options = Options::new()
         .background(false)
         .cache_bytes(1 << 20)
         .write_buffer_bytes(64 << 10)
         .segment_bytes(case.segment_bytes)
-        .leaf_pages(case.leaf_pages);
+        .leaf_pages(case.leaf_pages)
+        .clock(clock.clone());
     let mut world = World {
         disk: SimDisk::new(seed),
         options,
         open: None,
         content: Content::new(),
+        clock,
+        now: BEGIN,
+        expiries: BTreeMap::new(),
         snapshots: Vec::new(),
         doubtful: Vec::new(),
         values: 0,
@@ -113,7 +130,11 @@ impl World {
                 let writes = changes.iter().map(|(key, change)| self.change(*key, *change)).collect();
                 self.commit_all(writes)
             }
-            Step::Fill { shape, from, count, size } => self.fill(*shape, *from, *count, *size),
+            Step::Fill { shape, from, count, size, expire } => self.fill(*shape, *from, *count, *size, *expire),
+            Step::Pass { minutes } => {
+                self.pass(*minutes);
+                Ok(())
+            }
             Step::Load { shape, from, count, size } if self.content.is_empty() => {
                 self.load(*shape, *from, *count, *size)
             }
@@ -192,14 +213,29 @@ impl World {
     fn change(&mut self, key: Key, change: Change) -> Write {
         use std::ops::Bound::{Excluded, Included};
         match change {
-            Change::Put(size) => Write::Set(key.bytes(), Some(self.value(size))),
-            Change::Delete => Write::Set(key.bytes(), None),
+            Change::Put(size) => Write::Set(key.bytes(), Some(self.value(size)), None),
+            Change::PutFor(size, minutes) => {
+                Write::Set(key.bytes(), Some(self.value(size)), Some(self.now + minutes * MINUTE))
+            }
+            Change::Delete => Write::Set(key.bytes(), None, None),
             Change::DeleteRange(count) => {
                 let last = Key { number: key.number + count, ..key };
                 let (one, other) = (key.bytes(), last.bytes());
                 Write::DeleteRange((Included(one.clone().min(other.clone())), Excluded(one.max(other))))
             }
         }
+    }
+
+    fn pass(&mut self, minutes: u64) {
+        self.clock.advance(minutes * MINUTE);
+        self.now += minutes * MINUTE;
+        let over: Vec<_> =
+            self.expiries.iter().filter(|(_, at)| **at <= self.now).map(|(key, _)| key.clone()).collect();
+        for key in &over {
+            self.expiries.remove(key);
+            self.content.remove(key);
+        }
+        self.seen.expired += over.len();
     }
 
     fn value(&mut self, size: Size) -> Vec<u8> {
@@ -227,8 +263,9 @@ impl World {
         let mut batch = WriteBatch::new();
         for write in &writes {
             match write {
-                Write::Set(key, Some(value)) => batch.put(table, key, value),
-                Write::Set(key, None) => batch.delete(table, key),
+                Write::Set(key, Some(value), Some(expiry)) => batch.put_expiring(table, key, value, time(*expiry)),
+                Write::Set(key, Some(value), None) => batch.put(table, key, value),
+                Write::Set(key, None, _) => batch.delete(table, key),
                 Write::DeleteRange(bounds) => batch.delete_range::<Vec<u8>>(table, bounds.clone()),
             }
         }
@@ -243,26 +280,37 @@ impl World {
     fn settle(&mut self) {
         for write in self.doubtful.drain(..) {
             put_in(&mut self.content, &write);
+            match write {
+                Write::Set(key, _, Some(expiry)) => drop(self.expiries.insert(key, expiry)),
+                Write::Set(key, _, None) => drop(self.expiries.remove(&key)),
+                // What it took is not there to expire.
+                Write::DeleteRange(_) => {}
+            }
         }
     }
 
-    fn puts(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Vec<Write> {
+    fn puts(&mut self, shape: Shape, from: u32, count: u32, change: Change) -> Vec<Write> {
         let numbers = from..KEYS.min(from + count);
-        numbers.map(|number| self.change(Key { shape, number }, Change::Put(size))).collect()
+        numbers.map(|number| self.change(Key { shape, number }, change)).collect()
     }
 
-    fn fill(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Outcome<()> {
-        let writes = self.puts(shape, from, count, size);
+    fn fill(&mut self, shape: Shape, from: u32, count: u32, size: Size, expire: Option<u64>) -> Outcome<()> {
+        let change = expire.map_or(Change::Put(size), |minutes| Change::PutFor(size, minutes));
+        let writes = self.puts(shape, from, count, change);
         self.commit_all(writes)
     }
 
     fn load(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Outcome<()> {
         // What they see of the table may be something, and then it is not empty.
         self.snapshots.clear();
+        if self.seen.expired > 0 {
+            // What has expired may still be there, and a table that has something is not loaded.
+            self.compact()?;
+        }
         let mut pairs = Content::new();
-        self.puts(shape, from, count, size).iter().for_each(|write| put_in(&mut pairs, write));
+        self.puts(shape, from, count, Change::Put(size)).iter().for_each(|write| put_in(&mut pairs, write));
         let done = self.open()?.1.load(&pairs);
-        self.doubtful = pairs.into_iter().map(|(key, value)| Write::Set(key, Some(value))).collect();
+        self.doubtful = pairs.into_iter().map(|(key, value)| Write::Set(key, Some(value), None)).collect();
         done.map_err(text)?;
         self.settle();
         Ok(())
@@ -283,7 +331,7 @@ impl World {
                 self.commit(vec![Write::DeleteRange(bounds)])?;
             }
         }
-        self.commit_all(keys.into_iter().map(|key| Write::Set(key, None)).collect())?;
+        self.commit_all(keys.into_iter().map(|key| Write::Set(key, None, None)).collect())?;
         if self.content.is_empty() {
             self.open()?.0.drain().map_err(text)?;
         }
@@ -292,10 +340,10 @@ impl World {
 
     /// Sees how high the tree is, and that an empty one with nothing waiting has no pages.
     fn look(&mut self) -> Outcome<()> {
-        if self.content.is_empty() && self.seen.snapshots > 0 {
-            // Versions that were kept go when their leaves are written next.
+        if self.content.is_empty() && self.seen.snapshots + self.seen.expired > 0 {
+            // Versions that were kept, and what has expired, go when their leaves are written next.
             self.snapshots.clear();
-            self.open()?.1.compact(&mut |_| ControlFlow::Continue(())).map_err(text)?;
+            self.compact()?;
         }
         let stats = self.open()?.1.stats().map_err(text)?;
         self.seen.height = self.seen.height.max(stats.height);
@@ -306,6 +354,10 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn compact(&self) -> Outcome<()> {
+        self.open()?.1.compact(&mut |_| ControlFlow::Continue(())).map(drop).map_err(text)
     }
 
     /// Holds everything that is kept against what it must hold.
@@ -394,6 +446,10 @@ impl World {
     }
 }
 
+fn time(millis: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
+}
+
 fn within(content: &Content, range: &Range) -> Vec<Vec<u8>> {
     use std::ops::RangeBounds;
     let bounds = range.bounds();
@@ -403,8 +459,8 @@ fn within(content: &Content, range: &Range) -> Vec<Vec<u8>> {
 fn put_in(content: &mut Content, write: &Write) {
     use std::ops::RangeBounds;
     match write {
-        Write::Set(key, Some(value)) => drop(content.insert(key.clone(), value.clone())),
-        Write::Set(key, None) => drop(content.remove(key)),
+        Write::Set(key, Some(value), _) => drop(content.insert(key.clone(), value.clone())),
+        Write::Set(key, None, _) => drop(content.remove(key)),
         Write::DeleteRange(bounds) => content.retain(|key, _| !bounds.contains(key)),
     }
 }
@@ -412,8 +468,9 @@ fn put_in(content: &mut Content, write: &Write) {
 fn set_all(transaction: &mut Transaction, table: &Table, writes: &[Write]) -> Outcome<()> {
     for write in writes {
         let set = match write {
-            Write::Set(key, Some(value)) => transaction.put(table, key, value),
-            Write::Set(key, None) => transaction.delete(table, key),
+            Write::Set(key, Some(value), Some(expiry)) => transaction.put_expiring(table, key, value, time(*expiry)),
+            Write::Set(key, Some(value), None) => transaction.put(table, key, value),
+            Write::Set(key, None, _) => transaction.delete(table, key),
             Write::DeleteRange(bounds) => transaction.delete_range::<Vec<u8>>(table, bounds.clone()),
         };
         set.map_err(text)?;

@@ -190,7 +190,8 @@ mod tests {
     use crate::format::run::Plan;
 
     fn entries(keys: &[[u8; 8]], versions: u64) -> Vec<Update<'_>> {
-        let version = |key, seq| Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(&[0; 30])) };
+        let version =
+            |key, seq| Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(&[0; 30]), None) };
         keys.iter().flat_map(|key| (0..versions).map(move |seq| version(key.as_slice(), seq))).collect()
     }
 
@@ -238,7 +239,7 @@ mod tests {
             let mut entries = entries(&keys, 1);
             // A value of another length now and then, so that runs end or become general.
             for entry in entries.iter_mut().skip(odd / 2).step_by(odd) {
-                entry.operation = Operation::Put(Payload::Inline(&[0; 31]));
+                entry.operation = Operation::Put(Payload::Inline(&[0; 31]), None);
             }
             let (mut next, mut pages, mut last) = (0, 0, 0);
             while let Some(plan) = Plan::fit(entries[next..].iter().copied(), PAGE) {

@@ -18,6 +18,7 @@ use space::{Extent, PAGE};
 use super::Apply;
 use super::claims::Claims;
 use crate::counters::count;
+use crate::due;
 use crate::format::Pointer;
 use crate::format::node::{NodeIdentity, Plan, decode, encode, node_bytes};
 use crate::format::root::Root;
@@ -188,7 +189,7 @@ impl Apply<'_> {
             edges = above;
         }
         let Some(mut pointer) = edges.pointers().first().copied() else {
-            return Ok(Root { height: 0, pointer: None, leaf_pages });
+            return Ok(Root { height: 0, pointer: None, leaf_pages, expires: false });
         };
         // A root with a single child is not needed. Nodes that were written just now may have to be read back.
         if is_top && level > 0 {
@@ -203,7 +204,7 @@ impl Apply<'_> {
             pointer = node.pointer(0);
             level -= 1;
         }
-        Ok(Root { height: level + 1, pointer: Some(pointer), leaf_pages })
+        Ok(Root { height: level + 1, pointer: Some(pointer), leaf_pages, expires: self.root.expires })
     }
 }
 
@@ -274,7 +275,8 @@ impl NodeWriter {
         &mut self, claims: &mut Claims, shared: &Shared, table: TableId, level: u8, edges: &Edges,
     ) -> Result<Pointer> {
         let (page, bytes) = self.page(claims, shared.pages().file())?;
-        let pointer = Pointer::to_node(page, shared.incarnation());
+        let due = due::first(edges.pointers().iter().map(|child| child.due));
+        let pointer = Pointer { due, ..Pointer::to_node(page, shared.incarnation()) };
         let identity = NodeIdentity { table, page, incarnation: pointer.incarnation, level };
         encode(&identity, edges, bytes);
         let node = decode(&identity, bytes).expect("a node that was just encoded");

@@ -19,6 +19,7 @@ use super::Apply;
 use super::layout::{self, Cut, Growth};
 use super::window::{How, Loaded, Parent, Task};
 use crate::counters::count;
+use crate::due;
 use crate::fences::{Fences, Parts};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan};
@@ -190,7 +191,7 @@ impl<'a> Apply<'a> {
             let task = tasks.next_if(|task| task.child == child);
             let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| Candidate {
                 children: child..child + 1,
-                bytes: expected_length(parent, child, task, !self.rules.horizon.snapshots.is_empty()),
+                bytes: expected_length(parent, child, task, !self.rules.horizon.is_empty()),
                 rewritten: false,
                 settled: false,
             });
@@ -351,6 +352,7 @@ impl<'a> Apply<'a> {
         let keys_min = number(live.count());
         count(&shared.counters.leaf_pages_written, out.len() / PAGE);
         let Parts { sorted, part_log, fences } = fences.finish(low);
+        let expiries = entries.iter().filter_map(|entry| entry.operation.expiry()).collect();
         let pointer = Pointer {
             page: extent.page.0,
             pages: extent.pages,
@@ -363,6 +365,7 @@ impl<'a> Apply<'a> {
             entries: number(entries.len()),
             keys_min,
             documents: entries.iter().any(is_document),
+            due: due::made(expiries, entries.len(), self.rules.horizon.now),
         };
         (pointer, fences)
     }

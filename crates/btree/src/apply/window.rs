@@ -23,6 +23,7 @@ use space::PAGE;
 use super::rewrite::{Group, NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
+use crate::due;
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan, RUN_HEADER};
 use crate::leaf::{Leaf, check_tail};
@@ -169,13 +170,14 @@ impl<'a> Apply<'a> {
     fn how(&self, pointer: Option<&Pointer>, updates: Range<usize>) -> How {
         let Some(pointer) = pointer.filter(|_| !self.touching) else { return How::Rewrite };
         let Some(runs) = self.fit(pointer, updates.clone()) else { return How::Rewrite };
-        if self.hides_document(updates.clone()) {
+        let is_due = pointer.due.is_some_and(|due| due.is_past(self.rules.horizon.now));
+        if is_due || self.hides_document(updates.clone()) {
             return How::Rewrite;
         }
         let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
         // Where a snapshot sees what an update replaces, that has to stay, and rewriting would be in vain each time.
-        let oldest = self.rules.horizon.snapshots.first();
-        let replaces = |update: &Update<'_>| oldest.is_none_or(|oldest| *oldest >= update.seq);
+        let oldest = self.rules.horizon.oldest();
+        let replaces = |update: &Update<'_>| oldest.is_none_or(|oldest| oldest >= update.seq);
         let is_delete = |update: &Update<'_>| update.operation == Operation::Delete;
         let tombstones = self.updates(updates.clone()).filter(is_delete).count();
         let tombstones = u32::try_from(tombstones).expect("at most all of them");
@@ -349,6 +351,7 @@ impl<'a> Apply<'a> {
             next += plan.count;
         }
         let entries = u32::try_from(task.updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
+        let expiries = self.updates(task.updates.clone()).filter_map(|update| update.operation.expiry()).collect();
         let pointer = Pointer {
             length: u32::try_from(end).expect("a leaf is shorter than 4 GiB"),
             chain,
@@ -356,6 +359,7 @@ impl<'a> Apply<'a> {
             keys_min,
             appended: true,
             documents: old.documents || self.updates(task.updates.clone()).any(|update| is_document(&update)),
+            due: due::appended(old.due, old.entries as usize, expiries, task.updates.len()),
             ..*old
         };
         let offset = old.offset() + (first * PAGE) as u64;

@@ -4,8 +4,8 @@
 //!    longest such sequence is gone through as it is ([`survey`]).
 //! 2. The entries of all other runs, which appends made and which are few, are sorted ([`appended`]).
 //! 3. Each of these is taken where the sequence comes to its key.
-//! 4. Of each key the newest version at or below the scan's seq stays; of two equal versions the later run's. Tombstones hide what is older
-//!    and are not listed.
+//! 4. Of each key the newest version at or below the scan's seq stays; of two equal versions the later run's. Tombstones, and values that have
+//!    expired by the scan's time, hide what is older and are not listed.
 //!
 //! Entries are compared by their *heads*, the eight bytes after what all keys of the leaf begin with; where these are the same, by their keys. So
 //! an entry of the sequence costs two comparisons that nearly always end the same way. All lists are used again for the next leaf.
@@ -16,7 +16,7 @@ mod survey;
 use std::ops::Range;
 
 use appended::Appended;
-use index::{Bounds, Direction, PairAt, PairRef, Pairs, Seq, head};
+use index::{Bounds, Direction, Moment, PairAt, PairRef, Pairs, Seq, Time, head};
 use survey::Survey;
 
 use crate::format::Damage;
@@ -30,7 +30,8 @@ struct Version {
     /// The eight bytes of the key after what all keys begin with.
     head: u64,
     pair: PairAt,
-    is_tombstone: bool,
+    /// It is a tombstone, or has expired.
+    is_gone: bool,
 }
 
 /// The live pairs of a leaf.
@@ -60,7 +61,7 @@ impl Live {
     }
 
     /// Lists the pairs of a leaf, in place of what was there.
-    pub(super) fn fill(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Seq) -> Result<(), Damage> {
+    pub(super) fn fill(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Moment) -> Result<(), Damage> {
         self.clear();
         let survey = Survey::of(leaf)?;
         let bounds = (!survey.is_within(bounds)).then_some(bounds);
@@ -68,7 +69,7 @@ impl Live {
         self.pairs.reserve(survey.entries);
         let mut merge = Merge {
             bytes: leaf.bytes(),
-            at,
+            at: at.seq,
             pairs: &mut self.pairs,
             deleted: None,
             head: 0,
@@ -78,9 +79,9 @@ impl Live {
         };
         for (number, (start, base, run)) in leaf.runs().enumerate() {
             // A run that begins above the scan's seq has nothing for it.
-            if survey.sequence.contains(&number) && base <= at {
+            if survey.sequence.contains(&number) && base <= at.seq {
                 let each = |version| merge.add(version);
-                versions(start, &run, survey.prefix, bounds, each).ok_or_else(|| leaf.malformed(start))?;
+                versions(start, &run, survey.prefix, bounds, at.now, each).ok_or_else(|| leaf.malformed(start))?;
             }
         }
         merge.finish();
@@ -111,7 +112,7 @@ struct Merge<'a> {
     bytes: &'a [u8],
     at: Seq,
     pairs: &'a mut Vec<PairAt>,
-    /// The tombstone that was taken last, unless it was found to be older than a put.
+    /// The version taken last that is gone, unless it was found to be older than a put.
     deleted: Option<PairAt>,
     /// Head of what was taken last.
     head: u64,
@@ -164,7 +165,7 @@ impl Merge<'_> {
             return;
         }
         self.head = version.head;
-        if version.is_tombstone {
+        if version.is_gone {
             self.deleted = Some(version.pair);
         } else {
             self.pairs.push(version.pair);
@@ -193,27 +194,29 @@ impl Merge<'_> {
 /// Hands the versions in a run within `bounds` to `each`, in their order; none where it is malformed.
 #[inline(always)]
 fn versions(
-    start: usize, run: &Run<'_>, prefix: usize, bounds: Option<&Bounds>, mut each: impl FnMut(Version),
+    start: usize, run: &Run<'_>, prefix: usize, bounds: Option<&Bounds>, now: Time, mut each: impl FnMut(Version),
 ) -> Option<()> {
     let entries = within(run, bounds)?;
     if entries.is_empty() {
         return Some(());
     }
     if let Some(strip) = run.strip(entries.clone(), prefix) {
-        let (word, key_length, is_tombstone) = (strip.word, strip.key_length, strip.word.is_tombstone());
+        let (word, key_length, is_gone) = (strip.word, strip.key_length, strip.word.is_tombstone());
         let (mut key_at, stride) = (u32::try_from(start + strip.key_at).ok()?, u32::try_from(strip.stride).ok()?);
         for (seq, head) in strip.entries() {
-            each(Version { head, pair: word.pair_at(Seq(seq), key_at, key_length), is_tombstone });
+            each(Version { head, pair: word.pair_at(Seq(seq), key_at, key_length), is_gone });
             key_at = key_at.wrapping_add(stride);
         }
         return Some(());
     }
     for index in entries {
-        let EntryPlace { seq, key_at, key_length, word } = run.place(index)?;
+        let place = run.place(index)?;
+        let EntryPlace { seq, key_at, key_length, word } = place;
         let (from, to) = (usize::from(key_at) + prefix, usize::from(key_at) + usize::from(key_length));
         let head = head(run.bytes().get(from..to)?);
         let pair = word.pair_at(Seq(seq), u32::try_from(start + usize::from(key_at)).ok()?, key_length);
-        each(Version { head, pair, is_tombstone: word.is_tombstone() });
+        let is_gone = word.is_tombstone() || word.expires() && run.expiry(&place)?.is_over(now);
+        each(Version { head, pair, is_gone });
     }
     Some(())
 }

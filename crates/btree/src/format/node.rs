@@ -14,7 +14,7 @@
 //!  36  bounds        u16  lower bounds of the parts of all children; of the children above level 1
 //!  38  head bytes    u8   1 to 8
 //!  39  length width  u8   bytes of a separator's length: 0 where all are as long as a head
-//!  40  descriptors   of the columns: 7 on level 1, 2 above
+//!  40  descriptors   of the columns: 8 on level 1, 3 above
 //!   .  columns       the fields of the children's pointers (`Pointer::leaf_fields`)
 //!   .  firsts        u16 × children: the bound that is the child's own; only where bounds are more than children
 //!   .  lengths       of the separators after the prefix
@@ -40,6 +40,7 @@ use super::{
     BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, NODE_FIELDS, PAGE_LIMIT, Pointer,
     u16_at, u32_at, u64_at,
 };
+use crate::due::{Due, UNITS_LIMIT};
 use crate::node::{Edges, Node};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BtNd");
@@ -361,9 +362,12 @@ impl Layout {
         let field =
             |field: usize| columns::number(bytes, HEADER + field * DESCRIPTOR, usize::from(self.columns[field]), child);
         if self.level > 1 {
-            return Some(Pointer::to_node(field(0).filter(|page| *page < PAGE_LIMIT)?, field(1)?));
+            let due = field(2).filter(|due| *due < UNITS_LIMIT)?;
+            let node = Pointer::to_node(field(0).filter(|page| *page < PAGE_LIMIT)?, field(1)?);
+            return Some(Pointer { due: Due::from_units(due), ..node });
         }
-        Pointer::of_leaf([field(0)?, field(1)?, field(2)?, field(3)?, field(4)?, field(5)?, field(6)?])
+        let [page, incarnation, due, shape] = [field(0)?, field(1)?, field(2)?, field(3)?];
+        Pointer::of_leaf([page, incarnation, due, shape, field(4)?, field(5)?, field(6)?, field(7)?])
     }
 
     /// The bound that is the child's own: the first of its parts.
@@ -457,19 +461,28 @@ mod tests {
     #[test]
     fn a_node_is_golden() {
         let mut edges = Edges::default();
-        let fenced = Pointer { pages: 4, sorted: 2, length: 8000, chain: 0x0102_0304, keys_min: 2, ..leaf(300) };
+        let fenced = Pointer {
+            pages: 4,
+            sorted: 2,
+            length: 8000,
+            chain: 0x0102_0304,
+            keys_min: 2,
+            due: Due::from_units(258),
+            ..leaf(300)
+        };
         edges.push(b"ignored: the parent's bound", leaf(1));
         edges.push_fenced(b"user/m", &keys(&[b"user/mo"]), fenced);
         edges.push(b"user/n-long-one", leaf(3));
         let page = page_of(&IDENTITY, &edges);
         let expected = [
-            "01010300ad000500",         // version, level, children, used, prefix
+            "01010300bc000500",         // version, level, children, used, prefix
             "4d00000000000000",         // page
             "0500000000000000",         // incarnation
             "02000000",                 // table
             "04000201",                 // bounds, head bytes, length width
             "010000000000000002",       // page: least, width
             "010000000000000002",       // incarnation
+            "000000000000000002",       // due
             "020020000000000003",       // shape
             "320000000000000002",       // length
             "010000000000000004",       // chain
@@ -477,6 +490,7 @@ mod tests {
             "000000000000000001",       // dead
             "00002b010200",             // pages
             "00002b010200",             // incarnations
+            "000002010000",             // dues
             "000000020060000000",       // shapes
             "00000e1f0000",             // lengths
             "000000000303020100000000", // chains
@@ -494,9 +508,9 @@ mod tests {
         assert_eq!(node.edges(b"ignored: the parent's bound"), edges);
         let above = NodeIdentity { level: 2, ..IDENTITY };
         let mut edges = Edges::default();
-        edges.push(b"", Pointer::to_node(8, 9));
+        edges.push(b"", Pointer { due: Due::from_units(10), ..Pointer::to_node(8, 9) });
         let page = page_of(&above, &edges);
-        assert_eq!(hex(&page[36..58]), "01000801080000000000000000090000000000000000");
+        assert_eq!(hex(&page[36..67]), "010008010800000000000000000900000000000000000a0000000000000000");
         assert_eq!(decode(&above, &page).expect("whole").edges(b""), edges);
     }
 

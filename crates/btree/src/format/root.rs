@@ -1,7 +1,7 @@
 //! The root record, which the checkpoint keeps, and the redo of a batch, which the log keeps.
 //!
 //! ```text
-//! root record (56 bytes)                         redo
+//! root record (61 bytes)                         redo
 //!   0  magic       u32  "BtRt"                     0  magic      u32  "BtRe"
 //!   4  crc         u32  of all that follows        4  crc        u32  of all that follows
 //!   8  version     u8   1                          8  version    u8   1
@@ -9,8 +9,9 @@
 //!  10  zero        u16                            12  table      u32
 //!  12  table       u32                            16  allocated  u32  extents
 //!  16  leaf pages  u32  of a new leaf             20  retired    u32  extents
-//!  20  zero        3 bytes                        24  root record
-//!  23  root        pointer, zero when empty       80  extents, allocated before retired,
+//!  20  expires     u8   1 if values may expire    24  root record
+//!  21  zero        u16
+//!  23  root        pointer, zero when empty       85  extents, allocated before retired,
 //!                                                     each {page u48, pages u16}
 //! ```
 //!
@@ -19,10 +20,11 @@
 use index::TableId;
 use space::{Extent, PageId};
 
-use super::{Damage, LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u16_at, u32_at, u48};
+use super::{DUE_AT, Damage, LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u16_at, u32_at, u40, u48, u64_at};
+use crate::due::{Due, UNITS_LIMIT};
 
 /// Length of a root record.
-pub(crate) const ROOT_BYTES: usize = 56;
+pub(crate) const ROOT_BYTES: usize = 61;
 
 /// Most levels: more pages than 48 bits name could not be reached even with the least fanout.
 pub(crate) const HEIGHT_MAX: u8 = 48;
@@ -30,8 +32,9 @@ pub(crate) const HEIGHT_MAX: u8 = 48;
 const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"BtRt");
 const REDO_MAGIC: u32 = u32::from_le_bytes(*b"BtRe");
 const VERSION: u8 = 1;
+const EXPIRES_AT: usize = 20;
 const POINTER_AT: usize = 23;
-const REDO_HEADER: usize = 24;
+pub(crate) const REDO_HEADER: usize = 24;
 const EXTENT_BYTES: usize = 8;
 
 const _: () = assert!(POINTER_AT + LEAF_POINTER == ROOT_BYTES);
@@ -45,6 +48,8 @@ pub(crate) struct Root {
     pub(crate) pointer: Option<Pointer>,
     /// Pages of a new leaf.
     pub(crate) leaf_pages: u32,
+    /// Whether anything that expires was ever put into it.
+    pub(crate) expires: bool,
 }
 
 impl Root {
@@ -55,7 +60,7 @@ impl Root {
         out.extend_from_slice(&[VERSION, self.height, 0, 0]);
         out.extend_from_slice(&table.0.to_le_bytes());
         out.extend_from_slice(&self.leaf_pages.to_le_bytes());
-        out.extend_from_slice(&[0; 3]);
+        out.extend_from_slice(&[u8::from(self.expires), 0, 0]);
         if let Some(pointer) = &self.pointer {
             pointer.encode_leaf(&mut out);
         }
@@ -78,19 +83,27 @@ impl Root {
             let expected = format!("1 to {LEAF_PAGES_MAX}");
             return Err(Damage::new(16, "pages of a leaf", expected, leaf_pages));
         }
+        let expires = bytes[EXPIRES_AT];
+        if expires > 1 {
+            return Err(Damage::new(EXPIRES_AT, "whether values expire", "0 or 1", expires));
+        }
         let pointer = &bytes[POINTER_AT..];
         let pointer = match height {
             0 => None,
             1 => Pointer::decode_leaf(pointer),
-            _ => u48(pointer, 0)
-                .zip(super::u64_at(pointer, 11))
-                .map(|(page, incarnation)| Pointer::to_node(page, incarnation)),
+            _ => node_pointer(pointer),
         };
         if pointer.is_none() && height > 0 {
             return Err(Damage::new(POINTER_AT, "root pointer", "a pointer", "one that cannot be"));
         }
-        Ok(Self { height, pointer, leaf_pages })
+        Ok(Self { height, pointer, leaf_pages, expires: expires == 1 })
     }
+}
+
+fn node_pointer(bytes: &[u8]) -> Option<Pointer> {
+    let due = u40(bytes, DUE_AT).filter(|due| *due < UNITS_LIMIT)?;
+    let node = Pointer::to_node(u48(bytes, 0)?, u64_at(bytes, 11)?);
+    Some(Pointer { due: Due::from_units(due), ..node })
 }
 
 /// What recovery needs to make a batch's version current again.
@@ -212,9 +225,10 @@ mod tests {
             entries: 2,
             keys_min: 1,
             documents: true,
+            due: Due::from_units(0x04_0506),
         };
         Redo {
-            root: Root { height: 1, pointer: Some(pointer), leaf_pages: 2 },
+            root: Root { height: 1, pointer: Some(pointer), leaf_pages: 2, expires: true },
             allocated: vec![extent(5, 2), extent(70_000, 65_535)],
             retired: vec![extent(1, 1)],
         }
@@ -230,9 +244,10 @@ mod tests {
                 "01000000060000000200000001000000",
                 "42745274",
                 "ROOTCRC!",
-                "010100000600000002000000000000",
+                "010100000600000002000000010000",
                 "0500000000000200500000",
                 "09000000000000006400000003000000020000010000",
+                "0605040000",
                 "0500000000000200",
                 "701101000000ffff",
                 "0100000000000100",
@@ -245,11 +260,11 @@ mod tests {
 
     #[test]
     fn roots_of_every_height_come_back() {
-        let node = Pointer::to_node(7, 8);
+        let node = Pointer { due: Due::from_units(9), ..Pointer::to_node(7, 8) };
         for root in [
-            Root { height: 0, pointer: None, leaf_pages: 1 },
+            Root { height: 0, pointer: None, leaf_pages: 1, expires: false },
             sample().root,
-            Root { height: 3, pointer: Some(node), leaf_pages: LEAF_PAGES_MAX },
+            Root { height: 3, pointer: Some(node), leaf_pages: LEAF_PAGES_MAX, expires: true },
         ] {
             let bytes = root.encode(TableId(1));
             assert_eq!(bytes.len(), ROOT_BYTES);

@@ -6,16 +6,20 @@
 //!                   next page                        .  entries
 //!   2  crc     u32                                 its entry
 //!   6  type    u8   1: general, 2: uniform           0  key length  u16
-//!   7  width   u8   bytes of a seq, 0 to 8           2  kind << 14 | value length  u16
+//!   7  width   u8   bytes of a seq, 0 to 8           2  kind << 12 | value length  u16
 //!   8  count   u16  entries, at least 1              4  seq - base  in `width` bytes
 //!  10  base    u64  least seq                        .  key
 //!   .  behind it: what the type says                 .  value: its bytes, or a document pointer
+//!                                                    .  expiry u64  of kinds that say so: ms since 1970
 //!
 //! uniform run: behind the header                   its entry
 //!   0  key length  u16                               0  seq - base  in `width` bytes
-//!   2  kind << 14 | value length  u16                .  key
+//!   2  kind << 12 | value length  u16                .  key
 //!   4  entries                                       .  value
+//!                                                    .  expiry
 //! ```
+//!
+//! Kinds: 1 a value, 2 a tombstone, 3 a document pointer, 4 a value that expires, 5 a document pointer that expires; 6 to 15 are free.
 //!
 //! Entries stand by key, then by seq. A run is **uniform** where all its entries have keys of one length and one word, which is kind and
 //! value length: that is most runs where records have a fixed size. There it says both once and needs no slots, since entry `i` begins
@@ -36,7 +40,7 @@ mod read;
 mod tests;
 
 use doclog::DocPointer;
-use index::{Operation, PairAt, Payload, Seq, TableId, Update};
+use index::{Expiry, Operation, PairAt, Payload, Seq, TableId, Update};
 use space::PAGE;
 
 pub(crate) use one_seq::OneSeqRun;
@@ -69,6 +73,9 @@ const UNIFORM_HEADER: usize = RUN_HEADER + SHAPE;
 /// Bytes of an encoded document pointer.
 const DOCUMENT_BYTES: usize = DocPointer::BYTES;
 
+/// Bytes of when a value expires, behind the value.
+pub(crate) const EXPIRY_BYTES: usize = Expiry::BYTES;
+
 const TYPE_GENERAL: u8 = 1;
 const TYPE_UNIFORM: u8 = 2;
 const CRC_FROM: usize = 6;
@@ -76,7 +83,10 @@ const CRC_FROM: usize = 6;
 const KIND_INLINE: u16 = 1;
 const KIND_TOMBSTONE: u16 = 2;
 const KIND_DOCUMENT: u16 = 3;
-const VALUE_LENGTH: u16 = (1 << 14) - 1;
+const KIND_INLINE_EXPIRING: u16 = 4;
+const KIND_DOCUMENT_EXPIRING: u16 = 5;
+const LENGTH_BITS: u32 = 12;
+const VALUE_LENGTH: u16 = (1 << LENGTH_BITS) - 1;
 
 const _: () = assert!(INLINE_BYTES_MAX <= VALUE_LENGTH as usize);
 const _: () = assert!(ENTRY_BYTES_MIN <= ENTRY_FIXED);
@@ -110,11 +120,17 @@ impl EntryWord {
     #[inline]
     fn of(operation: &Operation<'_>) -> Self {
         let (kind, length) = match operation {
-            Operation::Put(Payload::Inline(value)) => (KIND_INLINE, value.len()),
-            Operation::Put(Payload::Document(_)) => (KIND_DOCUMENT, DOCUMENT_BYTES),
+            Operation::Put(Payload::Inline(value), None) => (KIND_INLINE, value.len()),
+            Operation::Put(Payload::Inline(value), Some(_)) => (KIND_INLINE_EXPIRING, value.len()),
+            Operation::Put(Payload::Document(_), None) => (KIND_DOCUMENT, DOCUMENT_BYTES),
+            Operation::Put(Payload::Document(_), Some(_)) => (KIND_DOCUMENT_EXPIRING, DOCUMENT_BYTES),
             Operation::Delete => (KIND_TOMBSTONE, 0),
         };
-        Self(kind << 14 | short(length))
+        Self(kind << LENGTH_BITS | short(length))
+    }
+
+    const fn kind(self) -> u16 {
+        self.0 >> LENGTH_BITS
     }
 
     /// Bytes of the value.
@@ -125,36 +141,50 @@ impl EntryWord {
 
     #[inline]
     pub(crate) const fn is_tombstone(self) -> bool {
-        self.0 >> 14 == KIND_TOMBSTONE
+        self.kind() == KIND_TOMBSTONE
+    }
+
+    /// Whether an expiry is behind the value.
+    #[inline]
+    pub(crate) const fn expires(self) -> bool {
+        self.kind() >= KIND_INLINE_EXPIRING
+    }
+
+    /// Bytes of the value and what is behind it.
+    #[inline]
+    pub(crate) const fn bytes(self) -> usize {
+        self.value_length() + if self.expires() { EXPIRY_BYTES } else { 0 }
     }
 
     #[inline]
     const fn is_plausible(self) -> bool {
-        match self.0 >> 14 {
-            KIND_INLINE => self.value_length() <= INLINE_BYTES_MAX,
+        match self.kind() {
+            KIND_INLINE | KIND_INLINE_EXPIRING => self.value_length() <= INLINE_BYTES_MAX,
             KIND_TOMBSTONE => self.value_length() == 0,
-            KIND_DOCUMENT => self.value_length() == DOCUMENT_BYTES,
+            KIND_DOCUMENT | KIND_DOCUMENT_EXPIRING => self.value_length() == DOCUMENT_BYTES,
             _ => false,
         }
     }
 
-    /// What the entry does; `value` is as long as this says.
+    /// What the entry does, whose value and what is behind it is at the beginning of `bytes`; none where they are no such thing.
     #[inline]
-    pub(crate) fn operation(self, value: &[u8]) -> Operation<'_> {
-        match self.0 >> 14 {
+    pub(crate) fn operation(self, bytes: &[u8]) -> Option<Operation<'_>> {
+        let (value, rest) = bytes.split_at_checked(self.value_length())?;
+        let expiry = if self.expires() { Some(Expiry::decode(rest)?) } else { None };
+        Some(match self.kind() {
             KIND_TOMBSTONE => Operation::Delete,
-            KIND_DOCUMENT => {
-                let bytes = value.try_into().expect("a plausible word of a document has its length");
-                Operation::Put(Payload::Document(DocPointer::decode(bytes)))
+            KIND_DOCUMENT | KIND_DOCUMENT_EXPIRING => {
+                Operation::Put(Payload::Document(DocPointer::decode(value.try_into().ok()?)), expiry)
             }
-            _ => Operation::Put(Payload::Inline(value)),
-        }
+            _ => Operation::Put(Payload::Inline(value), expiry),
+        })
     }
 
     /// Where the pair of a put is. Of a tombstone, its key with a value of no bytes.
     #[inline]
     pub(crate) const fn pair_at(self, seq: Seq, key_at: u32, key_length: u16) -> PairAt {
-        PairAt::new(seq, key_at, key_length, self.0 & VALUE_LENGTH, self.0 >> 14 == KIND_DOCUMENT)
+        let is_document = matches!(self.kind(), KIND_DOCUMENT | KIND_DOCUMENT_EXPIRING);
+        PairAt::new(seq, key_at, key_length, self.0 & VALUE_LENGTH, is_document, self.expires())
     }
 }
 
@@ -171,10 +201,10 @@ impl Shape {
         Self { key_length: short(update.key.len()), word: EntryWord::of(&update.operation) }
     }
 
-    /// Bytes of key and value.
+    /// Bytes of key, value and what is behind it.
     #[inline]
     const fn bytes(self) -> usize {
-        self.key_length as usize + self.word.value_length()
+        self.key_length as usize + self.word.bytes()
     }
 
     /// Whether it is one that a run of any type may have.

@@ -102,7 +102,7 @@ impl Home {
 
     /// Applies a batch as the layer above does: data, flush, log, publish.
     pub fn apply(&mut self, updates: &Updates, snapshots: &[u64]) -> Result<Applied> {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
+        let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
         let applied = self.tree.apply(updates, &horizon, &|_| {})?;
         self.psync.run_all(vec![Request::flush(self.pages.file(), 0)])?;
         self.redos.push(applied.redo.clone());
@@ -114,7 +114,7 @@ impl Home {
 
     /// Applies a batch whose documents were retained before.
     pub fn apply_retained(&mut self, updates: &Updates, snapshots: &[u64]) -> Applied {
-        let horizon = Horizon { snapshots: snapshots.iter().copied().map(Seq).collect(), ..Horizon::default() };
+        let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
         let applied = self.tree.apply(updates, &horizon, &|_| {}).expect("a disk that works");
         self.flush();
         self.redos.push(applied.redo.clone());

@@ -4,7 +4,7 @@ use braid::{Change, ChangeEvent, ChangeOperation, ChangedTable, Seq};
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::scan::json_field;
+use super::scan::{expiry_field, json_field};
 use crate::exit::{Exit, Result};
 use crate::interrupt;
 use crate::open::{DatabaseArgs, Mode};
@@ -14,7 +14,7 @@ use crate::units::parse_count;
 /// Print what was committed, in order, a JSON object a line
 ///
 /// Each line has a `seq` and one of `operations`, `created`, `dropped`, `loaded`. An operation has `put` or `delete`, the name of its table, with `id`, and `key`
-/// and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8. To go on later, give the last seq that was printed.
+/// and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8; `expires_ms` where the value expires, in milliseconds since 1970. To go on later, give the last seq that was printed.
 ///
 /// It goes back as far as the log is kept: what recovery needs, or what --retain-log said each time the database was opened for writing.
 #[derive(Args, Debug)]
@@ -87,10 +87,11 @@ fn named(field: &str, table: &ChangedTable) -> Map<String, Value> {
 
 fn operation(operation: &ChangeOperation) -> Map<String, Value> {
     match operation {
-        ChangeOperation::Put { table, key, value } => {
+        ChangeOperation::Put { table, key, value, expiry } => {
             let mut fields = named("put", table);
             json_field(&mut fields, "key", key);
             json_field(&mut fields, "value", value);
+            expiry_field(&mut fields, *expiry);
             fields
         }
         ChangeOperation::Delete { table, key } => {

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::bytes::Format;
-use crate::commands::scan::json_field;
+use crate::commands::scan::{expiry_field, json_field};
 use crate::exit::{Error, Exit, Result};
 use crate::open::{DatabaseArgs, FormatArgs, Mode, TableArgs};
 use crate::output::Output;
@@ -14,7 +14,7 @@ use crate::output::Output;
 /// Print the value of a key, or of several
 ///
 /// One key: the value alone, escaped with a line break on a terminal, exactly its bytes into a file or a pipe. Several keys are read in one batch, and
-/// each found one is a line: key, tab, value. Exit code 3 when a key is not there.
+/// each found one is a line: key, tab, value. --json says too when a value expires, as `expires_ms` since 1970. Exit code 3 when a key is not there.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -49,7 +49,10 @@ impl Get {
                 let mut record = Map::new();
                 json_field(&mut record, "key", key);
                 match value {
-                    Some(value) => json_field(&mut record, "value", value),
+                    Some(value) => {
+                        json_field(&mut record, "value", value);
+                        expiry_field(&mut record, table.expiry(key)?);
+                    }
                     None => drop(record.insert("value".into(), Value::Null)),
                 }
                 output.json(&record)?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::exit::{Error, Exit, Result};
 use crate::open::{DatabaseArgs, FormatArgs, Mode, TableArgs};
 use crate::output::Output;
+use crate::units::parse_time;
 
 /// Store a value under a key
 ///
@@ -21,6 +23,7 @@ Examples:
   braid put my.db ada 1815                      store `1815` under `ada`
   braid put my.db logo.png --file logo.png      the content of a file
   date | braid put my.db now --file -           standard input
+  braid put my.db session 42 --ttl 10m          a value that expires
   braid put my.db 00ff cafe --format hex        two bytes under two bytes
   braid put my.db 'a\\tb' 'c\\n' --format escaped  a tab and a line break")]
 pub(crate) struct Put {
@@ -35,6 +38,9 @@ pub(crate) struct Put {
     /// Take the value from a file, byte for byte; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
+    /// The value expires after this, for example 500ms, 30s, 10m, 12h or 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    ttl: Option<Duration>,
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
@@ -53,7 +59,11 @@ impl Put {
         let key = self.format.argument("KEY", &self.key)?;
         let value = self.value()?;
         let database = self.database.open(Mode::Create)?;
-        self.table.create(&database)?.put(&key, &value)?;
+        let table = self.table.create(&database)?;
+        match self.ttl {
+            Some(ttl) => table.put_expiring(&key, &value, ttl)?,
+            None => table.put(&key, &value)?,
+        }
         database.close()?;
         if json {
             let mut output = Output::new();

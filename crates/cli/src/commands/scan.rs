@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::ops::Bound;
+use std::time::SystemTime;
 
-use braid::{Range, Table};
+use braid::{Entry, Range, Table};
 use clap::Args;
 use serde_json::{Map, Value};
 
@@ -17,7 +18,8 @@ use crate::units::parse_count;
 /// Print records in key order
 ///
 /// Each is a line: key, tab, value, escaped so that one record is one line; `braid load --tsv` reads the same format. With --json each line is an object
-/// with `key` and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8; `braid load --jsonl` reads that.
+/// with `key` and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8, and `expires_ms` where the value expires, in milliseconds since 1970;
+/// `braid load --jsonl` reads that.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -66,25 +68,27 @@ impl Scan {
         let mut output = Output::new();
         let format = self.format.lines();
         let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        for pair in self.range(&table, bounds).take(limit) {
+        let mut range = self.range(&table, bounds);
+        for _ in 0..limit {
             if stop.load(std::sync::atomic::Ordering::Relaxed) {
                 output.flush()?;
                 return Ok(Exit::Interrupted);
             }
-            let (key, value) = pair?;
+            let Some(Entry { key, value, expiry }) = range.next_entry()? else { break };
             if json {
                 let mut record = Map::new();
-                json_field(&mut record, "key", &key);
+                json_field(&mut record, "key", key);
                 if !self.keys_only {
-                    json_field(&mut record, "value", &value);
+                    json_field(&mut record, "value", value);
                 }
+                expiry_field(&mut record, expiry);
                 output.json(&record)?;
                 continue;
             }
-            output.write(&format.encode(&key))?;
+            output.write(&format.encode(key))?;
             if !self.keys_only {
                 output.write(b"\t")?;
-                output.write(&format.encode(&value))?;
+                output.write(&format.encode(value))?;
             }
             output.write(b"\n")?;
         }
@@ -116,6 +120,14 @@ impl Scan {
 enum Bounds {
     Prefix(Vec<u8>),
     Between(Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
+/// Puts when a value expires into a JSON object, in milliseconds since 1970, if it does.
+pub(super) fn expiry_field(record: &mut Map<String, Value>, expiry: Option<SystemTime>) {
+    let since = expiry.and_then(|expiry| expiry.duration_since(SystemTime::UNIX_EPOCH).ok());
+    if let Some(millis) = since.and_then(|since| u64::try_from(since.as_millis()).ok()) {
+        record.insert("expires_ms".into(), millis.into());
+    }
 }
 
 /// Puts bytes into a JSON object: under `name` where they are UTF-8, else in hex under `name` with `_hex` after it.

@@ -75,8 +75,8 @@ impl Batch for Updates {
     fn get(&self, index: usize) -> Update<'_> {
         let (key, seq, change) = &self.updates[index];
         let operation = match change {
-            Change::Put(value) => Operation::Put(Payload::Inline(value)),
-            Change::Document(id) => Operation::Put(Payload::Document(document(*id))),
+            Change::Put(value) => Operation::Put(Payload::Inline(value), None),
+            Change::Document(id) => Operation::Put(Payload::Document(document(*id)), None),
             Change::Delete => Operation::Delete,
         };
         Update { key, seq: Seq(*seq), operation }
@@ -150,7 +150,7 @@ pub fn found_as(
     view: &dyn View, keys: &[&[u8]], at: u64, change_of: &dyn Fn(&Stored) -> Change,
 ) -> Result<Vec<Option<(u64, Change)>>> {
     let mut out: Vec<Option<Found>> = vec![None; keys.len()];
-    view.get_many(keys, Seq(at), &mut out)?;
+    view.get_many(keys, Seq(at).into(), &mut out)?;
     let live = |found: Found| found.value.map(|value| (found.seq.0, change_of(&value)));
     Ok(out.into_iter().map(|found| found.and_then(live)).collect())
 }
@@ -172,9 +172,9 @@ pub fn scan(
 pub fn scan_as(
     view: &Arc<dyn View>, bounds: &Bounds, at: u64, direction: Direction, change_of: &dyn Fn(&Stored) -> Change,
 ) -> Result<Vec<(Vec<u8>, u64, Change)>> {
-    let mut cursor = Arc::clone(view).cursor(bounds, Seq(at), direction)?;
+    let mut cursor = Arc::clone(view).cursor(bounds, Seq(at).into(), direction)?;
     let mut out = Vec::new();
-    while let Some(Pair { key, seq, value }) = cursor.next()? {
+    while let Some(Pair { key, seq, value, .. }) = cursor.next()? {
         out.push((key, seq.0, change_of(&value)));
     }
     assert!(cursor.next()?.is_none(), "an end stays an end");

@@ -316,7 +316,7 @@ pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: 
     }
     assert_eq!(run.home.documents().len(), 0, "every document is dropped");
     let mut out = vec![None];
-    run.home.index().view().get_many(&[b"user/00001"], Seq::MAX, &mut out).expect("whole");
+    run.home.index().view().get_many(&[b"user/00001"], Seq::MAX.into(), &mut out).expect("whole");
     assert_eq!(out, vec![None]);
     run.height
 }

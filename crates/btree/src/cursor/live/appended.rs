@@ -4,7 +4,7 @@
 //! few and words small, so this takes hardly more than a pass over them. Entries of words that begin alike are put in the order of their keys
 //! afterwards.
 
-use index::{Bounds, Seq};
+use index::{Bounds, Moment};
 
 use super::survey::Survey;
 use super::{Version, versions};
@@ -22,15 +22,15 @@ pub(super) struct Appended {
 impl Appended {
     /// Lists the entries, within `bounds`, of those runs that are not in the leaf's longest sequence, in place of what was there.
     pub(super) fn list(
-        &mut self, leaf: &Visible<'_>, survey: &Survey<'_>, bounds: Option<&Bounds>, at: Seq,
+        &mut self, leaf: &Visible<'_>, survey: &Survey<'_>, bounds: Option<&Bounds>, at: Moment,
     ) -> Result<(), Damage> {
         self.entries.clear();
         self.order.clear();
         for (number, (start, base, run)) in leaf.runs().enumerate() {
-            if !survey.sequence.contains(&number) && base <= at {
+            if !survey.sequence.contains(&number) && base <= at.seq {
                 self.entries.reserve(run.count());
                 let each = |version| self.entries.push(version);
-                versions(start, &run, survey.prefix, bounds, each).ok_or_else(|| leaf.malformed(start))?;
+                versions(start, &run, survey.prefix, bounds, at.now, each).ok_or_else(|| leaf.malformed(start))?;
             }
         }
         self.sort(leaf.bytes());

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use index::{Operation, Payload, TableId, Update};
+use index::{Expiry, Operation, Payload, TableId, Update};
 use proptest::prelude::*;
 use psync::Buffer;
 use space::PAGE;
@@ -12,8 +12,14 @@ use crate::format::run::{Identity, Plan};
 
 const TABLE: TableId = TableId(3);
 
-/// An entry: key, seq, and its value, or none where it is a tombstone.
+/// An entry: key, seq, and its value, or none where it is a tombstone. Some values expire ([`expiry`]).
 type Entry = (Vec<u8>, u64, Option<Vec<u8>>);
+
+/// Values of an even number of bytes expire, at a time that their first one says.
+fn expiry(value: &[u8]) -> Option<Expiry> {
+    let first = value.first().filter(|_| value.len().is_multiple_of(2))?;
+    Expiry::at(1 + u64::from(first % 16))
+}
 
 /// A leaf with these runs, and its pointer.
 fn leaf_of(runs: &[Vec<Entry>]) -> (Buffer, Pointer) {
@@ -24,8 +30,9 @@ fn leaf_of(runs: &[Vec<Entry>]) -> (Buffer, Pointer) {
     for run in runs {
         let updates = || {
             run.iter().map(|(key, seq, value)| {
-                let operation =
-                    value.as_ref().map_or(Operation::Delete, |value| Operation::Put(Payload::Inline(value)));
+                let operation = value
+                    .as_ref()
+                    .map_or(Operation::Delete, |value| Operation::Put(Payload::Inline(value), expiry(value)));
                 Update { key, seq: Seq(*seq), operation }
             })
         };
@@ -46,13 +53,16 @@ fn leaf_of(runs: &[Vec<Entry>]) -> (Buffer, Pointer) {
 type Shown = (Vec<u8>, u64, Vec<u8>);
 
 /// What a leaf shows, by a `Live` that showed another leaf before.
-fn shown(live: &mut Live, runs: &[Vec<Entry>], bounds: &Bounds, at: Seq) -> Vec<Shown> {
+fn shown(live: &mut Live, runs: &[Vec<Entry>], bounds: &Bounds, at: Moment) -> Vec<Shown> {
     let (bytes, pointer) = leaf_of(runs);
     let mut spans = Vec::new();
     let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
     live.fill(&leaf, bounds, at).expect("whole");
     let owned = |pair: PairRef<'_>| match pair {
-        PairRef { key, seq, value: Payload::Inline(value) } => (key.to_vec(), seq.0, value.to_vec()),
+        PairRef { key, seq, value: Payload::Inline(value), expiry: shown } => {
+            assert_eq!(shown, expiry(value));
+            (key.to_vec(), seq.0, value.to_vec())
+        }
         PairRef { .. } => panic!("no documents here"),
     };
     let pairs: Vec<Shown> = (0..live.len()).map(|index| owned(live.pair(index, &bytes))).collect();
@@ -71,16 +81,17 @@ fn shown(live: &mut Live, runs: &[Vec<Entry>], bounds: &Bounds, at: Seq) -> Vec<
     pairs
 }
 
-/// The same by the rule: the newest version at or below the seq, of equal ones the later run's, and no tombstones.
-fn expected(runs: &[Vec<Entry>], bounds: &Bounds, at: Seq) -> Vec<Shown> {
+/// The same by the rule: the newest version at or below the seq, of equal ones the later run's, and neither tombstones nor what has expired.
+fn expected(runs: &[Vec<Entry>], bounds: &Bounds, at: Moment) -> Vec<Shown> {
     let mut newest = BTreeMap::new();
-    for (key, seq, value) in runs.iter().flatten().filter(|(key, seq, _)| *seq <= at.0 && bounds.contains(key)) {
+    for (key, seq, value) in runs.iter().flatten().filter(|(key, seq, _)| *seq <= at.seq.0 && bounds.contains(key)) {
         let best = newest.entry(key.clone()).or_insert((*seq, value.clone()));
         if *seq >= best.0 {
             *best = (*seq, value.clone());
         }
     }
-    newest.into_iter().filter_map(|(key, (seq, value))| Some((key, seq, value?))).collect()
+    let shown = |value: &Vec<u8>| expiry(value).is_none_or(|expiry| !expiry.is_over(at.now));
+    newest.into_iter().filter_map(|(key, (seq, value))| Some((key, seq, value.filter(shown)?))).collect()
 }
 
 /// Keys of few letters, so that many are equal, begin with others, or differ only behind their first eight bytes.
@@ -130,16 +141,20 @@ fn leaves() -> impl Strategy<Value = Vec<Vec<Entry>>> {
 
 /// Runs in no order of keys and values that have one length each. Of every four neighbours the keys differ only at their end.
 fn of_one_shape() -> impl Strategy<Value = Vec<Vec<Entry>>> {
-    let version = (0..200_u16, 1..12_u64).prop_map(|(number, seq)| {
-        let key = [&(number / 4).to_be_bytes()[..], &[9; 12], &number.to_be_bytes()].concat();
-        (key, seq, Some(vec![number.to_le_bytes()[0]; 20]))
-    });
-    let run = prop::collection::vec(version, 1..60).prop_map(|mut run| {
-        run.sort();
-        run.dedup_by(|one, other| (&one.0, one.1) == (&other.0, other.1));
-        run
-    });
-    prop::collection::vec(run, 1..8)
+    let of_values = |bytes: usize| {
+        let version = (0..200_u16, 1..12_u64).prop_map(move |(number, seq)| {
+            let key = [&(number / 4).to_be_bytes()[..], &[9; 12], &number.to_be_bytes()].concat();
+            (key, seq, Some(vec![number.to_le_bytes()[0]; bytes]))
+        });
+        let run = prop::collection::vec(version, 1..60).prop_map(|mut run| {
+            run.sort();
+            run.dedup_by(|one, other| (&one.0, one.1) == (&other.0, other.1));
+            run
+        });
+        prop::collection::vec(run, 1..8)
+    };
+    // Some that expire, and some that do not.
+    (20..22_usize).prop_flat_map(of_values)
 }
 
 /// Runs as a load makes them: puts of one shape and one seq, in key order.
@@ -155,14 +170,15 @@ fn loaded() -> impl Strategy<Value = Vec<Vec<Entry>>> {
 proptest! {
     #[test]
     fn a_leaf_shows_the_newest_versions(
-        leaves in prop::collection::vec(leaves(), 1..3), lower in bound(), upper in bound(), at in 0..14_u64,
+        leaves in prop::collection::vec(leaves(), 1..3), lower in bound(), upper in bound(), seq in 0..14_u64, now in 0..18_u64,
         until in keys(), done: prop::sample::Index,
     ) {
         let bounds = Bounds { lower, upper };
         let mut live = Live::default();
+        let at = Moment { seq: Seq(seq), now: Time(now) };
         for runs in &leaves {
-            let pairs = shown(&mut live, runs, &bounds, Seq(at));
-            prop_assert_eq!(&pairs, &expected(runs, &bounds, Seq(at)));
+            let pairs = shown(&mut live, runs, &bounds, at);
+            prop_assert_eq!(&pairs, &expected(runs, &bounds, at));
             // How many are shown before a key, in both directions.
             let (bytes, _) = leaf_of(runs);
             let done = done.index(pairs.len() + 1);
@@ -188,7 +204,7 @@ fn the_longest_sequence_need_not_come_first() {
     let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
     let survey = Survey::of(&leaf).expect("whole");
     assert_eq!((survey.prefix, survey.sequence), (0, 1..3));
-    let pairs = shown(&mut Live::default(), &runs, &Bounds::all(), Seq::MAX);
-    assert_eq!(pairs, expected(&runs, &Bounds::all(), Seq::MAX));
+    let pairs = shown(&mut Live::default(), &runs, &Bounds::all(), Seq::MAX.into());
+    assert_eq!(pairs, expected(&runs, &Bounds::all(), Seq::MAX.into()));
     assert_eq!(pairs.iter().map(|pair| pair.1).collect::<Vec<_>>(), [1, 1, 1, 1, 1, 2, 2, 9, 3]);
 }

@@ -10,7 +10,10 @@
 
 use index::{Operation, Payload, Update};
 
-use super::{ENTRY_FIXED, Identity, RUN_HEADER, SHAPE, SLOT, Shape, TYPE_GENERAL, TYPE_UNIFORM, UNIFORM_HEADER, short};
+use super::{
+    ENTRY_FIXED, EXPIRY_BYTES, Identity, RUN_HEADER, SHAPE, SLOT, Shape, TYPE_GENERAL, TYPE_UNIFORM, UNIFORM_HEADER,
+    short,
+};
 
 /// How many bytes hold `span`.
 pub(super) const fn seq_width(span: u64) -> usize {
@@ -162,16 +165,23 @@ pub(super) fn encode_entry(
     out[seq_at..key_at].copy_from_slice(&delta.to_le_bytes()[..width]);
     let value_at = key_at + update.key.len();
     out[key_at..value_at].copy_from_slice(update.key);
-    match update.operation {
-        Operation::Put(Payload::Inline(value)) => {
+    let value_end = match update.operation {
+        Operation::Put(Payload::Inline(value), _) => {
             out[value_at..value_at + value.len()].copy_from_slice(value);
             value_at + value.len()
         }
-        Operation::Put(Payload::Document(document)) => {
+        Operation::Put(Payload::Document(document), _) => {
             let pointer = document.encode();
             out[value_at..value_at + pointer.len()].copy_from_slice(&pointer);
             value_at + pointer.len()
         }
         Operation::Delete => value_at,
+    };
+    match update.operation.expiry() {
+        Some(expiry) => {
+            out[value_end..value_end + EXPIRY_BYTES].copy_from_slice(&expiry.encode());
+            value_end + EXPIRY_BYTES
+        }
+        None => value_end,
     }
 }

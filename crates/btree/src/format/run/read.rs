@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use index::{Seq, Update};
+use index::{Expiry, Seq, Update};
 
 use super::{
     ENTRY_BYTES_MIN, ENTRY_FIXED, EntryWord, Identity, RUN_HEADER, SHAPE, SLOT, Shape, TYPE_GENERAL, TYPE_UNIFORM,
@@ -206,13 +206,13 @@ impl<'a> Run<'a> {
     }
 
     /// Some of its entries, at least one, if they are of one shape, and there are eight bytes in each of their keys behind the first `prefix`. None
-    /// too where they are so short, or their seqs so near the last one, that each has to be looked at with care.
+    /// too where they are so short, or their seqs so near the last one, that each has to be looked at with care; or where they expire.
     #[inline]
     pub(crate) fn strip(&self, entries: Range<usize>, prefix: usize) -> Option<Strip<'a>> {
         let shape = self.shape?;
         let Shape { key_length, word } = shape;
         let (stride, others) = (self.width + shape.bytes(), 64 - 8 * u32::try_from(self.width).ok()?);
-        let careful = prefix + 8 > usize::from(key_length) || prefix + 16 > stride;
+        let careful = prefix + 8 > usize::from(key_length) || prefix + 16 > stride || word.expires();
         self.base.checked_add(u64::MAX.checked_shr(others).unwrap_or(0))?;
         let key_at = self.uniform_key_at(entries.start, shape);
         let bytes = self.bytes.get(key_at - 8..key_at - 8 + entries.len() * stride)?;
@@ -225,8 +225,14 @@ impl<'a> Run<'a> {
         let EntryPlace { seq, key_at, key_length, word } = self.place(index)?;
         let (key_at, value_at) = (usize::from(key_at), usize::from(key_at) + usize::from(key_length));
         let key = self.bytes.get(key_at..value_at)?;
-        let value = self.bytes.get(value_at..value_at + word.value_length())?;
-        Some(Update { key, seq: Seq(seq), operation: word.operation(value) })
+        Some(Update { key, seq: Seq(seq), operation: word.operation(self.bytes.get(value_at..)?)? })
+    }
+
+    /// When the entry at `place` expires, whose word says that it does; none where the run is malformed.
+    #[inline]
+    pub(crate) fn expiry(&self, place: &EntryPlace) -> Option<Expiry> {
+        let value_at = usize::from(place.key_at) + usize::from(place.key_length);
+        self.bytes.get(value_at + place.word.value_length()..).and_then(Expiry::decode)
     }
 
     /// Where the entry at `index` is; none where the run is malformed.

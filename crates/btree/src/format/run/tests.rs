@@ -13,11 +13,19 @@ const IDENTITY: Identity = Identity { incarnation: 0x0102, table: TableId(3) };
 const DOCUMENT: DocPointer = DocPointer { segment: SegmentId(0x21), offset: 0x31, length: 0x41, crc: 0x5152_5354 };
 
 fn put<'a>(key: &'a [u8], seq: u64, value: &'a [u8]) -> Update<'a> {
-    Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(value)) }
+    Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(value), None) }
 }
 
 fn document(key: &[u8], seq: u64) -> Update<'_> {
-    Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Document(DOCUMENT)) }
+    Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Document(DOCUMENT), None) }
+}
+
+/// The same, until `expiry`.
+fn until(update: Update<'_>, expiry: u64) -> Update<'_> {
+    match update.operation {
+        Operation::Put(payload, _) => Update { operation: Operation::Put(payload, Expiry::at(expiry)), ..update },
+        Operation::Delete => update,
+    }
 }
 
 fn delete(key: &[u8], seq: u64) -> Update<'_> {
@@ -43,8 +51,10 @@ fn decode(run: &[u8]) -> Vec<Update<'_>> {
         assert_eq!(read.key(index), Some((entry.key, entry.seq)));
         let EntryPlace { seq, key_at, key_length, word } = read.place(index).expect("whole");
         let value_at = usize::from(key_at) + usize::from(key_length);
-        let operation = word.operation(&run[value_at..value_at + word.value_length()]);
+        let operation = word.operation(&run[value_at..value_at + word.bytes()]).expect("whole");
         assert_eq!(entry, Update { key: &run[usize::from(key_at)..value_at], seq: Seq(seq), operation });
+        assert_eq!(word.expires(), operation.expiry().is_some());
+        assert!(!word.expires() || read.expiry(&read.place(index).expect("whole")) == operation.expiry());
         assert_eq!(word.is_tombstone(), operation == Operation::Delete);
         entry
     };
@@ -59,8 +69,10 @@ fn lengths(updates: &[Update<'_>]) -> (usize, usize) {
     };
     let width = seq_width(span(&mut updates.iter().map(|update| update.seq.0)));
     let value = |update: &Update<'_>| match update.operation {
-        Operation::Put(Payload::Inline(value)) => value.len(),
-        Operation::Put(Payload::Document(_)) => 28,
+        Operation::Put(payload, expiry) => {
+            let bytes = if let Payload::Inline(value) = payload { value.len() } else { 28 };
+            bytes + if expiry.is_some() { 8 } else { 0 }
+        }
         Operation::Delete => 0,
     };
     let entries: usize = updates.iter().map(|update| width + update.key.len() + value(update)).sum();
@@ -74,11 +86,11 @@ fn a_general_run_is_golden() {
     assert_eq!(
         hex(&run),
         concat!(
-            "4c00dde826ff01020300e803000000000000", // header
+            "4c00114589f701020300e803000000000000", // header
             "180021002900",                         // slots
-            "010002400000617879",                   // a
-            "020000802c016262",                     // bb
-            "01001cc0010063",                       // c, then its document
+            "010002100000617879",                   // a
+            "020000202c016262",                     // bb
+            "01001c30010063",                       // c, then its document
             "21000000000000003100000000000000410000000000000054535251",
         )
     );
@@ -92,8 +104,8 @@ fn uniform_runs_are_golden() {
     assert_eq!(
         hex(&run),
         concat!(
-            "2b00ea4b492502020300e803000000000000", // header
-            "03000240",                             // keys of 3 bytes, values of 2
+            "2b00588f73b402020300e803000000000000", // header
+            "03000210",                             // keys of 3 bytes, values of 2
             "00006162637879",                       // abc
             "2c016162647a7a",                       // abd
             "00006162652e2e",                       // abe
@@ -104,12 +116,32 @@ fn uniform_runs_are_golden() {
     let updates = [document(b"a", 9), document(b"b", 9)];
     let run = encode(&updates);
     let pointer = "21000000000000003100000000000000410000000000000054535251";
-    let head = "5000cd56adba02000200090000000000000001001cc0";
+    let head = "5000ff0e3e1302000200090000000000000001001c30";
     assert_eq!(hex(&run), format!("{head}61{pointer}62{pointer}"));
     assert_eq!(decode(&run), updates);
     let updates = [delete(b"keya", 9), delete(b"keyb", 9)];
     let run = encode(&updates);
-    assert_eq!(hex(&run), concat!("1e0015dd12d80200020009000000000000000400", "0080", "6b657961", "6b657962"));
+    assert_eq!(hex(&run), concat!("1e0040ff6d940200020009000000000000000400", "0020", "6b657961", "6b657962"));
+    assert_eq!(decode(&run), updates);
+}
+
+#[test]
+fn entries_that_expire_are_golden() {
+    let updates = [until(put(b"a", 9, b"xy"), 0x0102_0304_0506), until(document(b"c", 9), 7)];
+    let run = encode(&updates);
+    let pointer = "21000000000000003100000000000000410000000000000054535251";
+    assert_eq!(
+        hex(&run[6..]),
+        format!(
+            "010002000900000000000000160025000100024061787906050403020100000100{}63{pointer}0700000000000000",
+            "1c50"
+        )
+    );
+    assert_eq!(decode(&run), updates);
+    let updates = [until(put(b"abc", 9, b"xy"), 0x11), until(put(b"abd", 9, b"zz"), 0x22)];
+    let run = encode(&updates);
+    let entries = "6162637879110000000000000061".to_owned() + "62647a7a2200000000000000";
+    assert_eq!(hex(&run[6..]), format!("02000200090000000000000003000240{entries}"));
     assert_eq!(decode(&run), updates);
 }
 
@@ -167,6 +199,8 @@ fn a_run_that_grew_update_by_update_is_the_same_run() {
         vec![put(b"abc", 9, b"xy"), put(b"abd", 9, b"zz"), put(b"abe", 9, b"."), put(b"abf", 9, b"zz")],
         vec![document(b"a", 9), document(b"b", 9), put(b"c", 9, &[7; 28]), put(b"d", 9, b"")],
         vec![put(b"a", 9, b"x"), put(b"b", 9, b"y")],
+        vec![until(put(b"abc", 9, b"xy"), 5), until(put(b"abd", 9, b"zz"), u64::MAX)],
+        vec![put(b"abc", 9, b"xy"), until(put(b"abd", 9, b"zz"), 7), until(document(b"abe", 9), 8)],
     ];
     let mut run = OneSeqRun::new(Seq(9));
     for updates in lists.iter().cycle().take(2 * lists.len()) {
@@ -246,12 +280,13 @@ fn impossible_headers_of_uniform_runs_are_damage() {
     assert_eq!(damage(8, &[255, 255]), entries);
     assert_eq!(damage(18, &[5]), entries);
     assert_eq!(damage(18, &[1, 4]), (18, "key length of a run"));
-    assert_eq!(damage(18, &[0, 0, 3, 0x40]), (18, "key and value in a uniform run"));
-    for word in [0x0005_u16, 0x4801, 0x8001, 0xc01b, 0xc01d] {
+    assert_eq!(damage(18, &[0, 0, 3, 0x10]), (18, "key and value in a uniform run"));
+    for word in [0x0005_u16, 0x1801, 0x2001, 0x301b, 0x301d, 0x4801, 0x501b, 0x6000, 0xf005] {
         assert_eq!(damage(20, &word.to_le_bytes()), (20, "word of a run"), "{word:x}");
     }
-    assert_eq!(damage(20, &0x4006_u16.to_le_bytes()), entries);
-    assert_eq!(damage(20, &0x8000_u16.to_le_bytes()), entries);
+    assert_eq!(damage(20, &0x1006_u16.to_le_bytes()), entries);
+    assert_eq!(damage(20, &0x2000_u16.to_le_bytes()), entries);
+    assert_eq!(damage(20, &0x4005_u16.to_le_bytes()), entries);
     // One byte less of it, in a run that says so, and in a page that ends.
     assert_eq!(damage(0, &[good[0] - 1]), entries);
     for length in 2..good.len() {
@@ -305,7 +340,9 @@ fn borrowed(updates: &[Owned]) -> Vec<Update<'_>> {
         Some(value) => put(key, *seq, value),
         None => delete(key, *seq),
     });
-    updates.collect()
+    // Values of some lengths expire.
+    let expires = |update: &Update<'_>| Shape::of(update).word.value_length().is_multiple_of(4);
+    updates.map(|update| if expires(&update) { until(update, update.seq.0) } else { update }).collect()
 }
 
 proptest! {
@@ -375,7 +412,8 @@ proptest! {
         read_all(&bytes);
         // A uniform run whose length is right, however wrong the rest of it may be.
         if bytes.len() > 26 && kind == TYPE_UNIFORM {
-            let shape = Shape { key_length: u16::from(bytes[18] % 9), word: EntryWord(KIND_INLINE << 14 | u16::from(bytes[20] % 9)) };
+            let kind = if bytes[19] % 2 == 0 { KIND_INLINE } else { KIND_INLINE_EXPIRING };
+            let shape = Shape { key_length: u16::from(bytes[18] % 9), word: EntryWord(kind << LENGTH_BITS | u16::from(bytes[20] % 9)) };
             bytes[18..22].copy_from_slice(&shape.encode());
             bytes[7] %= 9;
             let stride = shape.bytes() + usize::from(bytes[7]);
@@ -412,7 +450,9 @@ fn read_all(bytes: &[u8]) -> bool {
     for index in 0..run.count() {
         let (key, entry, place) = (run.key(index), run.entry(index), run.place(index));
         assert!(entry.is_none() || key == entry.map(|entry| (entry.key, entry.seq)));
-        assert_eq!(entry.is_some(), place.is_some());
+        // One whose expiry is 0 is where it says, and malformed.
+        let is_whole = place.is_some_and(|place| !place.word.expires() || run.expiry(&place).is_some());
+        assert_eq!(entry.is_some(), is_whole);
     }
     let _ = run.ends();
     for first in [0, run.count() / 2, run.count() - 1] {
