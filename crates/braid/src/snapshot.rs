@@ -205,9 +205,13 @@ pub struct Snapshot {
 impl Engine {
     /// What has to stay of a table, for who has fixed by now what it merges.
     pub(crate) fn horizon(&self, table: &TableCore) -> Horizon {
+        self.horizon_at(table, || self.publisher.visible())
+    }
+
+    fn horizon_at(&self, table: &TableCore, visible: impl FnOnce() -> Seq) -> Horizon {
+        // A range delete is there before it is visible, so none that counts is missing; a snapshot that comes after this look sees them all.
+        let visible = visible();
         let tombstones = RangeTombstones::clone(&table.state.load().tombstones);
-        // A snapshot that comes after this look sees every range delete that it lets count.
-        let visible = self.publisher.visible();
         let (moments, now) = self.snapshots.moments(&self.clock);
         Horizon { tombstones, visible, ..Horizon::new(moments, now) }
     }
@@ -286,5 +290,30 @@ impl Snapshot {
 impl fmt::Debug for Snapshot {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Snapshot").field("seq", &self.pin.seq().0).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use crate::{Options, Structure};
+
+    #[test]
+    fn a_horizon_has_every_range_delete_that_is_visible_in_it() {
+        let options = Options::new().background(false);
+        let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = database.table("table", Structure::BTree).expect("created");
+        let engine = table.engine();
+        table.put("key", "value").expect("put");
+        let put = engine.publisher.visible();
+        // Who looks is interrupted by a delete.
+        let horizon = engine.horizon_at(&table.core, || {
+            table.delete_range("a".."z").expect("deleted");
+            engine.publisher.visible()
+        });
+        assert!(horizon.visible > put && horizon.is_hidden(b"key", put));
     }
 }
