@@ -193,11 +193,11 @@ fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{path::Path, sync::Arc};
 
     use psync::sim::SimDisk;
 
-    use crate::{Database, Options, Structure, Table};
+    use crate::{Database, Options, Structure, Table, checkpoint, choice::Choice, round};
 
     const KEYS: u32 = 6000;
 
@@ -254,5 +254,28 @@ mod tests {
         engine.work_inline();
         assert_eq!(engine.sweeps.asked.lock().len(), 0);
         assert!(!engine.signal.has_work());
+    }
+
+    #[test]
+    fn what_was_deleted_before_it_was_applied_stays_so_when_its_tombstone_is_swept_away_and_the_log_kept() {
+        let disk = SimDisk::new(3);
+        let (db, table) = open(&disk);
+        let (core, engine) = (&table.core, table.engine());
+        let fences: Vec<Vec<u8>> = (1..16).map(|fence| vec![fence]).collect();
+        let state = core.state.load_full();
+        core.replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
+        // The log is kept for the first, which is in another section than what is deleted.
+        table.put([1u8], "older").expect("put");
+        table.put([15u8], "deleted").expect("put");
+        table.delete_range([10u8]..).expect("deleted");
+        round::run(engine, &[Choice { table: Arc::clone(core), sections: vec![1] }]).expect("a round");
+        super::turn(engine).expect("a sweep");
+        assert!(core.state.load().tombstones.is_empty());
+        checkpoint::write(engine).expect("a checkpoint");
+        disk.kill();
+        drop((state, table, db));
+        let (_db, table) = open(&disk);
+        assert_eq!(table.get([15u8]).expect("read"), None);
+        assert_eq!(table.get([1u8]).expect("read").as_deref(), Some(&b"older"[..]));
     }
 }

@@ -107,8 +107,9 @@ impl Frozen {
             let mut order = Order { runs: Vec::new(), len: 0 };
             for (section, queue) in self.sections.queues().iter().enumerate() {
                 let guard = RwLock::read_arc(queue);
-                let indexes = sorted(&guard, horizon);
-                if !indexes.is_empty() {
+                // One of which nothing counts is covered all the same: what it had must not come again.
+                if guard.len() > 0 {
+                    let indexes = sorted(&guard, horizon);
                     let start = order.len;
                     order.len += indexes.len();
                     order.runs.push(Run { section, start, guard, indexes });
@@ -232,6 +233,10 @@ impl Slice<'_> {
         let (order, sections) = (self.frozen.order(), self.frozen.sections());
         for run in &order.runs {
             let end = run.start + run.indexes.len();
+            if run.indexes.is_empty() {
+                visit(sections.low(run.section), sections.high(run.section));
+                continue;
+            }
             if end <= self.range.start || self.range.end <= run.start {
                 continue;
             }
@@ -266,7 +271,7 @@ impl Batch for Slice<'_> {
 
 #[cfg(test)]
 mod tests {
-    use index::{Operation, Payload};
+    use index::{Operation, Payload, RangeTombstones};
 
     use super::{super::queue::SORT_PERIOD, *};
 
@@ -346,6 +351,22 @@ mod tests {
         let keys: Vec<_> = (0..slice.len()).map(|index| slice.get(index).key[0]).collect();
         assert_eq!(keys, [3, 4, 30]);
         assert_eq!(spans(&frozen), [(vec![], Some(vec![8])), (vec![24], None)]);
+    }
+
+    #[test]
+    fn a_section_whose_operations_are_all_hidden_is_covered_with_each_slice() {
+        let fences: Vec<Vec<u8>> = (1..32).map(|fence| vec![fence]).collect();
+        let sections = Sections::new(SORT_PERIOD).recut(&[], &fences, 4);
+        append(&sections, &[(&[3], 1), (&[12], 2), (&[30], 3), (&[31], 4)]);
+        let mut tombstones = RangeTombstones::default();
+        tombstones.add(&[0], Some(&[16]), Seq(5), &Horizon::default());
+        let horizon = Horizon { tombstones, visible: Seq(5), ..Horizon::default() };
+        let frozen = Frozen::new(Arc::new(sections.only(&[0, 1, 3])), Seq(5), 0);
+        frozen.sort(&horizon, 1);
+        let hidden = [(vec![], Some(vec![8])), (vec![8], Some(vec![16]))];
+        assert_eq!(spans(&frozen), [&hidden[..], &[(vec![24], Some(vec![31]))]].concat());
+        frozen.slice_applied();
+        assert_eq!(spans(&frozen), [&hidden[..], &[(vec![31], None)]].concat());
     }
 
     #[test]
