@@ -21,7 +21,7 @@ use crate::{
     catalog::TableCore,
     engine::Engine,
     format::FlushEnd,
-    round::{append_flush_end, flush_data},
+    round::{self, append_flush_end},
     sweep,
 };
 
@@ -148,7 +148,7 @@ pub(crate) fn rewrite(
         return Ok(Rewritten::default());
     };
     let applied = compacted.applied;
-    flush_data(engine).map_err(|error| engine.write_error(error))?;
+    round::flush(engine, std::iter::once(&applied)).map_err(|error| engine.write_error(error))?;
     let record = FlushEnd {
         table: table.id,
         applied: table.applied(),

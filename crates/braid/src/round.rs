@@ -3,7 +3,7 @@
 //! 1. The chosen queues are frozen between two publications, so that each covers a gapless interval of seqs.
 //! 2. The log is flushed through everything frozen: WAL before data, in every durability mode.
 //! 3. What was frozen of a table is applied as one batch.
-//! 4. The data file is flushed once for all tables.
+//! 4. The files that were written are flushed, each once for all tables.
 //! 5. A flush-end is logged for each: from here on recovery begins with the new root, and knows which keys it has which commits of.
 //! 6. The new views are published, each together with the queues that it replaces.
 //!
@@ -21,7 +21,7 @@
 use std::{ops::Range, sync::Arc, time::Instant};
 
 use index::{Applied, Index, RangeTombstones, Seq, View};
-use psync::Request;
+use psync::{File, Request};
 
 use crate::{
     Error, Result,
@@ -70,12 +70,13 @@ pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
 }
 
 fn finish_all(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
+    let applied = || parts.iter().map(|part| &part.applied);
     if seeded::on(seeded::Bug::FlushEndBeforeData) {
         let outcome = finish(engine, parts, started);
-        flush_data(engine)?;
+        flush(engine, applied())?;
         return outcome;
     }
-    flush_data(engine)?;
+    flush(engine, applied())?;
     finish(engine, parts, started)
 }
 
@@ -158,8 +159,15 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
     }
 }
 
-pub(crate) fn flush_data(engine: &Engine) -> Result<()> {
-    engine.store.psync().run_all(vec![Request::flush(engine.pages.file(), 0)])?;
+/// Flushes what was written, each file once, in one psync.
+pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Applied>) -> Result<()> {
+    let mut files: Vec<&File> = Vec::new();
+    for file in applied.flat_map(|applied| &applied.files) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    engine.store.psync().run_all(files.into_iter().map(|file| Request::flush(file, 0)).collect())?;
     Ok(())
 }
 
