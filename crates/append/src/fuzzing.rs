@@ -4,7 +4,7 @@
 //! read; what was read has to come back when it is written again.
 
 use doclog::{DocImage, DocPointer, Retained, SegmentId};
-use index::{Operation, Payload, Seq, TableId, Update};
+use index::{Expiry, Operation, Payload, Seq, TableId, Update};
 
 use crate::format::node::{Group, Node, encode, put_child, put_keys, put_tree};
 use crate::format::record::{Commit, Header, Redo, Root, Shape, sign};
@@ -73,7 +73,8 @@ fn nodes() -> Vec<Vec<u8>> {
     let document = Operation::Put(Payload::Document(pointer(9)), None);
     put_keys(&mut groups, b"abce", &[version(b"f", 1 << 40, put(&[5; 100])), version(b"fg", 6, document)]);
     put_tree(&mut groups, b"abcf", &pointer(77));
-    put_keys(&mut groups, b"x", &[version(b"", 8, put(b""))]);
+    let expiring = Operation::Put(Payload::Inline(b"soon"), Expiry::at(1 << 40));
+    put_keys(&mut groups, b"x", &[version(b"", 8, put(b"")), version(b"", 9, expiring)]);
     let with = |chunk_bytes: u8, node: Vec<u8>| [&[chunk_bytes][..], &node].concat();
     vec![with(8, encode(2, b"12345678", 40, &children)), with(4, encode(0, b"", 4, &groups))]
 }

@@ -322,7 +322,7 @@ pub(crate) fn put_keys(out: &mut Vec<u8>, chunk: &[u8], versions: &[Update<'_>])
 #[cfg(test)]
 mod tests {
     use doclog::SegmentId;
-    use index::Payload;
+    use index::{Expiry, Payload};
 
     use super::*;
 
@@ -341,7 +341,8 @@ mod tests {
             [version(b"x", 5, Operation::Put(Payload::Inline(b"one"), None)), version(b"x", 9, Operation::Delete)];
         put_keys(&mut groups, b"ab", &versions);
         put_tree(&mut groups, b"ac", &pointer());
-        put_keys(&mut groups, b"b", &[version(b"", 7, Operation::Put(Payload::Document(pointer()), None))]);
+        let expiring = Operation::Put(Payload::Document(pointer()), Expiry::at(5));
+        put_keys(&mut groups, b"b", &[version(b"", 7, expiring)]);
         encode(0, b"skip", 3, &groups)
     }
 
@@ -350,7 +351,7 @@ mod tests {
         let place = "ac0208a01f04030201";
         let group = concat!("026162", "01", "0178", "02", "0902", "0519", "6f6e65");
         let tree = ["026163", "00", place].concat();
-        let short = ["0162", "01", "00", "01", "0703", place].concat();
+        let short = ["0162", "01", "00", "01", "070505", place].concat();
         assert_eq!(hex(&leaf()), ["00", "04736b6970", "03", group, &tree, &short].concat());
         let mut children = Vec::new();
         put_child(&mut children, b"", &pointer());
