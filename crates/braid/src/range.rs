@@ -3,12 +3,13 @@
 //! 1. A range begins its [`Walk`] when it is first advanced.
 //! 2. A pair whose value is in the structure is shown where it lies.
 //! 3. Where the walk comes to a document, pairs are gathered in a window, small at first, so that the documents of a window
-//!    are read in one psync.
+//!    are read in one psync. Once a range has proved long, the documents of the next window are read while one is shown.
 //! 4. What fails is told when everything before it was shown; the range is then at its end.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc, time::SystemTime};
 
-use index::{Bounds, Direction, DocPointer, Expiry, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
+use doclog::ReadAhead;
+use index::{Bounds, Direction, DocPointer, Expiry, Pair, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
 
 use crate::{Error, Result, Table, clock::system_time, snapshot::Pin, walk::Walk};
 
@@ -46,6 +47,8 @@ pub struct Range {
     /// What all ranges may have of documents and leaves, and this one has of documents.
     share: Option<Share>,
     window: usize,
+    /// The window behind those gathered.
+    ahead: Option<Window>,
     shown: Shown,
     /// What failed behind the pairs that were gathered.
     failed: Option<Error>,
@@ -61,6 +64,15 @@ pub struct Entry<'a> {
     pub value: &'a [u8],
     /// When the value expires; none where it does not.
     pub expiry: Option<SystemTime>,
+}
+
+/// Pairs whose documents are on their way.
+struct Window {
+    pairs: Vec<Pair>,
+    documents: ReadAhead,
+    document_bytes: u64,
+    /// How the walk ended behind them, if it did.
+    end: Option<Result<()>>,
 }
 
 /// Where the pair is that the range stands on.
@@ -85,6 +97,7 @@ impl Range {
             gathered: VecDeque::new(),
             share: None,
             window: FIRST_WINDOW,
+            ahead: None,
             shown: Shown::Nothing,
             failed: None,
             ended: false,
@@ -222,6 +235,7 @@ impl Range {
     fn end(&mut self, how: Result<bool>) -> Result<bool> {
         self.shown = Shown::Nothing;
         self.ended = true;
+        self.ahead = None;
         self.walk = None;
         self.share = None;
         how
@@ -238,6 +252,10 @@ impl Range {
             }
             if let Some(error) = self.failed.take() {
                 return Err(error);
+            }
+            if self.ahead.is_some() {
+                self.gather();
+                continue;
             }
             if self.ended || self.bounds.is_empty() {
                 return Ok(false);
@@ -282,14 +300,53 @@ impl Range {
         }
     }
 
-    /// Gathers a window of pairs from where the walk stands.
+    /// Gathers the next window of pairs: the one that was begun, or one from where the walk stands.
     fn gather(&mut self) {
-        let Some(walk) = &mut self.walk else { return };
+        let begun = self.ahead.take();
+        let Some(mut window) = begun.or_else(|| self.begin_window()) else { return };
+        if window.end.is_none() && window.pairs.len() > FIRST_WINDOW {
+            match self.walk.as_mut().map_or(Ok(false), Walk::advance) {
+                Ok(true) => self.ahead = self.begin_window(),
+                Ok(false) => window.end = Some(Ok(())),
+                Err(error) => window.end = Some(Err(error)),
+            }
+        }
+        let bytes = |window: &Window| usize::try_from(window.document_bytes).unwrap_or(usize::MAX);
+        let held = bytes(&window).saturating_add(self.ahead.as_ref().map_or(0, bytes));
+        if let Some(share) = &mut self.share {
+            // Until the next window is gathered: what was shown of this one is no less held for that.
+            share.hold(held);
+        }
+        let mut values = window.documents.finish().into_iter();
+        for pair in window.pairs {
+            let value = match pair.value {
+                Stored::Inline(value) => value,
+                Stored::Document(_) => match values.next().expect("a document of every pair that has one") {
+                    Ok(value) => value,
+                    Err(error) => {
+                        self.failed = Some(error.into());
+                        return;
+                    }
+                },
+            };
+            self.gathered.push_back((pair.key, value, pair.expiry));
+        }
+        match window.end {
+            Some(Ok(())) => self.ended = true,
+            Some(Err(error)) => self.failed = Some(error),
+            None => {}
+        }
+    }
+
+    /// Begins to read a window of pairs from where the walk stands.
+    fn begin_window(&mut self) -> Option<Window> {
+        let walk = self.walk.as_mut()?;
         let share = self.share.get_or_insert_with(|| self.table.engine().trees.read_ahead().share());
-        let bytes_max = DOCUMENT_BYTES_PER_WINDOW.min(share.bytes_max() as u64);
+        // Two windows are there at a time.
+        let bytes_max = DOCUMENT_BYTES_PER_WINDOW.min(share.bytes_max() as u64 / 2);
         let mut pairs = Vec::with_capacity(self.window);
         let mut documents: Vec<DocPointer> = Vec::new();
-        let mut document_bytes = 0;
+        let (mut document_bytes, mut end) = (0, None);
         while let Some(pair) = walk.current() {
             if let Payload::Document(document) = pair.value {
                 document_bytes += document.length;
@@ -301,43 +358,12 @@ impl Range {
             }
             match walk.advance() {
                 Ok(true) => {}
-                Ok(false) => self.ended = true,
-                Err(error) => self.failed = Some(error),
+                Ok(false) => end = Some(Ok(())),
+                Err(error) => end = Some(Err(error)),
             }
         }
         self.window = (self.window * 2).min(LARGEST_WINDOW);
-        // Until the next window is gathered: what was shown of this one is no less held for that.
-        share.hold(usize::try_from(document_bytes).unwrap_or(usize::MAX));
-        let mut values = self.read(&documents).into_iter();
-        for pair in pairs {
-            let value = match pair.value {
-                Stored::Inline(value) => value,
-                Stored::Document(_) => match values.next() {
-                    Some(value) => value,
-                    None => break,
-                },
-            };
-            self.gathered.push_back((pair.key, value, pair.expiry));
-        }
-    }
-
-    /// Reads documents, in one psync; those before the first that fails.
-    fn read(&mut self, documents: &[DocPointer]) -> Vec<Vec<u8>> {
-        let log = &self.table.core.documents;
-        let mut values = match log.read_many(documents) {
-            Ok(values) => return values,
-            Err(_) => Vec::new(),
-        };
-        for document in documents {
-            match log.read_many(std::slice::from_ref(document)) {
-                Ok(value) => values.extend(value),
-                Err(error) => {
-                    self.failed = Some(error.into());
-                    break;
-                }
-            }
-        }
-        values
+        Some(Window { pairs, documents: self.table.core.documents.read_ahead(&documents), document_bytes, end })
     }
 }
 

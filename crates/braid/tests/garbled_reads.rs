@@ -44,7 +44,7 @@ fn expected(young: u32) -> [Content; 2] {
     for number in 0..3000_u32 {
         all[0].insert(number.to_be_bytes().to_vec(), vec![byte(number); 100]);
     }
-    for number in 0..20_u32 {
+    for number in 0..60_u32 {
         all[1].insert(number.to_be_bytes().to_vec(), vec![byte(number); 5000]);
     }
     for number in 1..=young {

@@ -19,6 +19,7 @@
 //!
 //! Left to others: which documents are live, when a pointer is durable, and when no reader needs a dead segment any more.
 
+mod ahead;
 mod appender;
 mod error;
 mod files;
@@ -31,6 +32,7 @@ mod rewrite;
 mod segments;
 mod write;
 
+pub use ahead::ReadAhead;
 pub use appender::Appender;
 pub use error::{Error, Result};
 pub use files::Content;

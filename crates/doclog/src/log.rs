@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use psync::{File, Psync};
 use space::FileStore;
 
+use crate::ahead::{Asked, ReadAhead};
 use crate::appender::Appender;
 use crate::files::{Content, SegmentFiles};
 use crate::format::{DOCUMENT_BYTES_MAX, stored_bytes};
@@ -214,32 +215,27 @@ impl DocLog {
 
     /// Reads each document once and checks it. Without `keep`, payloads are empty.
     fn fetch(&self, pointers: &[DocPointer], keep: bool) -> Vec<Result<Vec<u8>>> {
+        let mut asked = self.ask(pointers, keep);
+        read::fetch(self.psync(), asked.documents());
+        asked.finish()
+    }
+
+    /// Begins to read documents, as [`DocLog::read_many`] does. What it reads goes on while the caller does something else, until it asks for it.
+    #[must_use]
+    pub fn read_ahead(&self, pointers: &[DocPointer]) -> ReadAhead {
+        ReadAhead::begin(self.psync(), self.ask(pointers, true))
+    }
+
+    fn ask(&self, pointers: &[DocPointer], keep: bool) -> Asked {
         let mut order: Vec<usize> = (0..pointers.len()).collect();
         order.sort_unstable_by_key(|index| pointers[*index]);
         let same: Vec<&[usize]> = order.chunk_by(|a, b| pointers[*a] == pointers[*b]).collect();
-
-        let mut outcomes: Vec<Result<Vec<u8>>> = Vec::new();
-        outcomes.resize_with(pointers.len(), || Ok(Vec::new()));
-        let mut wanted = Vec::with_capacity(same.len());
-        let mut indexes = Vec::with_capacity(same.len());
+        let mut asked = Asked::new(pointers.len());
         for (equal, file) in same.iter().zip(self.files_of(pointers, &same)) {
-            match file {
-                Ok(file) => {
-                    wanted.push(Wanted::new(self.files.table(), pointers[equal[0]], file, keep));
-                    indexes.push(*equal);
-                }
-                Err(error) => equal.iter().for_each(|index| outcomes[*index] = Err(error.clone())),
-            }
+            let wanted = file.map(|file| Wanted::new(self.files.table(), pointers[equal[0]], file, keep));
+            asked.push(wanted, equal);
         }
-        read::fetch(self.files.store().psync(), &mut wanted);
-        for (document, equal) in wanted.into_iter().zip(indexes) {
-            let outcome = document.finish();
-            for index in &equal[1..] {
-                outcomes[*index] = outcome.clone();
-            }
-            outcomes[equal[0]] = outcome;
-        }
-        outcomes
+        asked
     }
 
     /// The file that each document is to be read from. Pointers are in segment order.

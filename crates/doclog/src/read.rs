@@ -13,13 +13,14 @@ use std::path::Path;
 
 use psync::{BLOCK, Buffer, Completion, File, Psync, Request};
 
+use crate::ahead::Reading;
 use crate::format::{HEADER, check_header, identity_crc};
 use crate::{DocPointer, Error, Result};
 
 /// Most bytes of one read.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Most bytes in flight: what a read needs of memory beside the documents it returns.
-const BYTES_IN_FLIGHT: u64 = 32 << 20;
+pub(crate) const BYTES_IN_FLIGHT: u64 = 32 << 20;
 
 const _: () = assert!(WINDOW_BYTES.is_multiple_of(BLOCK as u64));
 
@@ -155,22 +156,7 @@ pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
         }
         return;
     }
-    let mut stream = psync.stream(psync.pio_max());
-    let mut in_flight = 0;
-    let mut spare = None;
-    for (window, tag) in windows.iter().zip(0..) {
-        while in_flight + window.length() > BYTES_IN_FLIGHT
-            && let Some(completion) = stream.next()
-        {
-            in_flight -= deliver(&windows, documents, &completion);
-            spare = completion.buffer;
-        }
-        in_flight += window.length();
-        stream.push(window.request(tag, spare.take()));
-    }
-    for completion in stream {
-        deliver(&windows, documents, &completion);
-    }
+    Reading::begin(psync, windows).finish(documents);
 }
 
 impl Window {
