@@ -173,11 +173,11 @@ impl Reader<'_> {
             at += operation.length;
             // What expires is as what does not, behind its expiry.
             let code = match operation.number("code")? {
-                code @ (4 | 5) => {
+                code @ (5 | 6) => {
                     let expiry = number(part(payload, at..at + 8, "an expiry")?);
                     ensure!(expiry == EXPIRY_MILLIS, "an operation expires at {expiry}");
                     at += 8;
-                    code - 3
+                    code - 4
                 }
                 code => code,
             };
