@@ -105,9 +105,20 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
 }
 
-/// Whether range tombstones are so many that what keeps them from being swept has to be applied.
+/// Whether range tombstones are so many that what keeps them from being swept has to be applied. Those that snapshots keep have nothing of it.
 pub(crate) fn is_urgent(engine: &Engine) -> bool {
-    let is_one = |table: &Arc<TableCore>| table.state.load().tombstones.fragments().len() >= MANY_FRAGMENTS;
+    let is_one = |table: &Arc<TableCore>| {
+        let state = table.state.load();
+        if state.tombstones.fragments().len() < MANY_FRAGMENTS {
+            return false;
+        }
+        let horizon = engine.horizon(table);
+        let oldest = horizon.oldest().unwrap_or(Seq::MAX);
+        let settled = Settled::of(&state, &horizon);
+        let waits =
+            |fragment: &&Arc<Fragment>| fragment.newest() <= oldest && fragment.newest() > settled.within(fragment);
+        horizon.tombstones.fragments().iter().filter(waits).count() >= MANY_FRAGMENTS
+    };
     engine.catalog.live().iter().any(is_one)
 }
 
@@ -197,7 +208,7 @@ mod tests {
 
     use psync::sim::SimDisk;
 
-    use crate::{Database, Options, Structure, Table, checkpoint, choice::Choice, round};
+    use crate::{Database, Options, Structure, Table, WriteBatch, checkpoint, choice::Choice, round};
 
     const KEYS: u32 = 6000;
 
@@ -277,5 +288,24 @@ mod tests {
         let (_db, table) = open(&disk);
         assert_eq!(table.get([15u8]).expect("read"), None);
         assert_eq!(table.get([1u8]).expect("read").as_deref(), Some(&b"older"[..]));
+    }
+
+    #[test]
+    fn tombstones_that_a_snapshot_keeps_are_not_urgent() {
+        let (db, table) = open(&SimDisk::new(4));
+        let engine = table.engine();
+        table.put("key", "value").expect("put");
+        db.drain().expect("applies");
+        let snapshot = db.snapshot();
+        let ranges = u16::try_from(super::MANY_FRAGMENTS).expect("few");
+        let mut batch = WriteBatch::new();
+        let key = |number: u16| [b"later".as_slice(), &number.to_be_bytes()].concat();
+        (0..ranges).for_each(|number| batch.delete_range(&table, key(2 * number)..key(2 * number + 1)));
+        table.put(key(0), "waits").expect("put");
+        db.write(batch).expect("deleted");
+        assert!(!super::is_urgent(engine));
+        drop(snapshot);
+        engine.work_inline();
+        assert!(table.core.state.load().tombstones.fragments().is_empty());
     }
 }
