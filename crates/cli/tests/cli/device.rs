@@ -66,5 +66,6 @@ fn memory_in_one_sum_is_divided() {
     let read_ahead = bytes(&stats["read_ahead_capacity_bytes"]);
     assert_eq!(cache + write_buffer + transactions + read_ahead, 64 << 20);
     assert_eq!((transactions, read_ahead), (4 << 20, 4 << 20));
-    assert!(write_buffer >= 2 << 20, "{write_buffer}");
+    // What the model chose depends on the device; the least of each part does not.
+    assert!(cache.min(write_buffer) >= (cache + write_buffer) / 32, "{cache} {write_buffer}");
 }
