@@ -3,7 +3,8 @@
 //! 1. Whoever knows of keys under which there is something to be had asks for them ([`Engine::sweep`]).
 //! 2. A range delete ([`index::RangeTombstones`]) asks by being there, once everything older under its keys is in the structure and no snapshot is
 //!    older than it. What was swept needs its tombstones no more.
-//! 3. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
+//! 3. Where a round finds the disk full, what range deletes hide is swept at once ([`relieve`]).
+//! 4. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
 //!    wait for a stretch at most.
 //!
 //! Invariants: a table is whole after each stretch, so a sweep can end anywhere. What is asked for is in memory only: who
@@ -14,7 +15,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -48,6 +49,8 @@ pub(crate) struct Sweeps {
     asked: Mutex<VecDeque<Sweep>>,
     /// A range tombstone waits for a snapshot to go.
     waits: AtomicBool,
+    /// What range deletes up to this one hide was given up for want of space.
+    relieved: AtomicU64,
 }
 
 impl Sweeps {
@@ -143,6 +146,33 @@ fn of_tombstones(engine: &Engine) -> Option<Sweep> {
         Some(Sweep { table, low, high })
     };
     engine.catalog.live().into_iter().find_map(of_table)
+}
+
+/// On a full disk: gives up what range deletes hide from everybody, once for each, though older operations on their keys cannot be applied yet, for
+/// those may wait for this space. Whether anything was given up.
+pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
+    let relieved = &engine.sweeps.relieved;
+    let (before, mut through, mut found) = (Seq(relieved.load(Ordering::Relaxed)), Seq::MAX, false);
+    for table in engine.catalog.live() {
+        let horizon = engine.horizon(&table);
+        let seen_by_all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX));
+        through = through.min(seen_by_all);
+        let is_due = |fragment: &&Arc<Fragment>| fragment.newest() > before && fragment.newest() <= seen_by_all;
+        for fragment in horizon.tombstones.fragments().iter().filter(is_due) {
+            let mut next = Some(fragment.low.clone());
+            while let Some(low) = next {
+                let sweep = Sweep { table: Arc::clone(&table), low, high: fragment.high.clone() };
+                next = match stretch(engine, &sweep) {
+                    Ok(next) => next,
+                    Err(Error::DiskFull { .. }) => return Ok(found),
+                    Err(error) => return Err(error),
+                };
+                found = true;
+            }
+        }
+    }
+    relieved.store(through.0, Ordering::Relaxed);
+    Ok(found)
 }
 
 /// Takes away the range tombstones from `low` to below `high` that have nothing to hide any more, where the structure was rewritten as

@@ -153,14 +153,22 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
         if choices.is_empty() {
             return Ok(());
         }
-        round::run(engine, &choices)?;
+        round(engine, &choices)?;
+    }
+}
+
+/// Runs a round. Where there is no space for any of it, range deletes may have some to give: then it is to be tried again.
+fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
+    match round::run(engine, choices) {
+        Err(Error::DiskFull { .. }) if sweep::relieve(engine)? => Ok(()),
+        outcome => outcome,
     }
 }
 
 /// Runs one round, where one is due.
 fn apply_due(engine: &Engine) -> Result<()> {
     let choices = next(engine);
-    if choices.is_empty() { Ok(()) } else { round::run(engine, &choices) }
+    if choices.is_empty() { Ok(()) } else { round(engine, &choices) }
 }
 
 /// What the next round takes, if one is due.

@@ -5,8 +5,10 @@ use std::path::Path;
 use braid::{Database, Durability, Options};
 use psync::sim::SimDisk;
 
-use crate::model::{Change, Model, is_full, puts};
+use crate::model::{Change, Model, is_full, puts, tables};
 
+/// Keys below this one are deleted as a range.
+const END: u8 = 0xc0;
 /// Puts of one batch.
 const BATCH: u64 = 40;
 
@@ -95,6 +97,32 @@ impl World {
     }
 }
 
+/// Fills a disk, and deletes most of it as ranges.
+fn run_with_ranges(capacity: u64, value_bytes: usize) {
+    let mut world = World::new(capacity, value_bytes);
+    let filled = world.fill();
+    world.press();
+    world.model.check(&world.db);
+    for (table, content) in tables(&world.db).expect("the tables open").iter().zip(&mut world.model.tables) {
+        // As with deletes of keys, the first attempt may find the write buffer or the log full.
+        if is_full(table.delete_range(..[END])) {
+            table.delete_range(..[END]).expect("range deletes go on");
+        }
+        content.retain(|key, _| key[0] >= END);
+    }
+    world.model.check(&world.db);
+    // The first one may give room to what waits.
+    if is_full(world.db.checkpoint()) {
+        world.db.checkpoint().expect("a checkpoint fits");
+    }
+    world.model.check(&world.db);
+    let again = world.fill();
+    assert!(again >= filled / 3, "{again} of {filled} batches fit after most was deleted");
+    world.model.check(&world.db);
+    world.reopen(true);
+    world.model.check(&world.db);
+}
+
 /// Fills a disk, and goes through everything that a user may then do.
 fn run(capacity: u64, value_bytes: usize) {
     let documents = value_bytes > 2048;
@@ -126,7 +154,7 @@ fn run(capacity: u64, value_bytes: usize) {
     world.db.clone().close().ok();
 }
 
-fn run_all(capacities: &[u64], sizes: &[usize]) {
+fn run_all(run: fn(u64, usize), capacities: &[u64], sizes: &[usize]) {
     let mut failures = Vec::new();
     for &capacity in capacities {
         for &value_bytes in sizes {
@@ -140,15 +168,20 @@ fn run_all(capacities: &[u64], sizes: &[usize]) {
 
 #[test]
 fn values_in_leaves() {
-    run_all(&[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
+    run_all(run, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
 }
 
 #[test]
 fn values_in_documents() {
-    run_all(&[4 << 20, 5 << 20, 9 << 20], &[3000, 70_000]);
+    run_all(run, &[4 << 20, 5 << 20, 9 << 20], &[3000, 70_000]);
 }
 
 #[test]
 fn large_values_in_scattered_pages() {
-    run_all(&[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
+    run_all(run, &[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
+}
+
+#[test]
+fn ranges_that_are_deleted() {
+    run_all(run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use index::{Again, Horizon, Result, Seq, Touches, Update, merge};
 use psync::{Buffer, Request};
-use space::{Extent, PAGE};
+use space::{Class, Extent, PAGE};
 
 use super::claims::Claims;
 use super::layout::{self, Cut, Growth, packed};
@@ -75,6 +75,10 @@ pub(crate) fn compact(
     let nothing = Touches { keys: Vec::new(), through };
     let mut apply = Apply::new(base, &nothing, horizon, again, &|_| ());
     apply.root.leaf_pages = leaf_pages;
+    if horizon.tombstones.of_key(part.from).is_some() {
+        // It brings space back, as deletes do.
+        apply.claims = Claims::new(base.shared.pages(), Class::Urgent);
+    }
     let path = apply.path(part.from)?;
     let stretch = apply.gather(&path, part)?;
     let leaves = stretch.leaves.len() as u64;
