@@ -74,7 +74,7 @@ pub(crate) fn recover<E: From<Error>>(
             let flaw = chain.flaw.unwrap_or_else(|| Flaw::new("group", "a group", "none"));
             return Err(damage(store, &scanner, chain.lsn, flaw).into());
         }
-        if let Some(flaw) = scanner.read_again(store, chain.lsn)? {
+        if let Some(flaw) = scanner.read_again(store, &chain)? {
             return Err(damage(store, &scanner, chain.lsn, flaw).into());
         }
         show(store, &mut scanner, &Known { first, start, durable, end: chain.lsn }, replayer)?

@@ -193,29 +193,29 @@ impl<'a> Scanner<'a> {
         Ok(bytes)
     }
 
-    /// Reads what is at `lsn`, where the chain ended, once more, past the page cache; what is wrong if it is not what was read before.
-    pub(crate) fn read_again(&mut self, store: &FileStore, lsn: Lsn) -> Result<Option<Flaw>> {
-        let (geometry, number) = (self.geometry, self.geometry.number(lsn));
-        let Some(segment) = self.files.get(&number) else { return Ok(None) };
+    /// Reads what is where the chain ended once more, past the page cache; what is wrong if the next group is there then.
+    ///
+    /// Nothing else is compared: after a flush that failed, the system may have pages that the device never got.
+    pub(crate) fn read_again(&self, store: &FileStore, end: &ChainEnd) -> Result<Option<Flaw>> {
+        let (geometry, lsn) = (self.geometry, end.lsn);
+        let Some(segment) = self.files.get(&geometry.number(lsn)) else { return Ok(None) };
         let file = store.open_existing(StreamKind::Wal, &segment.name(), true)?;
         let there = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(geometry.segment_len()) / BLOCK * BLOCK;
-        let from = geometry.offset(lsn) / BLOCK * BLOCK;
-        let read = |to: usize| {
+        let (from, at) = (geometry.offset(lsn) / BLOCK * BLOCK, geometry.offset(lsn) % BLOCK);
+        let read = |bytes: usize| {
             let mut again = Vec::new();
-            read_range(store.psync(), &file, from, to.min(there).saturating_sub(from), &mut again)?;
+            let length = bytes.next_multiple_of(BLOCK).min(there.saturating_sub(from));
+            read_range(store.psync(), &file, from, length, &mut again)?;
             Ok::<_, Error>(again)
         };
-        let at = geometry.offset(lsn) - from;
-        let before = self.load(number)?.map(|bytes| bytes[from..].to_vec()).unwrap_or_default();
-        let mut again = read(from + 2 * BLOCK)?;
-        // A group that one of the two has is compared whole.
-        let group = |bytes: &[u8]| GroupHeader::peek(&self.database, lsn, bytes.get(at..)?);
-        if let Some(group) = group(&before).or_else(|| group(&again)) {
-            let length = group.length as usize;
-            again = read(from + (at + length).next_multiple_of(BLOCK))?;
-        }
-        let is_same = before.get(..again.len()) == Some(&again);
-        Ok((!is_same).then(|| Flaw::new("bytes that were read twice", "the same", "something else the second time")))
+        let head = read(at + GROUP_HEADER)?;
+        let header = head.get(at..).and_then(|head| GroupHeader::peek(&self.database, lsn, head));
+        let Some(header) = header.filter(|header| header.follows(end.epoch, end.next_seq).is_ok()) else {
+            return Ok(None);
+        };
+        let whole = read(at + header.length as usize)?;
+        let group = whole.get(at..).and_then(|whole| GroupHeader::open(&self.database, lsn, whole).ok());
+        Ok(group.map(|_| Flaw::new("group", "the same when it is read again", "a whole one, where there was none")))
     }
 
     /// Where a position is on disk, for messages.
