@@ -200,6 +200,10 @@ impl Txn for BraidTxn<'_> {
             _ => 0,
         };
         let table = self.table(key).clone();
+        if way(key) == Way::Rows {
+            // And the one that whoever deletes the key has to delete.
+            self.transaction.get_for_update(&table, row(key, 0)).map_err(failure)?;
+        }
         let found = self.transaction.get_for_update(&table, row(key, number)).map_err(failure)?;
         list.map_or_else(|| found.map_or(Ok(Vec::new()), |value| self::list(key, &value)), Ok)
     }
