@@ -4,16 +4,15 @@
 //! 2. Each table has a line with its name and structure; its records follow, in key order, as `braid load --jsonl` takes them.
 //! 3. The last line, `end`, counts tables and records: without it a dump is cut off.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
-use braid::{Database, Loader, Options, Structure};
+use braid::{Database, Entry, Loader, Options, Structure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-use super::load::{Lines, jsonl};
-use super::scan::json_field;
+use super::load::{Lines, Record, jsonl};
+use super::scan::{expiry_field, json_field};
 use crate::exit::{Error, Exit, Result};
 use crate::interrupt;
 use crate::open::{DatabaseArgs, Mode};
@@ -25,7 +24,7 @@ const VERSION: u32 = 1;
 /// Print tables as JSON, an object a line, for other programs
 ///
 /// The first line has `braid_dump`; a line with `table` and `structure` begins a table, whose records follow in key order with `key` and `value`, or `key_hex` and
-/// `value_hex` where the bytes are not UTF-8; the last line has `end` with counts, so that a dump that was cut off is noticed. `braid restore` makes a
+/// `value_hex` where the bytes are not UTF-8, and `expires_ms` where the value expires; the last line has `end` with counts, so that a dump that was cut off is noticed. `braid restore` makes a
 /// database of it, `braid load --jsonl` takes its records. A backup is smaller and faster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -86,23 +85,22 @@ impl Dump {
             let table = database.open_table(&name)?;
             output.json(&Table { table: name, structure: table.structure().to_string() })?;
             counts.tables += 1;
-            let mut show = |key: &[u8], value: &[u8]| {
+            let mut range = snapshot.iter(&table)?;
+            while let Some(Entry { key, value, expiry }) = range.next_entry()? {
                 let mut record = Map::new();
                 json_field(&mut record, "key", key);
                 json_field(&mut record, "value", value);
+                expiry_field(&mut record, expiry);
                 counts.records += 1;
                 if let Some(progress) = &progress {
                     progress.advance(1);
                 }
-                match output.json(&record) {
-                    Err(error) => ControlFlow::Break(error),
-                    Ok(()) if interrupt::came() => ControlFlow::Break(interrupted()),
-                    Ok(()) => ControlFlow::Continue(()),
+                let written = output.json(&record);
+                if written.is_ok() && !interrupt::came() {
+                    continue;
                 }
-            };
-            if let ControlFlow::Break(error) = snapshot.iter(&table)?.visit(&mut show)? {
                 output.flush()?;
-                return Err(error);
+                return Err(written.err().unwrap_or_else(interrupted));
             }
         }
         output.json(&End { end: counts })?;
@@ -189,9 +187,12 @@ impl Undump<'_> {
             };
         }
         let problem = match jsonl::record(line) {
-            Ok(Some((key, value))) => {
+            Ok(Some(Record { key, value, expires })) => {
                 let Some(loader) = &mut self.table else { return wrong("a record comes before any table") };
-                loader.push(key, value)?;
+                match expires {
+                    Some(expires) => loader.push_expiring(key, value, expires)?,
+                    None => loader.push(key, value)?,
+                }
                 self.counts.records += 1;
                 return Ok(());
             }

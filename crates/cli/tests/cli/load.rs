@@ -102,6 +102,25 @@ fn what_scan_prints_loads_into_a_copy() {
 }
 
 #[test]
+fn what_expires_does_so_in_copies_too() {
+    let place = Place::new();
+    let db = place.database();
+    braid(&["put", &db, "session", "42", "--ttl", "7d"]).expect(0);
+    braid(&["put", &db, "stays", "1"]).expect(0);
+    braid(&["put", &db, "never", "0", "--ttl", "0"]).expect(2);
+    let lines = braid(&["scan", &db, "--json"]).expect(0);
+    assert!(lines.json()[0]["expires_ms"].as_u64().is_some_and(|millis| millis > 1_700_000_000_000));
+    assert_eq!(lines.json()[1], serde_json::json!({"key": "stays", "value": "1"}));
+    assert_eq!(braid(&["get", &db, "session", "--json"]).expect(0).json()[0], lines.json()[0]);
+    let (copy, again) = (text(&place.path("copy")), text(&place.path("again")));
+    braid_with_input(&["load", &copy, "--jsonl", "-"], &lines.stdout).expect(0);
+    assert_eq!(braid(&["scan", &copy, "--json"]).expect(0).stdout, lines.stdout);
+    let dump = braid(&["dump", &db]).expect(0).stdout;
+    braid_with_input(&["restore", "-", &again], &dump).expect(0);
+    assert_eq!(braid(&["scan", &again, "--json"]).expect(0).stdout, lines.stdout);
+}
+
+#[test]
 fn lines_from_files() {
     let place = Place::new();
     let db = place.database();

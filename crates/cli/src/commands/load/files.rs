@@ -127,7 +127,7 @@ fn take(receiver: &Receiver<Found>, budget: &Budget, loader: &mut Loader<'_>, pr
     for found in receiver {
         let problem = match found {
             Found::File { key, value } => {
-                loader.add(&key, &value)?;
+                loader.add(&key, &value, None)?;
                 progress.advance(value.len() as u64);
                 files += 1;
                 if files % 256 == 0 {

@@ -1,8 +1,10 @@
 //! Lines of JSON objects.
 
+use std::time::{Duration, SystemTime};
+
 use serde::Deserialize;
 
-use super::Parsed;
+use super::{Parsed, Record};
 use crate::bytes::unhex;
 
 #[derive(Deserialize)]
@@ -12,6 +14,8 @@ struct Line {
     key_hex: Option<String>,
     value: Option<String>,
     value_hex: Option<String>,
+    /// Milliseconds since 1970.
+    expires_ms: Option<u64>,
 }
 
 /// The record of a line; a blank line has none.
@@ -27,7 +31,8 @@ pub(in crate::commands) fn record(line: &[u8]) -> Parsed {
     })?;
     let key = field("key", line.key, line.key_hex)?;
     let value = field("value", line.value, line.value_hex)?;
-    Ok(Some((key, value)))
+    let expires = line.expires_ms.map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis));
+    Ok(Some(Record { key, value, expires }))
 }
 
 fn field(name: &str, text: Option<String>, hex: Option<String>) -> Result<Vec<u8>, String> {
@@ -45,8 +50,12 @@ mod tests {
 
     #[test]
     fn text_and_hex() {
-        assert_eq!(record(br#"{"key":"a\n","value":"\u00fc"}"#), Ok(Some((b"a\n".to_vec(), "ü".as_bytes().to_vec()))));
-        assert_eq!(record(br#"{"value_hex":"ff00","key":"a"}"#), Ok(Some((b"a".to_vec(), vec![255, 0]))));
+        let pair = |key: &[u8], value: &[u8]| Record { key: key.into(), value: value.into(), expires: None };
+        assert_eq!(record(br#"{"key":"a\n","value":"\u00fc"}"#), Ok(Some(pair(b"a\n", "ü".as_bytes()))));
+        assert_eq!(record(br#"{"value_hex":"ff00","key":"a"}"#), Ok(Some(pair(b"a", &[255, 0]))));
+        let expires = Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_800_000_000_123));
+        let expiring = Record { expires, ..pair(b"a", b"b") };
+        assert_eq!(record(br#"{"key":"a","value":"b","expires_ms":1800000000123}"#), Ok(Some(expiring)));
         assert_eq!(record(b"  "), Ok(None));
     }
 

@@ -1,5 +1,7 @@
 //! Where records go: into commits of many, or, where they come in key order, into one load past the log.
 
+use std::time::SystemTime;
+
 use braid::{Database, Table, WriteBatch};
 
 use crate::exit::{Error, Result};
@@ -34,15 +36,21 @@ impl<'a> Loader<'a> {
     }
 
     /// Takes a record whose key and value are within the limits.
-    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expires: Option<SystemTime>) -> Result<()> {
         let more = key.len() as u64 + value.len() as u64;
         match &mut self.way {
             Way::Sorted { loader, bytes } => {
-                loader.push(key, value)?;
+                match expires {
+                    Some(expires) => loader.push_expiring(key, value, expires)?,
+                    None => loader.push(key, value)?,
+                }
                 *bytes += more;
             }
             Way::Commits { table, batch, batch_bytes, .. } => {
-                batch.put(table, key, value);
+                match expires {
+                    Some(expires) => batch.put_expiring(table, key, value, expires),
+                    None => batch.put(table, key, value),
+                }
                 *batch_bytes += more;
                 if *batch_bytes >= BATCH_BYTES || batch.len() >= BATCH_RECORDS {
                     self.commit()?;

@@ -15,7 +15,7 @@ mod loader;
 mod tsv;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub(crate) use loader::Loader;
 /// Load many records: a directory of files, tab-separated lines, or JSON lines
 ///
 /// Creates the database and the table where they are not there. Records are committed in batches of about 1 MiB; a key that comes twice keeps its last value. Ctrl-C
-/// stops safely: what was committed until then is kept.
+/// stops safely: what was committed until then is kept. A line of JSON can say in `expires_ms` when its value expires, in milliseconds since 1970.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -167,11 +167,11 @@ impl Load {
                 Err(error) => return Err(loader.partly(error)),
             };
             let parsed = record(line).and_then(|record| match record {
-                Some((key, _)) if key.is_empty() => Err("the key is empty".into()),
-                Some((key, _)) if key.len() > braid::KEY_BYTES_MAX_BTREE => {
+                Some(Record { key, .. }) if key.is_empty() => Err("the key is empty".into()),
+                Some(Record { key, .. }) if key.len() > braid::KEY_BYTES_MAX_BTREE => {
                     Err(format!("the key has {} bytes, the limit is {}", key.len(), braid::KEY_BYTES_MAX_BTREE))
                 }
-                Some((_, value)) if value.len() as u64 > braid::VALUE_BYTES_MAX => {
+                Some(Record { value, .. }) if value.len() as u64 > braid::VALUE_BYTES_MAX => {
                     Err(format!("the value has {} bytes, the limit is {}", value.len(), braid::VALUE_BYTES_MAX))
                 }
                 record => Ok(record),
@@ -179,7 +179,7 @@ impl Load {
             progress.advance(line.len() as u64 + 1);
             match parsed {
                 Ok(None) => {}
-                Ok(Some((key, value))) => match loader.add(&key, &value) {
+                Ok(Some(Record { key, value, expires })) => match loader.add(&key, &value, expires) {
                     Err(Error::Database(error @ braid::Error::LoadOrder { .. })) => {
                         return Err(lines.wrong(error.to_string(), 0));
                     }
@@ -196,7 +196,16 @@ impl Load {
 }
 
 /// A record of a line, nothing for a line that has none, or what is wrong with it.
-type Parsed = std::result::Result<Option<(Vec<u8>, Vec<u8>)>, String>;
+type Parsed = std::result::Result<Option<Record>, String>;
+
+/// A record that was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    /// When the value expires, if it does.
+    pub(super) expires: Option<SystemTime>,
+}
 
 enum Input {
     Files(PathBuf),

@@ -1,6 +1,6 @@
 //! Lines of key, tab, value.
 
-use super::Parsed;
+use super::{Parsed, Record};
 use crate::bytes::Format;
 
 /// The record of a line.
@@ -9,7 +9,8 @@ pub(super) fn record(line: &[u8], format: Format) -> Parsed {
         return Err("there is no tab between key and value".into());
     };
     let decode = |what, text| format.decode(text).map_err(|problem| format!("{what}, {problem}"));
-    Ok(Some((decode("key", &line[..tab])?, decode("value", &line[tab + 1..])?)))
+    let (key, value) = (decode("key", &line[..tab])?, decode("value", &line[tab + 1..])?);
+    Ok(Some(Record { key, value, expires: None }))
 }
 
 #[cfg(test)]
@@ -18,9 +19,10 @@ mod tests {
 
     #[test]
     fn the_first_tab_ends_the_key() {
-        assert_eq!(record(b"a\tb\tc", Format::Raw), Ok(Some((b"a".to_vec(), b"b\tc".to_vec()))));
-        assert_eq!(record(b"a\\tb\t\\xff", Format::Escaped), Ok(Some((b"a\tb".to_vec(), vec![255]))));
-        assert_eq!(record(b"6162\t", Format::Hex), Ok(Some((b"ab".to_vec(), vec![]))));
+        let pair = |key: &[u8], value: &[u8]| Ok(Some(Record { key: key.into(), value: value.into(), expires: None }));
+        assert_eq!(record(b"a\tb\tc", Format::Raw), pair(b"a", b"b\tc"));
+        assert_eq!(record(b"a\\tb\t\\xff", Format::Escaped), pair(b"a\tb", &[255]));
+        assert_eq!(record(b"6162\t", Format::Hex), pair(b"ab", &[]));
     }
 
     #[test]
