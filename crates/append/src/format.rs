@@ -29,6 +29,7 @@ pub(crate) mod node;
 pub(crate) mod record;
 
 use doclog::DocPointer;
+pub(crate) use index::Damage;
 use index::{Operation, Payload, Seq};
 
 /// Most bytes of a key.
@@ -55,21 +56,6 @@ const DOCUMENT_EXPIRING: u64 = 5;
 
 /// Offsets of documents are multiples of it.
 const ALIGNMENT: u64 = 8;
-
-/// What is wrong in bytes that were read, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
-    pub(crate) offset: usize,
-    pub(crate) what: &'static str,
-    pub(crate) expected: String,
-    pub(crate) found: String,
-}
-
-impl Damage {
-    pub(crate) fn new(offset: usize, what: &'static str, expected: impl ToString, found: impl ToString) -> Self {
-        Self { offset, what, expected: expected.to_string(), found: found.to_string() }
-    }
-}
 
 /// Bytes that do not check.
 pub(crate) type Checked<T> = Result<T, Damage>;

@@ -46,6 +46,7 @@ pub(crate) mod run;
 
 use std::ops::Range;
 
+pub(crate) use index::Damage;
 use space::PAGE;
 
 use crate::due::{Due, UNITS_LIMIT};
@@ -270,24 +271,6 @@ pub(crate) const LEAF_FIELDS: usize = 8;
 
 /// Fields of a pointer to an internal node: the first of those.
 pub(crate) const NODE_FIELDS: usize = 3;
-
-/// Bytes that are not what we would have written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
-    /// Byte offset within what was decoded.
-    pub(crate) offset: usize,
-    pub(crate) what: &'static str,
-    pub(crate) expected: String,
-    pub(crate) found: String,
-}
-
-impl Damage {
-    pub(crate) fn new(
-        offset: usize, what: &'static str, expected: impl std::fmt::Display, found: impl std::fmt::Display,
-    ) -> Self {
-        Self { offset, what, expected: expected.to_string(), found: found.to_string() }
-    }
-}
 
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()

@@ -27,8 +27,7 @@ impl Pending {
     /// The one that `applied` is about, which must be the last.
     fn take(state: &mut State, applied: &Applied) -> Self {
         let pending = state.pending.take().expect("what is published or discarded was applied, once");
-        let same = std::ptr::addr_eq(Arc::as_ptr(&pending.version), Arc::as_ptr(&applied.view));
-        assert!(same, "what is published or discarded is what was applied last");
+        assert!(applied.is_of(&pending.version), "what is published or discarded is what was applied last");
         pending
     }
 }

@@ -1,5 +1,7 @@
 //! What can go wrong in an index.
 
+use std::fmt::Display;
+
 /// Result of an index operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -43,4 +45,24 @@ pub enum Error {
         /// What it holds.
         found: String,
     },
+}
+
+/// Bytes of a structure that are not what it would have written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Byte offset within what was decoded.
+    pub offset: usize,
+    /// What does not check.
+    pub what: &'static str,
+    /// What a whole one would hold.
+    pub expected: String,
+    /// What it holds.
+    pub found: String,
+}
+
+impl Damage {
+    /// At `offset` of what was decoded.
+    pub fn new(offset: usize, what: &'static str, expected: impl Display, found: impl Display) -> Self {
+        Self { offset, what, expected: expected.to_string(), found: found.to_string() }
+    }
 }

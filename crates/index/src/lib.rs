@@ -22,7 +22,7 @@ mod types;
 
 pub use again::{Again, Touches};
 pub use doclog::DocPointer;
-pub use error::{Error, Result};
+pub use error::{Damage, Error, Result};
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
 pub use tombstones::{Fragment, RangeTombstones, is_below};
@@ -74,6 +74,14 @@ pub struct Applied {
     pub dropped_documents: Vec<DocPointer>,
     /// The files that were written, which have to be flushed before the redo is logged.
     pub files: Vec<psync::File>,
+}
+
+impl Applied {
+    /// Whether its view is this version.
+    #[must_use]
+    pub fn is_of<V: View>(&self, version: &Arc<V>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(version), Arc::as_ptr(&self.view))
+    }
 }
 
 /// One immutable version of an index.

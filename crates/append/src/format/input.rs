@@ -24,7 +24,9 @@ impl<'a> Input<'a> {
         self.at
     }
 
-    fn damage<T>(&self, what: &'static str, expected: impl ToString, found: impl ToString) -> Checked<T> {
+    fn damage<T>(
+        &self, what: &'static str, expected: impl std::fmt::Display, found: impl std::fmt::Display,
+    ) -> Checked<T> {
         Err(Damage::new(self.at, what, expected, found))
     }
 
