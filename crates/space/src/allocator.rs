@@ -104,9 +104,7 @@ impl Allocator {
             retired: Runs::default(),
             ahead: Runs::default(),
         };
-        for range in allocator.ranges("free", &image.free)? {
-            allocator.free.insert(range);
-        }
+        allocator.free = Runs::of_sorted(allocator.ranges("free", &image.free)?);
         Ok(allocator)
     }
 
