@@ -27,6 +27,7 @@
 
 mod apply;
 mod cursor;
+mod documents;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

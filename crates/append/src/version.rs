@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use doclog::{DocLog, DocPointer, SegmentId};
-use index::{Bounds, Cursor, Direction, Found, Moment, Result, Stats, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, Moment, Result, ShowVersions, Stats, View, Visit};
 
 use crate::cursor::TrieCursor;
 use crate::format::node::Node;
 use crate::format::record::{Commit, Header};
 use crate::shared::{Home, Shared};
-use crate::{search, verify, walk};
+use crate::{documents, search, verify, walk};
 
 /// One immutable version of a trie. Readers hold it in an `Arc` for as long as they like.
 pub(crate) struct Version {
@@ -49,6 +49,10 @@ impl View for Version {
 
     fn verify(&self, visit: &mut dyn Visit) -> Result<()> {
         verify::verify(self, visit)
+    }
+
+    fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()> {
+        documents::documents(self, from, show)
     }
 
     fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>> {

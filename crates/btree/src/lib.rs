@@ -32,6 +32,7 @@ pub mod cost;
 mod counters;
 mod cursor;
 mod descend;
+mod documents;
 mod due;
 mod fences;
 mod format;

@@ -11,7 +11,9 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use index::{Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seq, Show, Stats, TableId, View, Visit};
+use index::{
+    Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seq, Show, ShowVersions, Stats, TableId, View, Visit,
+};
 use parking_lot::Mutex;
 use space::{Extent, PagedFile};
 
@@ -19,7 +21,7 @@ use crate::cursor::TreeCursor;
 use crate::format::root::Root;
 use crate::node::Node;
 use crate::shared::Shared;
-use crate::{search, verify, walk};
+use crate::{documents, search, verify, walk};
 
 /// What a version of a tree keeps alive.
 pub(crate) struct Token {
@@ -126,6 +128,10 @@ impl View for Version {
     fn verify(&self, visit: &mut dyn Visit) -> Result<()> {
         verify::verify(self, visit);
         Ok(())
+    }
+
+    fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()> {
+        documents::documents(self, from, show)
     }
 
     fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>> {

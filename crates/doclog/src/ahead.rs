@@ -56,8 +56,8 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    pub(crate) fn begin(psync: &Psync, mut asked: Asked) -> Self {
-        let reading = Reading::begin(psync, read::plan(asked.documents(), BLOCK as u64));
+    pub(crate) fn begin(psync: &Psync, mut asked: Asked, in_flight: usize) -> Self {
+        let reading = Reading::begin(psync, read::plan(asked.documents(), BLOCK as u64), in_flight);
         Self { asked, reading }
     }
 
@@ -85,8 +85,8 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn begin(psync: &Psync, windows: Vec<Window>) -> Self {
-        let mut reading = Self { windows, stream: psync.stream(psync.pio_max()), next: 0, bytes: 0 };
+    pub(crate) fn begin(psync: &Psync, windows: Vec<Window>, in_flight: usize) -> Self {
+        let mut reading = Self { windows, stream: psync.stream(in_flight), next: 0, bytes: 0 };
         reading.refill(None);
         reading.stream.submit();
         reading

@@ -9,21 +9,22 @@
 use psync::File;
 
 use crate::format::{ALIGNMENT, DOCUMENT_BYTES_MAX, encode_header, identity_crc};
-use crate::segments::Reservation;
+use crate::segments::{Lane, Reservation};
 use crate::write::Writer;
 use crate::{DocLog, DocPointer, Error, Result};
 
-/// Appends documents to a log. Made by [`DocLog::appender`].
+/// Appends documents to a log. Made by [`DocLog::appender`] and [`DocLog::mover`].
 pub struct Appender<'a> {
     log: &'a DocLog,
+    lane: Lane,
     /// None once it was finished.
     writer: Option<Writer<'a>>,
     reserved: Vec<Reservation>,
 }
 
 impl<'a> Appender<'a> {
-    pub(crate) fn new(log: &'a DocLog, expected: u64) -> Self {
-        Self { log, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
+    pub(crate) fn new(log: &'a DocLog, lane: Lane, expected: u64) -> Self {
+        Self { log, lane, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
     }
 
     /// Appends a document. It is not written yet.
@@ -35,7 +36,7 @@ impl<'a> Appender<'a> {
         if length > DOCUMENT_BYTES_MAX {
             return Err(Error::TooLarge { length });
         }
-        self.log.reserve(length, &mut self.reserved)?;
+        self.log.reserve(length, self.lane, &mut self.reserved)?;
         let Reservation { segment, ref file, end, .. } = *self.reserved.last().expect("room was reserved");
         let (table, unplaced) = (self.log.table(), DocPointer { segment, offset: 0, length, crc: 0 });
         let offset = end - unplaced.stored_bytes();
@@ -47,7 +48,8 @@ impl<'a> Appender<'a> {
         Ok(pointer)
     }
 
-    /// Writes what is not written yet; the files that documents were written to. They are not flushed: [`DocLog::take_unflushed`] has them too.
+    /// Writes what is not written yet; the files that documents were written to. They are not flushed: [`DocLog::take_unflushed`] has them too, except
+    /// for documents that were moved, which the caller alone flushes.
     /// Every pointer has to be retained or abandoned once it is known whether what refers to it is.
     ///
     /// # Errors
@@ -61,7 +63,10 @@ impl<'a> Appender<'a> {
                 files.push(reservation.file.clone());
             }
         }
-        self.log.written(std::mem::take(&mut self.reserved));
+        let reserved = std::mem::take(&mut self.reserved);
+        if self.lane == Lane::New {
+            self.log.written(reserved);
+        }
         Ok(files)
     }
 }

@@ -11,8 +11,10 @@
 //! 3. `read_many` reads any number of documents in one psync and checks every one of them.
 //! 4. Per segment, the bytes of live documents are counted: `retain` when a version refers to a document, `drop_document` when none does
 //!    any more. A segment without live bytes is unlinked by `release_dead`.
-//! 5. Recovery has documents that may not be on the device written again (`rewrite`) before it relies on them.
-//! 6. A [`DocImage`] is what a checkpoint keeps: the segments and their live bytes. `open` seals them all; a new life writes to a new segment.
+//! 5. Documents that outlived their neighbours are read ([`DocLog::read_ahead_as`]) and appended anew ([`DocLog::mover`]), to segments of their own, so that
+//!    the old ones die.
+//! 6. Recovery has documents that may not be on the device written again (`rewrite`) before it relies on them.
+//! 7. A [`DocImage`] is what a checkpoint keeps: the segments and their live bytes. `open` seals them all; a new life writes to a new segment.
 //!
 //! Invariants: a document's bytes never change once `append` has returned; segment numbers are not reused; a read returns the
 //! bytes that were appended or an error, because header, length and checksum are bound to table, segment and offset.
@@ -37,5 +39,5 @@ pub use appender::Appender;
 pub use error::{Error, Result};
 pub use files::Content;
 pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocPointer, SegmentId, SegmentImage};
-pub use log::{DocLog, SEGMENT_BYTES_DEFAULT};
-pub use segments::{Retained, Stats};
+pub use log::{DocLog, Reads, SEGMENT_BYTES_DEFAULT};
+pub use segments::{Retained, Stats, Usage};

@@ -14,7 +14,7 @@ use crate::files::{Content, SegmentFiles};
 use crate::format::{DOCUMENT_BYTES_MAX, stored_bytes};
 use crate::read::{self, Wanted};
 use crate::rewrite;
-use crate::segments::{Reservation, Retained, Segments, Stats};
+use crate::segments::{Lane, Reservation, Retained, Segments, Stats, Usage};
 use crate::{DocImage, DocPointer, Error, Result, SegmentId};
 
 /// Bytes that a segment has unless said otherwise.
@@ -22,6 +22,15 @@ pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// Documents that [`DocLog::verify`] checks in one psync.
 const VERIFY_BATCH: usize = 1024;
+
+/// How documents are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reads {
+    /// Requests in flight at most.
+    pub in_flight: usize,
+    /// Past the page cache, where the file system allows that.
+    pub direct: bool,
+}
 
 /// The documents of a table. All methods may be called from any thread; none holds a lock during I/O.
 #[derive(Debug)]
@@ -77,7 +86,7 @@ impl DocLog {
         if let Some(length) = lengths.clone().find(|length| *length > DOCUMENT_BYTES_MAX) {
             return Err(Error::TooLarge { length });
         }
-        let mut appender = Appender::new(self, lengths.map(stored_bytes).sum());
+        let mut appender = Appender::new(self, Lane::New, lengths.map(stored_bytes).sum());
         let pointers = documents.iter().map(|document| appender.push(document)).collect::<Result<Vec<_>>>()?;
         appender.finish()?;
         Ok(pointers)
@@ -86,15 +95,33 @@ impl DocLog {
     /// Appends documents one after the other, any number of them, whose pointers are known before they are written.
     #[must_use]
     pub fn appender(&self) -> Appender<'_> {
-        Appender::new(self, u64::MAX)
+        Appender::new(self, Lane::New, u64::MAX)
+    }
+
+    /// As [`DocLog::appender`], for documents that are moved out of other segments: they go to segments of their own, and nobody but the caller
+    /// flushes them.
+    #[must_use]
+    pub fn mover(&self) -> Appender<'_> {
+        Appender::new(self, Lane::Moved, u64::MAX)
+    }
+
+    /// How full each segment is, in number order.
+    #[must_use]
+    pub fn usage(&self) -> Vec<Usage> {
+        self.segments.lock().usage()
+    }
+
+    /// What is appended from here on goes to new segments, so that each that there is can be emptied.
+    pub fn seal(&self) {
+        self.segments.lock().seal();
     }
 
     /// Reserves room for a document of `length` bytes.
-    pub(crate) fn reserve(&self, length: u64, reserved: &mut Vec<Reservation>) -> Result<()> {
+    pub(crate) fn reserve(&self, length: u64, lane: Lane, reserved: &mut Vec<Reservation>) -> Result<()> {
         loop {
             let number = {
                 let mut segments = self.segments.lock();
-                if segments.reserve(length, reserved) {
+                if segments.reserve(length, lane, reserved) {
                     return Ok(());
                 }
                 segments.number()
@@ -215,7 +242,7 @@ impl DocLog {
 
     /// Reads each document once and checks it. Without `keep`, payloads are empty.
     fn fetch(&self, pointers: &[DocPointer], keep: bool) -> Vec<Result<Vec<u8>>> {
-        let mut asked = self.ask(pointers, keep);
+        let mut asked = self.ask(pointers, keep, true);
         read::fetch(self.psync(), asked.documents());
         asked.finish()
     }
@@ -223,15 +250,21 @@ impl DocLog {
     /// Begins to read documents, as [`DocLog::read_many`] does. What it reads goes on while the caller does something else, until it asks for it.
     #[must_use]
     pub fn read_ahead(&self, pointers: &[DocPointer]) -> ReadAhead {
-        ReadAhead::begin(self.psync(), self.ask(pointers, true))
+        self.read_ahead_as(pointers, Reads { in_flight: self.psync().pio_max(), direct: true })
     }
 
-    fn ask(&self, pointers: &[DocPointer], keep: bool) -> Asked {
+    /// As [`DocLog::read_ahead`], reading as it is said.
+    #[must_use]
+    pub fn read_ahead_as(&self, pointers: &[DocPointer], how: Reads) -> ReadAhead {
+        ReadAhead::begin(self.psync(), self.ask(pointers, true, how.direct), how.in_flight)
+    }
+
+    fn ask(&self, pointers: &[DocPointer], keep: bool, direct: bool) -> Asked {
         let mut order: Vec<usize> = (0..pointers.len()).collect();
         order.sort_unstable_by_key(|index| pointers[*index]);
         let same: Vec<&[usize]> = order.chunk_by(|a, b| pointers[*a] == pointers[*b]).collect();
         let mut asked = Asked::new(pointers.len());
-        for (equal, file) in same.iter().zip(self.files_of(pointers, &same)) {
+        for (equal, file) in same.iter().zip(self.files_of(pointers, &same, direct)) {
             let wanted = file.map(|file| Wanted::new(self.files.table(), pointers[equal[0]], file, keep));
             asked.push(wanted, equal);
         }
@@ -239,7 +272,7 @@ impl DocLog {
     }
 
     /// The file that each document is to be read from. Pointers are in segment order.
-    fn files_of(&self, pointers: &[DocPointer], same: &[&[usize]]) -> Vec<Result<File>> {
+    fn files_of(&self, pointers: &[DocPointer], same: &[&[usize]], direct: bool) -> Vec<Result<File>> {
         let checked: Vec<Result<Option<File>>> = {
             let segments = self.segments.lock();
             let distinct = same.iter().map(|equal| &pointers[equal[0]]);
@@ -255,7 +288,8 @@ impl DocLog {
             let file = match (active?, &last) {
                 (Some(active), _) => active,
                 (None, Some((id, file))) if *id == segment => file.clone(),
-                (None, _) => self.files.open(segment)?,
+                (None, _) if direct => self.files.open(segment)?,
+                (None, _) => self.files.open_buffered(segment)?,
             };
             last = Some((segment, file.clone()));
             Ok(file)

@@ -156,7 +156,7 @@ pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
         }
         return;
     }
-    Reading::begin(psync, windows).finish(documents);
+    Reading::begin(psync, windows, psync.pio_max()).finish(documents);
 }
 
 impl Window {

@@ -1,6 +1,6 @@
 //! The segments of a table: where the next document goes and how much of each is live. No I/O happens here.
 //!
-//! 1. Documents go to the active segment. One that takes more than half a segment gets a segment of its own, so that the active
+//! 1. Documents go to the active segment of their [`Lane`]. One that takes more than half a segment gets a segment of its own, so that the active
 //!    one is not closed half full.
 //! 2. Where a new file is needed, `reserve` stops; the caller makes it, outside the lock, offers it as a spare and goes on.
 //! 3. A document that was appended in this life is pending until it is retained or abandoned. It keeps its segment from being released.
@@ -30,6 +30,28 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Documents appended in this life and neither retained nor abandoned.
     pub pending_documents: u64,
+}
+
+/// What is appended together. Documents that were moved have lived long, and will likely live on: they share no segment with new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// What is new.
+    New,
+    /// What was moved out of other segments. Whoever moves it flushes it: no commit has to wait for that.
+    Moved,
+}
+
+/// How full a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Its bytes, with what is dead or reserved in it.
+    pub bytes: u64,
+    /// Bytes of retained documents, with headers and padding.
+    pub live_bytes: u64,
+    /// Whether it gets no more documents, and none that it got waits for being retained.
+    pub is_settled: bool,
 }
 
 /// Documents of one segment that are retained together.
@@ -99,8 +121,8 @@ pub(crate) struct Segments {
     segment_bytes: u64,
     next: SegmentId,
     all: BTreeMap<SegmentId, Segment>,
-    /// The segment that is not sealed, and its file for appending.
-    active: Option<(SegmentId, File)>,
+    /// The segment of each lane that is not sealed, and its file for appending.
+    active: [Option<(SegmentId, File)>; 2],
     /// Files that were made for a segment and are not used yet.
     spare: Vec<(SegmentId, File)>,
     /// Files written since the log last took them.
@@ -138,7 +160,7 @@ impl Segments {
             segment_bytes,
             next: SegmentId(image.next.0.max(after.saturating_add(1))),
             all,
-            active: None,
+            active: [None, None],
             spare: Vec::new(),
             unflushed: BTreeMap::new(),
         };
@@ -146,10 +168,10 @@ impl Segments {
     }
 
     /// Reserves room for a document of `length` bytes; false where that takes another file.
-    pub(crate) fn reserve(&mut self, length: u64, reserved: &mut Vec<Reservation>) -> bool {
+    pub(crate) fn reserve(&mut self, length: u64, lane: Lane, reserved: &mut Vec<Reservation>) -> bool {
         let bytes = stored_bytes(length);
         let alone = bytes > self.segment_bytes / 2;
-        let Some((id, file)) = self.place(bytes, alone) else {
+        let Some((id, file)) = self.place(bytes, alone, lane) else {
             return false;
         };
         let segment = self.all.entry(id).or_default();
@@ -164,18 +186,38 @@ impl Segments {
     }
 
     /// The segment with room for so many bytes, if there is one or a file to make one of.
-    fn place(&mut self, bytes: u64, alone: bool) -> Option<(SegmentId, File)> {
+    fn place(&mut self, bytes: u64, alone: bool, lane: Lane) -> Option<(SegmentId, File)> {
         if alone {
             return self.spare.pop();
         }
-        if let Some((id, file)) = &self.active {
+        if let Some((id, file)) = &self.active[lane as usize] {
             let end = self.all.get(id).map_or(0, |segment| segment.end);
             if end + bytes <= self.segment_bytes {
                 return Some((*id, file.clone()));
             }
         }
-        self.active = Some(self.spare.pop()?);
-        self.active.clone()
+        self.active[lane as usize] = Some(self.spare.pop()?);
+        self.active[lane as usize].clone()
+    }
+
+    fn is_active(&self, segment: SegmentId) -> bool {
+        self.active.iter().flatten().any(|(id, _)| *id == segment)
+    }
+
+    /// What is appended from here on goes to other segments.
+    pub(crate) fn seal(&mut self) {
+        self.active = [None, None];
+    }
+
+    /// How full each segment is.
+    pub(crate) fn usage(&self) -> Vec<Usage> {
+        let usage = self.all.iter().map(|(&id, segment)| Usage {
+            segment: id,
+            bytes: segment.end,
+            live_bytes: segment.live_bytes,
+            is_settled: !self.is_active(id) && segment.pending.is_empty(),
+        });
+        usage.collect()
     }
 
     /// The number of a segment whose file is about to be made.
@@ -207,8 +249,8 @@ impl Segments {
             if segment.end == reservation.end {
                 segment.end = reservation.offset;
             }
-            let active = self.active.as_ref().map(|(id, _)| *id);
-            if segment.end == 0 && active != Some(reservation.segment) {
+            let is_empty = segment.end == 0;
+            if is_empty && !self.is_active(reservation.segment) {
                 self.all.remove(&reservation.segment);
                 self.spare.push((reservation.segment, reservation.file));
             }
@@ -229,10 +271,9 @@ impl Segments {
         std::mem::take(&mut self.unflushed).into_values().collect()
     }
 
-    /// The file of the active segment, if it is this one: what was just appended is in the page cache.
+    /// The file of an active segment, if it is one: what was just appended is in the page cache.
     pub(crate) fn active_file(&self, segment: SegmentId) -> Option<File> {
-        let (id, file) = self.active.as_ref()?;
-        (*id == segment).then(|| file.clone())
+        self.active.iter().flatten().find(|(id, _)| *id == segment).map(|(_, file)| file.clone())
     }
 
     /// Whether there can be a document where the pointer leads.
@@ -321,9 +362,9 @@ impl Segments {
     }
 
     pub(crate) fn image(&mut self) -> DocImage {
-        let active = self.active.as_ref().map(|(id, _)| *id);
+        let active = self.active.each_ref().map(|active| active.as_ref().map(|(id, _)| *id));
         let segments = self.all.iter_mut().map(|(&id, segment)| {
-            let sealed = active != Some(id);
+            let sealed = !active.contains(&Some(id));
             segment.dead_in_image = sealed && segment.is_dead();
             let Segment { retained_end, live_bytes, last_commit, .. } = *segment;
             SegmentImage { id, length: retained_end, live_bytes, sealed, last_commit }
@@ -339,8 +380,7 @@ impl Segments {
 
     /// Last commit and bytes of each sealed segment without anything live in it.
     pub(crate) fn dead(&self) -> Vec<(u64, u64)> {
-        let active = self.active.as_ref().map(|(id, _)| *id);
-        let dead = self.all.iter().filter(|(id, segment)| active != Some(**id) && segment.is_dead());
+        let dead = self.all.iter().filter(|(id, segment)| !self.is_active(**id) && segment.is_dead());
         dead.map(|(_, segment)| (segment.last_commit, segment.end)).collect()
     }
 
@@ -366,7 +406,7 @@ impl Segments {
     pub(crate) fn take_all(&mut self) -> Vec<SegmentId> {
         let spare = self.spare.drain(..).map(|(id, _)| id);
         let all = std::mem::take(&mut self.all);
-        self.active = None;
+        self.active = [None, None];
         self.unflushed.clear();
         all.into_keys().chain(spare).collect()
     }

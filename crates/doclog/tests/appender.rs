@@ -68,3 +68,27 @@ fn what_is_not_finished_leaves_nothing() {
     assert_eq!(log.append(&[b"three"]).expect("appends")[0].offset, second.offset, "its room is given out again");
     assert_eq!(log.read_many(&[first]).expect("reads"), [b"one"]);
 }
+
+#[test]
+fn what_is_moved_shares_no_segment_with_what_is_new_and_waits_for_no_flush_of_theirs() {
+    let disk = SimDisk::new(5);
+    let log = DocLog::open(&store(&disk), 3, &DocImage::default(), 64 << 10).expect("opens");
+    let new = log.append(&[&[1; 1000]]).expect("appends");
+    let mut mover = log.mover();
+    let moved = mover.push(&[2; 1000]).expect("pushes");
+    let files = mover.finish().expect("writes");
+    assert_ne!(moved.segment, new[0].segment);
+    assert_eq!(log.take_unflushed().len(), 1, "only what is new waits for a flush");
+    assert!(files.iter().all(|file| file.path() == log.path_of(moved.segment)));
+    log.retain(&moved, 0).expect("there");
+    let usage = |segment| log.usage().into_iter().find(|usage| usage.segment == segment).expect("there");
+    assert!(!usage(moved.segment).is_settled && usage(moved.segment).live_bytes == moved.stored_bytes());
+    log.seal();
+    assert!(usage(moved.segment).is_settled, "nothing comes any more");
+    assert!(!usage(new[0].segment).is_settled, "nobody said what becomes of a document");
+    log.abandon(&new[0]);
+    assert!(usage(new[0].segment).is_settled && usage(new[0].segment).live_bytes == 0);
+    let next = log.append(&[&[3; 10]]).expect("appends");
+    assert!(next[0].segment > moved.segment);
+    assert_eq!(log.read_many(&[moved]).expect("reads"), [vec![2; 1000]]);
+}

@@ -105,6 +105,14 @@ pub trait View: Send + Sync {
     /// When storage fails in a way that is not a finding.
     fn verify(&self, visit: &mut dyn Visit) -> Result<()>;
 
+    /// Walks the versions whose values are documents, also those that only snapshots see or nobody sees any more: every document that was not
+    /// reported dropped. Shows each key from `from` on that has any, in key order, with all its versions, the oldest first and equal ones in the
+    /// order in which they came. Between them it shows keys above `from` without versions, at or behind which the next one is, so that it can be told to stop.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()>;
+
     /// Keys, rising, that cut the view into parts of about the same size: at least `wanted` of them where it is large enough, and not
     /// many times more.
     ///
@@ -132,6 +140,9 @@ pub trait Visit {
     /// Whether the newest version of a key, of this commit, is hidden by what is not in the view, so that the key is not live.
     fn is_hidden(&self, key: &[u8], seq: Seq) -> bool;
 }
+
+/// What a walk shows a key and its versions to; it ends the walk with a break.
+pub type ShowVersions<'a> = dyn FnMut(&[u8], &[Update<'_>]) -> ControlFlow<()> + 'a;
 
 /// What a cursor shows pairs to, many at a time. It breaks with how many of them it looked at.
 pub type Show<'a> = dyn FnMut(Pairs<'_>) -> ControlFlow<usize> + 'a;

@@ -5,11 +5,12 @@
 pub mod steps;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use doclog::{DocPointer, SegmentId};
 
-use crate::{Batch, Bounds, Direction, Found, Operation, Pair, Payload, Result, Seq, Stored, Update, View};
+use crate::{Batch, Bounds, Direction, Found, Operation, Pair, Payload, Result, Seq, Stored, Update, View, Visit};
 
 /// What an update does, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +154,60 @@ pub fn found_as(
     view.get_many(keys, Seq(at).into(), &mut out)?;
     let live = |found: Found| found.value.map(|value| (found.seq.0, change_of(&value)));
     Ok(out.into_iter().map(|found| found.and_then(live)).collect())
+}
+
+/// Checks that a walk over the documents of a view shows those that its verification meets: in one go, and stopped at every few keys.
+///
+/// # Errors
+/// The view's.
+///
+/// # Panics
+/// When it shows others.
+pub fn check_documents(view: &dyn View) -> Result<()> {
+    let mut met = Met::default();
+    view.verify(&mut met)?;
+    met.0.sort_unstable();
+    for most in [usize::MAX, 3] {
+        let (mut shown, mut from) = (Vec::new(), Some(Vec::new()));
+        while let Some(low) = from.take() {
+            let mut keys = 0;
+            view.documents(&low, &mut |key, versions| {
+                assert!(key >= low.as_slice(), "a key before the first");
+                assert!(versions.is_sorted_by_key(|version| version.seq) && versions.iter().all(|own| own.key == key));
+                let mut documents: Vec<_> =
+                    versions.iter().filter_map(|own| Some((own.seq, own.operation.document()?))).collect();
+                documents.dedup();
+                shown.extend(documents.into_iter().map(|(_, document)| document));
+                keys += 1;
+                if keys < most {
+                    return ControlFlow::Continue(());
+                }
+                from = Some(if versions.is_empty() { key.to_vec() } else { [key, &[0]].concat() });
+                ControlFlow::Break(())
+            })?;
+        }
+        shown.sort_unstable();
+        assert_eq!(shown, met.0, "documents that were shown, {most} keys at a time, and those that there are");
+    }
+    Ok(())
+}
+
+/// The documents that a verification meets.
+#[derive(Default)]
+struct Met(Vec<DocPointer>);
+
+impl Visit for Met {
+    fn finding(&mut self, finding: String) {
+        panic!("{finding}");
+    }
+    fn extent(&mut self, _: u64, _: u32) {}
+    fn document(&mut self, document: &DocPointer) {
+        self.0.push(*document);
+    }
+    fn keys(&mut self, _: u64) {}
+    fn is_hidden(&self, _: &[u8], _: Seq) -> bool {
+        false
+    }
 }
 
 /// The pairs of a view, in key order.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
 
-use super::{Change, Model, Updates, found_as, scan_as};
+use super::{Change, Model, Updates, check_documents, found_as, scan_as};
 use crate::{Bounds, Direction, Index, Seq, Stats, Stored, View};
 
 /// A structure, with everything that is needed to open it again.
@@ -297,6 +297,7 @@ pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: 
     for step in steps {
         run.step(step);
         run.home.check(&run.model, run.seq);
+        check_documents(&*run.home.index().view()).expect("whole");
         run.height = run.height.max(run.home.index().view().stats().expect("whole").height);
     }
     run.held.clear();
