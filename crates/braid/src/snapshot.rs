@@ -281,6 +281,11 @@ impl Snapshot {
         self.walk(table, Bounds::all())
     }
 
+    /// What it holds.
+    pub(crate) fn pin(&self) -> &Pin {
+        &self.pin
+    }
+
     fn walk(&self, table: &Table, bounds: Bounds) -> Result<Range> {
         self.pin.check_own(table)?;
         Ok(Range::new(table.clone(), bounds, Some(Arc::clone(&self.pin))))

@@ -11,7 +11,7 @@
 
 use std::{cmp::Ordering, collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use index::{Bounds, Cursor, Direction, Moment, PairRef, Payload, RangeTombstones, Seq, Show, Stored};
+use index::{Bounds, Cursor, Direction, Moment, PairRef, Pairs, Payload, RangeTombstones, Seq, Show, Stored};
 
 use crate::{
     Result, Table,
@@ -187,6 +187,35 @@ impl Walk {
             until = until.into_iter().chain(free).min_by(|one, other| self.direction.order(one, other));
         }
         Ok(self.cursor.run(until, show)?)
+    }
+
+    /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. Documents are not read.
+    pub(crate) fn visit<B>(&mut self, mut show: impl FnMut(PairRef<'_>) -> ControlFlow<B>) -> Result<ControlFlow<B>> {
+        while self.advance()? {
+            if let Some(ControlFlow::Break(with)) = self.current().map(&mut show) {
+                return Ok(ControlFlow::Break(with));
+            }
+            let mut broken = None;
+            let ran = self.run(&mut |pairs: Pairs<'_>| {
+                for (before, pair) in pairs.enumerate() {
+                    if let ControlFlow::Break(with) = show(pair) {
+                        broken = Some(with);
+                        return ControlFlow::Break(before + 1);
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+            let _ = ran?;
+            if let Some(with) = broken {
+                return Ok(ControlFlow::Break(with));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// What it reads in: as long as that is held, so are the documents that it refers to.
+    pub(crate) const fn state(&self) -> &Arc<TableState> {
+        &self.state
     }
 
     /// The pair that it stands on.

@@ -9,29 +9,41 @@ use index::{TableId, Time};
 
 use super::{
     Backup, BackupPoint,
+    blocks::Memory,
+    documents::Gathered,
     encoder::Encoder,
     format::{Change, Pair},
+    stretches::{Piece, Shows, Stretches},
 };
 use crate::{
     ChangeEvent, ChangeOperation, ChangedTable, Changes, Error, Expires, Result, Structure, Table, format::CreateTable,
 };
 
 impl Backup {
-    /// A table, whole.
-    pub(super) fn write_table(&self, table: &Table, encoder: &mut Encoder<'_>) -> Result<()> {
+    /// A table, whole: pairs in the order of their keys, then those whose values are documents. How many the latter are.
+    pub(super) fn write_table(&self, table: &Table, encoder: &mut Encoder<'_>, memory: &Memory) -> Result<u64> {
         encoder.table(&CreateTable {
             id: table.core.id,
             leaf_pages: table.core.tree.leaf_pages(),
             structure: table.structure(),
             name: table.name().to_owned(),
         })?;
-        let show = |key: &[u8], value: &[u8], expiry| match encoder.pair(key, value, expiry) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => ControlFlow::Break(error),
-        };
-        match self.snapshot.iter(table)?.visit_expiring(show)? {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(error) => Err(error),
+        let stretches = Stretches::new(&self.snapshot, table)?;
+        let (mut first, mut shows, mut documents) = (0, Shows::All, 0);
+        loop {
+            let (mut gathered, mut left) = (Gathered::new(table.engine()), None);
+            stretches.walk(first, shows, memory, &mut |stretch, piece| {
+                match piece {
+                    Piece::Block(block) => encoder.filled(block)?,
+                    Piece::End(more) if left.is_none() => left = (!gathered.add(more)).then_some(stretch),
+                    Piece::End(_) => {}
+                }
+                let is_enough = left.is_some() && shows == Shows::Documents;
+                Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            documents += gathered.write(table, encoder)?;
+            let Some(left) = left else { return Ok(documents) };
+            (first, shows) = (left, Shows::Documents);
         }
     }
 
@@ -47,9 +59,11 @@ impl Backup {
         self.database.changes(since.seq).map_err(no_changes)
     }
 
-    /// All changes up to the snapshot.
-    pub(super) fn write_changes(&self, mut changes: Changes, encoder: &mut Encoder<'_>) -> Result<()> {
-        let mut copied = HashSet::new();
+    /// All changes up to the snapshot; how many documents of loaded tables are among them.
+    pub(super) fn write_changes(
+        &self, mut changes: Changes, encoder: &mut Encoder<'_>, memory: &Memory,
+    ) -> Result<u64> {
+        let (mut copied, mut documents) = (HashSet::new(), 0);
         while changes.seq() < self.seq() {
             let Some(change) = changes.next() else { break };
             match change.map_err(no_changes)?.event {
@@ -66,12 +80,12 @@ impl Backup {
                     if copied.insert(table.id)
                         && let Some(here) = here
                     {
-                        self.write_table(here, encoder)?;
+                        documents += self.write_table(here, encoder, memory)?;
                     }
                 }
             }
         }
-        Ok(())
+        Ok(documents)
     }
 
     fn begun(&self, table: &ChangedTable, structure: Structure) -> CreateTable {

@@ -61,11 +61,11 @@ const _: () = assert!(CHANGE_HEADER_BYTES + PAIR_HEADER_BYTES + Expiry::BYTES + 
 pub(crate) mod kind {
     /// A table begins, empty; what had its id before is gone.
     pub(crate) const TABLE: u8 = 1;
-    /// Pairs of the table that began last, in rising order of keys.
+    /// Pairs of the table that began last, in rising order of keys. Those whose values were documents come behind them as changes.
     pub(crate) const PAIRS: u8 = 2;
     /// A piece of the long value of the pair or change before it: all are as long as can be but the last.
     pub(crate) const VALUE: u8 = 3;
-    /// Changes, in the order of commits.
+    /// Changes, in the order of commits; or puts of pairs of the table that began last.
     pub(crate) const CHANGES: u8 = 4;
     /// A table is gone.
     pub(crate) const DROPPED: u8 = 5;
@@ -294,6 +294,13 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Counts more.
+    pub(crate) const fn add(&mut self, more: &Self) {
+        self.tables += more.tables;
+        self.pairs += more.pairs;
+        self.changes += more.changes;
+    }
+
     /// Appends its bytes.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         [self.tables, self.pairs, self.changes].iter().for_each(|count| into.extend_from_slice(&count.to_le_bytes()));
@@ -324,8 +331,8 @@ mod tests {
         let table = CreateTable { id: TableId(5), structure: Structure::BTree, leaf_pages: 4, name: "t".into() };
         let mut stream = Vec::new();
         let long = vec![9; PAYLOAD_BYTES_MAX];
-        let (counts, bytes) =
-            run(&header, ToStream(&mut stream), None, &mut |_| ControlFlow::Continue(()), |encoder| {
+        let (counts, bytes, ()) =
+            run(&header, ToStream(&mut stream), None, &mut |_| ControlFlow::Continue(()), |encoder, _| {
                 encoder.table(&table)?;
                 encoder.pair(b"k", b"value", None)?;
                 encoder.pair(b"long", &long, None)?;

@@ -2,18 +2,21 @@
 //!
 //! 1. [`Database::begin_backup`] takes a snapshot, with the tables that there are at it, and makes the log durable up to there: a later backup
 //!    continues this one at its seq, which no crash may take back.
-//! 2. The contents of all tables, or the changes out of the log since the backup that is continued (`content`), become blocks (`encoder`),
-//!    whose bytes are in `format`. The scan fills blocks in the caller's thread; another one checksums and writes them.
+//! 2. The contents of all tables, or the changes out of the log since the backup that is continued (`content`), become blocks (`blocks`),
+//!    whose bytes are in `format`. Tables are walked by all cores (`stretches`), and values that are documents are copied after that, in the order of their
+//!    places (`documents`). One more thread checksums blocks and writes them (`encoder`).
 //! 3. They go to a stream, or into a directory (`directory`) as a file that has its name only when it is whole and durable (`file`).
 //! 4. A restore (`restore`) reads blocks back (`reader`), checks each, and puts them into a new database: tables by loads, changes by commits.
 //!
 //! Invariants: memory is bounded by some blocks, what a scan has in flight and one value; a backup that was interrupted is never taken for a whole
 //! one; a restore is there as a whole or not at all.
 //!
-//! It stands on what users have, snapshots, ranges, loads and the change feed, and knows nothing of structures and files.
+//! It stands on snapshots, walks, documents, loads and the change feed, and knows nothing of structures and files.
 
+mod blocks;
 mod content;
 mod directory;
+mod documents;
 mod encoder;
 mod file;
 mod format;
@@ -22,6 +25,7 @@ pub(crate) mod fuzzing;
 mod point;
 mod reader;
 mod restore;
+mod stretches;
 
 use std::{
     fmt,
@@ -37,6 +41,7 @@ use rand::RngCore;
 use space::StreamKind;
 
 use crate::{Database, Error, Result, Seq, Snapshot, Table, engine::Engine};
+use blocks::Memory;
 use directory::Directory;
 use encoder::{Encoder, ToStream};
 use format::Header;
@@ -234,23 +239,24 @@ impl Backup {
         let header = Header { database, id, continues: since.map(|since| (since.id, since.seq)), seq };
         let changes = since.map(|since| self.changes_since(since)).transpose()?;
         let total_bytes = if since.is_none() { Some(self.total_bytes()?) } else { None };
-        let (counts, bytes) = encoder::run(&header, sink, total_bytes, report, |encoder| match changes {
-            Some(changes) => self.write_changes(changes, encoder),
-            None => self.write_tables(encoder),
-        })?;
+        let write = |encoder: &mut Encoder<'_>, memory: &Memory| match changes {
+            Some(changes) => self.write_changes(changes, encoder, memory),
+            None => self.write_tables(encoder, memory),
+        };
+        let (counts, bytes, documents) = encoder::run(&header, sink, total_bytes, report, write)?;
         Ok(BackupSummary {
             point: self.point.clone(),
             incremental: since.is_some(),
             tables: counts.tables,
-            pairs: counts.pairs,
-            changes: counts.changes,
+            pairs: counts.pairs + documents,
+            changes: counts.changes - documents,
             bytes,
             file: None,
         })
     }
 
-    fn write_tables(&self, encoder: &mut Encoder<'_>) -> Result<()> {
-        self.tables.iter().try_for_each(|table| self.write_table(table, encoder))
+    fn write_tables(&self, encoder: &mut Encoder<'_>, memory: &Memory) -> Result<u64> {
+        self.tables.iter().map(|table| self.write_table(table, encoder, memory)).sum()
     }
 
     /// About the bytes of a full backup.

@@ -63,9 +63,9 @@ pub struct RestoreSummary {
     pub seq: Seq,
     /// Backups that the chain has.
     pub backups: u64,
-    /// Pairs that were loaded.
+    /// Pairs that were loaded, in the order of their keys.
     pub pairs: u64,
-    /// Changes that were made after that.
+    /// Changes that were made after that, pairs whose values were documents among them.
     pub changes: u64,
     /// Bytes of backups.
     pub bytes: u64,

@@ -7,6 +7,7 @@ mod chains;
 mod damage;
 mod directories;
 mod hot;
+mod large;
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 

@@ -1,0 +1,111 @@
+//! Values that are documents, copied in the order of their places.
+//!
+//! Their order by key is that of no place, so to read them by key is to read at random. As many as the write buffer would have room for, and
+//! [`GATHERED_BYTES_MAX`], are gathered from stretches, sorted by place, and read in portions, of which the next is on its way while one is written. They are
+//! written as changes, for those need no order.
+
+use std::sync::Arc;
+
+use index::{DocPointer, Expiry};
+
+use super::{
+    encoder::Encoder,
+    format::{Change, Pair},
+};
+use crate::{Result, Table, catalog::TableState, engine::Engine};
+
+/// Most bytes that are ever kept of keys and places, those of one stretch apart.
+const GATHERED_BYTES_MAX: usize = 32 << 20;
+/// Bytes of documents that are read together.
+const PORTION_BYTES: u64 = 8 << 20;
+/// Documents that are read together.
+const PORTION_DOCUMENTS: usize = 4096;
+
+struct Document {
+    place: DocPointer,
+    key: Box<[u8]>,
+    expiry: Option<Expiry>,
+}
+
+/// Documents of a stretch, which are there as long as this is.
+pub(super) struct Documents {
+    list: Vec<Document>,
+    bytes: usize,
+    state: Arc<TableState>,
+}
+
+impl Documents {
+    pub(super) const fn new(state: Arc<TableState>) -> Self {
+        Self { list: Vec::new(), bytes: 0, state }
+    }
+
+    pub(super) fn push(&mut self, key: &[u8], place: DocPointer, expiry: Option<Expiry>) {
+        self.bytes += size_of::<Document>() + key.len();
+        self.list.push(Document { place, key: key.into(), expiry });
+    }
+}
+
+/// Documents of several stretches.
+pub(super) struct Gathered {
+    list: Vec<Document>,
+    bytes: usize,
+    bytes_max: usize,
+    /// The states that refer to them.
+    states: Vec<Arc<TableState>>,
+}
+
+impl Gathered {
+    pub(super) fn new(engine: &Engine) -> Self {
+        let buffer = usize::try_from(engine.pressure.budget()).unwrap_or(usize::MAX);
+        Self { list: Vec::new(), bytes: 0, bytes_max: buffer.min(GATHERED_BYTES_MAX), states: Vec::new() }
+    }
+
+    /// Adds those of a stretch, if there is room.
+    pub(super) fn add(&mut self, documents: Documents) -> bool {
+        if !self.list.is_empty() && self.bytes + documents.bytes > self.bytes_max {
+            return documents.list.is_empty();
+        }
+        if !documents.list.is_empty() {
+            self.list.extend(documents.list);
+            self.bytes += documents.bytes;
+            if !self.states.iter().any(|state| Arc::ptr_eq(state, &documents.state)) {
+                self.states.push(documents.state);
+            }
+        }
+        true
+    }
+
+    /// Writes them; how many there were.
+    pub(super) fn write(mut self, table: &Table, encoder: &mut Encoder<'_>) -> Result<u64> {
+        self.list.sort_unstable_by_key(|document| document.place);
+        let read = |portion: &[Document]| {
+            let places: Vec<DocPointer> = portion.iter().map(|document| document.place).collect();
+            table.core.documents.read_ahead(&places)
+        };
+        let mut portions = portions(&self.list);
+        let mut next = portions.next().map(|portion| (portion, read(portion)));
+        while let Some((portion, reading)) = next {
+            next = portions.next().map(|portion| (portion, read(portion)));
+            for (Document { key, expiry, .. }, value) in portion.iter().zip(reading.finish()) {
+                encoder.change(&Change::Put(table.core.id, Pair::whole(key, &value?).until(*expiry)))?;
+            }
+        }
+        Ok(self.list.len() as u64)
+    }
+}
+
+/// The list in pieces that are read together.
+fn portions(mut list: &[Document]) -> impl Iterator<Item = &[Document]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |document: &&Document| {
+            let is_first = bytes == 0;
+            bytes += document.place.length;
+            is_first || bytes <= PORTION_BYTES
+        };
+        let count = list.iter().take(PORTION_DOCUMENTS).take_while(fits).count();
+        let (portion, rest) = list.split_at(count);
+        list = rest;
+        (!portion.is_empty()).then_some(portion)
+    })
+}

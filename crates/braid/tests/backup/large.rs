@@ -1,0 +1,102 @@
+//! Backups of tables that several threads walk.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use braid::{Database, Error, Options, Table, WriteBatch};
+use psync::sim::SimDisk;
+
+use crate::{Tables, assert_holds, database, full, on, options, restored, table, tables};
+
+const PAIRS: u32 = 10_000;
+const DOCUMENTS: u32 = 2000;
+
+/// Scattered, so that documents lie in no order of keys.
+fn key(number: u32) -> [u8; 4] {
+    number.wrapping_mul(0x9E37_79B1).to_be_bytes()
+}
+
+/// More than a few stretches of pairs, and more documents than are gathered at a time.
+fn fill(db: &Database) -> Table {
+    let table = table(db, "large");
+    let mut batch = WriteBatch::new();
+    for number in 0..PAIRS {
+        batch.put(&table, key(number), [number.to_le_bytes(); 250].concat());
+        if number % (PAIRS / DOCUMENTS) == 0 {
+            batch.put(&table, [&key(number)[..], b"document"].concat(), [number.to_le_bytes(); 1300].concat());
+        }
+        if batch.bytes() > 1 << 20 {
+            db.write(std::mem::take(&mut batch)).expect("writes");
+        }
+    }
+    db.write(batch).expect("writes");
+    db.drain().expect("is applied");
+    table
+}
+
+fn small_buffer() -> Options {
+    options().write_buffer_bytes(64 << 10)
+}
+
+#[test]
+fn all_of_a_large_table_is_there_once_while_it_is_written_to() {
+    for options in [options(), small_buffer(), small_buffer().background(false)] {
+        let disk = SimDisk::new(1);
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let large = fill(&db);
+        let backup = db.begin_backup().expect("begins");
+        let expected = tables(&db);
+        let done = AtomicBool::new(false);
+        let mut stream = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in (0..PAIRS).cycle() {
+                    large.put(key(number), number.to_le_bytes()).expect("puts");
+                    large.delete([&key(number)[..], b"document"].concat()).expect("deletes");
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            let summary = backup.stream(&mut stream, &mut on).expect("backs up");
+            done.store(true, Ordering::Relaxed);
+            assert_eq!((summary.pairs, summary.changes), (u64::from(PAIRS + DOCUMENTS), 0));
+        });
+        let (_, summary) = restored(&stream).expect("restores");
+        assert_eq!((summary.pairs, summary.changes), (u64::from(PAIRS), u64::from(DOCUMENTS)));
+        assert_holds(&stream, &expected);
+    }
+}
+
+#[test]
+fn a_table_that_was_dropped_since_is_there() {
+    let db = database(&SimDisk::new(1));
+    let large = fill(&db);
+    let backup = db.begin_backup().expect("begins");
+    let expected = tables(&db);
+    drop(large);
+    db.drop_table("large").expect("drops");
+    assert_holds(&full(&backup), &expected);
+    assert_eq!(tables(&db), Tables::new());
+}
+
+#[test]
+fn what_one_thread_finds_damaged_is_told() {
+    let disk = SimDisk::new(1);
+    let open = || options().cache_bytes(64 << 10).open_on(disk.psync(), Path::new("/db")).expect("opens");
+    let db = open();
+    drop(fill(&db));
+    db.close().expect("closes");
+    let bytes = disk.read_file("/db/data").expect("it is there");
+    let wanted = [(PAIRS / 2).to_le_bytes(); 250].concat();
+    let at = bytes.windows(wanted.len()).rposition(|window| window == wanted).expect("it is in a leaf");
+    assert!(disk.flip_bit("/db/data", at as u64 + 500));
+    let db = open();
+    let mut stream = Vec::new();
+    let outcome = db.begin_backup().expect("begins").stream(&mut stream, &mut on);
+    assert!(matches!(&outcome, Err(Error::Corrupt { file, .. }) if file.ends_with("data")), "{outcome:?}");
+    assert!(restored(&stream).is_err(), "it has no end");
+}
