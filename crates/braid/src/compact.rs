@@ -1,16 +1,17 @@
 //! Compaction: a table's structure rebuilt in key order, while everybody reads and writes.
 //!
 //! 1. What waits is applied first, so that it is packed too.
-//! 2. The structure rewrites itself stretch by stretch ([`btree::BTree::compact`]), [`STRETCH_BYTES_MAX`] at a time, in the caller's thread. Each
+//! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::relocate`]). The old segments go when all of them are through.
+//! 3. The structure rewrites itself stretch by stretch ([`btree::BTree::compact`]), [`STRETCH_BYTES_MAX`] at a time, in the caller's thread. Each
 //!    stretch is made durable as a round is: log flushed, data written and flushed, flush-end logged, view published. Which commits
 //!    the table has stays as it is.
-//! 3. Between two stretches the worker has its turn, and the caller is told how far it is and can stop.
-//! 4. At the end a checkpoint lets go of what is not needed any more.
+//! 4. Between two stretches the worker has its turn, and the caller is told how far it is and can stop.
+//! 5. At the end a checkpoint lets go of what is not needed any more.
 //!
 //! Invariants: as a round's; a table is whole after each stretch, so a crash, an error or the caller can end a compaction anywhere;
-//! beside what fragmentation costs it needs the space of one stretch, as long as nobody reads an older state.
+//! beside what fragmentation costs it needs the space of one stretch, and that of the live documents, as long as nobody reads an older state.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use btree::Part;
 use index::{Index, RangeTombstones, Seq};
@@ -21,6 +22,7 @@ use crate::{
     catalog::TableCore,
     engine::Engine,
     format::FlushEnd,
+    relocate::{self, CompactionTimes, How, Moved, Plan, Watch},
     round::{self, append_flush_end},
     sweep,
 };
@@ -29,15 +31,66 @@ use crate::{
 /// that of memory.
 const STRETCH_BYTES_MAX: u64 = 8 << 20;
 const STRETCH_PART: u64 = 8;
+/// Documents that are moved together: longer stretches, since each costs two flushes.
+const DOCUMENT_STRETCH_BYTES_MAX: u64 = 32 << 20;
+const DOCUMENT_STRETCH_PART: u64 = 2;
+
+/// How a compaction reads documents. The defaults are what is fastest; the rest is for who measures that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactOptions {
+    submission_batch: Option<usize>,
+    sorted: bool,
+    direct: bool,
+}
+
+impl Default for CompactOptions {
+    fn default() -> Self {
+        Self { submission_batch: None, sorted: true, direct: true }
+    }
+}
+
+impl CompactOptions {
+    /// The defaults: as many documents in a submission as the device keeps requests in flight well, sorted by place, past the page cache.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// So many documents are read in one submission, from 1 to 1024. With one they are read one after the other.
+    #[must_use]
+    pub fn submission_batch(mut self, documents: usize) -> Self {
+        self.submission_batch = Some(documents.clamp(1, psync::PIO_MAX_LIMIT));
+        self
+    }
+
+    /// Whether the documents of a stretch are read in the order of their places, not in that of their keys.
+    #[must_use]
+    pub const fn sorted(mut self, sorted: bool) -> Self {
+        self.sorted = sorted;
+        self
+    }
+
+    /// Whether documents are read past the page cache, where the file system allows that.
+    #[must_use]
+    pub const fn direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    fn how(&self, engine: &Engine) -> How {
+        let submission_batch = self.submission_batch.unwrap_or_else(|| engine.store.psync().pio_max());
+        How { submission_batch, sorted: self.sorted, direct: self.direct }
+    }
+}
 
 /// How far a compaction is.
 #[derive(Clone, Debug)]
 pub struct CompactProgress {
     /// The table being compacted.
     pub table: String,
-    /// Bytes of runs rewritten so far, over all tables.
+    /// Bytes of runs rewritten and of documents moved so far, over all tables.
     pub bytes: u64,
-    /// Bytes of runs that there were in all tables to be compacted when this began.
+    /// Bytes of runs and live documents that there were in all tables to be compacted when this began.
     pub total_bytes: u64,
 }
 
@@ -48,6 +101,14 @@ pub struct Compaction {
     pub leaves: u64,
     /// Bytes of runs that were in them.
     pub bytes: u64,
+    /// Documents that were moved.
+    pub documents: u64,
+    /// Bytes that these take in their segments.
+    pub document_bytes: u64,
+    /// Documents that do not check: they stay where they are.
+    pub damaged_documents: u64,
+    /// Where the time went.
+    pub times: CompactionTimes,
     /// The caller stopped it before it was through.
     pub stopped: bool,
 }
@@ -57,14 +118,23 @@ pub type CompactReport<'a> = &'a mut dyn FnMut(CompactProgress) -> ControlFlow<(
 
 impl Table {
     /// Rebuilds the table in key order: packed leaves that lie next to each other, of the size that suits what the table was asked
-    /// for since it was opened, and nothing in them that no reader can see. Reads and writes
+    /// for since it was opened, and nothing in them that no reader can see; documents in key order too. Reads and writes
     /// go on meanwhile. Whatever ends it, the table is whole: what was compacted by then stays so.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], or what keeps the database from writing, or when storage fails or what it holds is damaged.
+    /// [`Error::DiskFull`], or what keeps the database from writing, or when storage fails or the structure is damaged. A document that is damaged stays where it
+    /// is.
     pub fn compact(&self, report: CompactReport<'_>) -> Result<Compaction> {
+        self.compact_with(&CompactOptions::default(), report)
+    }
+
+    /// As [`Table::compact`], reading documents as `options` say.
+    ///
+    /// # Errors
+    /// As [`Table::compact`].
+    pub fn compact_with(&self, options: &CompactOptions, report: CompactReport<'_>) -> Result<Compaction> {
         self.engine().check_live(&self.core)?;
-        run(self.engine(), &[Arc::clone(&self.core)], report)
+        run(self.engine(), &[Arc::clone(&self.core)], options, report)
     }
 }
 
@@ -74,36 +144,108 @@ impl Database {
     /// # Errors
     /// As [`Table::compact`]; [`Error::Loading`] where one is being loaded.
     pub fn compact(&self, report: CompactReport<'_>) -> Result<Compaction> {
+        self.compact_with(&CompactOptions::default(), report)
+    }
+
+    /// As [`Database::compact`], reading documents as `options` say.
+    ///
+    /// # Errors
+    /// As [`Database::compact`].
+    pub fn compact_with(&self, options: &CompactOptions, report: CompactReport<'_>) -> Result<Compaction> {
         let tables = self.engine().catalog.live();
-        run(self.engine(), &tables, report)
+        run(self.engine(), &tables, options, report)
     }
 }
 
-fn run(engine: &Engine, tables: &[Arc<TableCore>], report: CompactReport<'_>) -> Result<Compaction> {
+/// A compaction under way.
+struct Run<'a, 'r> {
+    engine: &'a Engine,
+    done: Compaction,
+    total_bytes: u64,
+    report: CompactReport<'r>,
+}
+
+fn run(
+    engine: &Engine, tables: &[Arc<TableCore>], options: &CompactOptions, report: CompactReport<'_>,
+) -> Result<Compaction> {
+    let mut watch = Watch::start();
     engine.ask(false)?;
     let mut total_bytes = 0;
     for table in tables {
-        total_bytes += table.state.load_full().view.stats()?.run_bytes;
+        total_bytes += table.state.load_full().view.stats()?.run_bytes + table.documents.stats().live_bytes;
     }
-    let mut done = Compaction::default();
+    let mut run = Run { engine, done: Compaction::default(), total_bytes, report };
     for table in tables {
-        let leaf_pages = engine.leaf_pages_for(table)?;
-        let mut from = Some(Vec::new());
-        while let Some(low) = from.filter(|_| !done.stopped) {
-            from = stretch(engine, table, &low, leaf_pages, &mut done)?;
-            // Without background threads this is the worker's turn.
-            engine.work_inline();
-            let progress = CompactProgress { table: table.name.clone(), bytes: done.bytes, total_bytes };
-            done.stopped = report(progress).is_break() && from.is_some();
-        }
+        run.documents(table, options.how(engine))?;
+        run.structure(table)?;
     }
+    let Run { mut done, .. } = run;
     engine.ask(true)?;
+    let mut all = Duration::ZERO;
+    watch.lap(&mut all);
+    let CompactionTimes { search, sort, read, write, flush, pack, .. } = done.times;
+    done.times.other = all.saturating_sub(search + sort + read + write + flush + pack);
     Ok(done)
 }
 
-/// Compacts the stretch that begins at `low`; where the next one begins.
-fn stretch(
-    engine: &Engine, table: &TableCore, low: &[u8], leaf_pages: u32, done: &mut Compaction,
+impl Run<'_, '_> {
+    /// Moves all documents of a table that there are in its structure now.
+    fn documents(&mut self, table: &Arc<TableCore>, how: How) -> Result<()> {
+        table.documents.seal();
+        let budget = self.engine.pressure.budget();
+        let plan = Plan {
+            segments: table.documents.live().into_keys().collect(),
+            window_bytes: (budget / DOCUMENT_STRETCH_PART).min(DOCUMENT_STRETCH_BYTES_MAX),
+            how,
+            urgent: false,
+        };
+        let mut from = Some(Vec::new()).filter(|_| !plan.segments.is_empty());
+        while let Some(low) = from.filter(|_| !self.done.stopped) {
+            let mut moved = Moved::default();
+            from = turn(self.engine, table, || {
+                relocate::stretch(self.engine, table, &low, &plan, &mut moved, &mut self.done.times)
+            })?;
+            self.done.documents += moved.documents;
+            self.done.document_bytes += moved.bytes;
+            self.done.damaged_documents += moved.damaged;
+            // The structure is still to come.
+            self.tell(table, true);
+        }
+        Ok(())
+    }
+
+    /// Rewrites the structure of a table.
+    fn structure(&mut self, table: &Arc<TableCore>) -> Result<()> {
+        let leaf_pages = self.engine.leaf_pages_for(table)?;
+        let mut from = Some(Vec::new());
+        while let Some(low) = from.filter(|_| !self.done.stopped) {
+            let mut watch = Watch::start();
+            let mut rewritten = Rewritten::default();
+            from = turn(self.engine, table, || {
+                rewritten = rewrite(self.engine, table, &low, None, leaf_pages)?;
+                Ok(rewritten.next.take())
+            })?;
+            watch.lap(&mut self.done.times.pack);
+            self.done.leaves += rewritten.leaves;
+            self.done.bytes += rewritten.bytes;
+            self.tell(table, from.is_some());
+        }
+        Ok(())
+    }
+
+    /// Tells the caller how far it is, who may stop it as long as there is more.
+    fn tell(&mut self, table: &TableCore, is_more: bool) {
+        // Without background threads this is the worker's turn.
+        self.engine.work_inline();
+        let bytes = self.done.bytes + self.done.document_bytes;
+        let progress = CompactProgress { table: table.name.clone(), bytes, total_bytes: self.total_bytes };
+        self.done.stopped = (self.report)(progress).is_break() && is_more;
+    }
+}
+
+/// Does a stretch while structures are still. None where the table is gone.
+fn turn(
+    engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<Option<Vec<u8>>>,
 ) -> Result<Option<Vec<u8>>> {
     let _makes_way = psync::Background::enter();
     let still = engine.maintenance.lock();
@@ -112,12 +254,10 @@ fn stretch(
         return Ok(None);
     }
     table.check_not_loading()?;
-    let rewritten = rewrite(engine, table, low, None, leaf_pages)?;
+    let next = stretch()?;
     // The worker may have waited for this stretch.
     MutexGuard::unlock_fair(still);
-    done.leaves += rewritten.leaves;
-    done.bytes += rewritten.bytes;
-    Ok(rewritten.next)
+    Ok(next)
 }
 
 /// A stretch that was rewritten.

@@ -464,7 +464,7 @@ pub(crate) struct FlushEnd {
     pub(crate) redo: Vec<u8>,
     /// Documents that nothing refers to any more.
     pub(crate) dropped: Vec<DocPointer>,
-    /// Documents that the structure refers to from here on and that no commit names: those of a load, by segment.
+    /// Documents that the structure refers to from here on and that no commit names, by segment: those of a load, or copies of what was moved.
     pub(crate) retained: Vec<Retained>,
 }
 

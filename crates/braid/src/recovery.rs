@@ -340,11 +340,12 @@ impl Replay<'_> {
             table.note_expiring();
         }
         table.set_applied(record.applied);
-        for document in &record.dropped {
-            table.documents.drop_document(document)?;
-        }
+        // In this order: what was moved may be dropped at once.
         for retained in &record.retained {
             table.documents.retain_in(retained)?;
+        }
+        for document in &record.dropped {
+            table.documents.drop_document(document)?;
         }
         let state = table.state.load_full();
         table.replace_state(Arc::clone(&state.active), None, table.tree.view());

@@ -35,17 +35,20 @@ pub enum Bug {
     PhantomMissed = 11,
     /// A range tombstone is taken for swept although older operations wait in the queues.
     TombstoneCleared = 12,
+    /// What refers to documents that were moved is logged before they are on stable storage.
+    MovedUnflushed = 13,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
         Self::StaleCachedTail,
         Self::IncarnationReused,
         Self::TombstoneCleared,
+        Self::MovedUnflushed,
     ];
 
     /// Every bug that models of threads find: it takes several of them.

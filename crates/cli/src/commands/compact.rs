@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use braid::{Database, TableStats};
+use braid::{CompactOptions, CompactionTimes, Database, TableStats};
 use clap::Args;
 use serde::Serialize;
 
@@ -16,13 +16,16 @@ use crate::units::{bytes, count, percent, seconds};
 
 /// Rebuild tables in key order: packed pages that lie next to each other
 ///
-/// Scans of a table that was filled in random order become sequential, and what was deleted or replaced leaves no trace. Leaves get the size that suits what the table was
+/// Scans of a table that was filled in random order become sequential, and what was deleted or replaced leaves no trace. Values that are documents are read in large
+/// batches and written in key order to new segments, which takes the space of all that live until the old segments go. Leaves get the size that suits what the table was
 /// used for since the database was opened, if it was used. Ctrl-C stops safely at any time: what was compacted until then stays so.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   braid compact my.db                           every table
   braid compact my.db --table people            one of them
+  braid compact my.db --submission-batch 1 --unsorted
+                                                documents one after the other, in key order
   braid stats my.db                             what it has brought")]
 pub(crate) struct Compact {
     #[command(flatten)]
@@ -30,14 +33,69 @@ pub(crate) struct Compact {
     /// Table to compact [default: all]
     #[arg(long, short, value_name = "NAME")]
     table: Option<String>,
+    /// Documents that are read in one submission, 1 to 1024 [default: what suits the device]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    submission_batch: Option<u16>,
+    /// Read documents in the order of their keys, not of their places
+    #[arg(long)]
+    unsorted: bool,
+    /// Read documents through the page cache
+    #[arg(long)]
+    buffered: bool,
 }
 
 #[derive(Serialize)]
 struct Report {
     tables: Vec<Table>,
     bytes_rewritten: u64,
+    documents_moved: u64,
+    document_bytes_moved: u64,
+    /// These stay where they are.
+    documents_damaged: u64,
+    times: Times,
     seconds: f64,
     interrupted: bool,
+}
+
+/// Where the time went, in seconds.
+#[derive(Serialize)]
+struct Times {
+    tree_search: f64,
+    sort: f64,
+    read: f64,
+    write: f64,
+    log_flush_and_commit: f64,
+    packing: f64,
+    other: f64,
+}
+
+impl From<CompactionTimes> for Times {
+    fn from(times: CompactionTimes) -> Self {
+        Self {
+            tree_search: times.search.as_secs_f64(),
+            sort: times.sort.as_secs_f64(),
+            read: times.read.as_secs_f64(),
+            write: times.write.as_secs_f64(),
+            log_flush_and_commit: times.flush.as_secs_f64(),
+            packing: times.pack.as_secs_f64(),
+            other: times.other.as_secs_f64(),
+        }
+    }
+}
+
+impl Times {
+    fn describe(&self) -> String {
+        format!(
+            "tree search {}, sort {}, read {}, write {}, log flush and commit {}, packing leaves {}, other {}",
+            seconds(self.tree_search),
+            seconds(self.sort),
+            seconds(self.read),
+            seconds(self.write),
+            seconds(self.log_flush_and_commit),
+            seconds(self.packing),
+            seconds(self.other)
+        )
+    }
 }
 
 /// A table before and after.
@@ -56,6 +114,9 @@ struct Shape {
     filled: f64,
     /// Share of leaves that begin where the one before them ends.
     adjacent: f64,
+    /// Bytes of document segments, and of what lives in them.
+    document_bytes: u64,
+    document_live_bytes: u64,
 }
 
 impl Compact {
@@ -71,17 +132,27 @@ impl Compact {
             progress.message(format!("table {}", now.table));
             if interrupt::came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
+        let options = CompactOptions::new().sorted(!self.unsorted).direct(!self.buffered);
+        let options = self.submission_batch.map_or(options, |batch| options.submission_batch(batch.into()));
         let done = match &self.table {
-            Some(name) => database.open_table(name)?.compact(report)?,
-            None => database.compact(report)?,
+            Some(name) => database.open_table(name)?.compact_with(&options, report)?,
+            None => database.compact_with(&options, report)?,
         };
         drop(progress);
         let after = self.shapes(&database)?;
         database.close()?;
         let seconds = begun.elapsed().as_secs_f64();
         let tables = before.into_iter().zip(after).map(|((table, before), (_, after))| Table { table, before, after });
-        let report =
-            Report { tables: tables.collect(), bytes_rewritten: done.bytes, seconds, interrupted: done.stopped };
+        let report = Report {
+            tables: tables.collect(),
+            bytes_rewritten: done.bytes,
+            documents_moved: done.documents,
+            document_bytes_moved: done.document_bytes,
+            documents_damaged: done.damaged_documents,
+            times: done.times.into(),
+            seconds,
+            interrupted: done.stopped,
+        };
         report.print(json)
     }
 
@@ -101,17 +172,23 @@ impl Shape {
             bytes,
             filled: table.run_bytes as f64 / bytes.max(1) as f64,
             adjacent: table.adjacent_leaves as f64 / table.leaves.max(1) as f64,
+            document_bytes: table.document_bytes,
+            document_live_bytes: table.document_live_bytes,
         }
     }
 
     fn describe(&self) -> String {
-        format!(
+        let leaves = format!(
             "{} in {} leaves, {} filled, {} of them right behind the one before",
             bytes(self.bytes),
             count(self.leaves),
             percent(self.filled),
             percent(self.adjacent)
-        )
+        );
+        match self.document_bytes {
+            0 => leaves,
+            all => format!("{leaves}; {} of documents, {} of them live", bytes(all), bytes(self.document_live_bytes)),
+        }
     }
 }
 
@@ -127,6 +204,14 @@ impl Report {
                 output.line(format!("  after   {}", table.after.describe()))?;
             }
             output.line(format!("{} rewritten in {}", bytes(self.bytes_rewritten), seconds(self.seconds)))?;
+            if self.documents_moved > 0 {
+                let (moved, of) = (count(self.documents_moved), bytes(self.document_bytes_moved));
+                output.line(format!("{moved} documents of {of} moved: {}", self.times.describe()))?;
+            }
+            if self.documents_damaged > 0 {
+                let damaged = count(self.documents_damaged);
+                output.line(format!("{damaged} damaged documents stay where they are: `braid verify` names them"))?;
+            }
         }
         output.flush()?;
         if self.interrupted {

@@ -1,0 +1,241 @@
+//! Moving documents, so that the segments they were in die: cleaning, and the part of a compaction that is about documents. Their reads are the parallel fetch
+//! of Lee, Oh and Lee, "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in Flash SSDs", IEEE Access 9, 2021 (section IV).
+//!
+//! A table is gone through in stretches, in key order. Each is bounded by the bytes that it moves and the keys that it looks at:
+//!
+//! 1. *Tree search* ([`search`]): the versions whose documents are in the segments to clean, those that only snapshots see too. What nobody sees
+//!    any more is not read.
+//! 2. The documents are read in submission batches, sorted by place where wanted, and appended to new segments in key order ([`fetch`]).
+//! 3. The structure gets the same versions, of the same seq and expiry, with the other pointers, as a batch. It reports the old documents dropped.
+//! 4. That is made durable as a round is: log flushed before the structure is written, then documents and data flushed, flush-end logged, view published.
+//!
+//! Invariants: all of a stretch happens under [`Engine::maintenance`], so the structure has every version that is written again, and a newer one
+//! can only come behind it; a document is dropped in the same flush-end that brings its copy, so a crash leaves one of both; what a stretch that failed has
+//! appended is not referred to, and counts as dead.
+//!
+//! Left to others: which segments are cleaned, and when their files go ([`crate::checkpoint`]).
+
+mod fetch;
+mod search;
+
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use doclog::{DocPointer, Retained, SegmentId};
+use index::{Batch, Expiry, Index, Operation, Payload, Seq, Update};
+
+use crate::{
+    Error, Result,
+    catalog::TableCore,
+    engine::Engine,
+    format::FlushEnd,
+    round::{self, append_flush_end},
+};
+
+pub(crate) use fetch::How;
+
+/// Where the time of a compaction went, as figure 2 of the paper divides it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionTimes {
+    /// Finding documents through the structure.
+    pub search: Duration,
+    /// Sorting them by place.
+    pub sort: Duration,
+    /// Reading and checking them, as far as it was waited for that.
+    pub read: Duration,
+    /// Writing them, and the structure that refers to them.
+    pub write: Duration,
+    /// Flushing log, documents and structure, and logging what was done.
+    pub flush: Duration,
+    /// Packing the structure in key order.
+    pub pack: Duration,
+    /// Everything else: applying what waited before, checkpoints, turns of others.
+    pub other: Duration,
+}
+
+/// Measures one part after the other.
+pub(crate) struct Watch(Instant);
+
+impl Watch {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Adds the time since the last part to `part`.
+    pub(crate) fn lap(&mut self, part: &mut Duration) {
+        let now = Instant::now();
+        *part += now.saturating_duration_since(self.0);
+        self.0 = now;
+    }
+}
+
+/// What is to be moved, and how.
+pub(crate) struct Plan {
+    /// The segments to clean.
+    pub(crate) segments: BTreeSet<SegmentId>,
+    /// Bytes of documents at which a stretch ends: what it needs of memory, about.
+    pub(crate) window_bytes: u64,
+    pub(crate) how: How,
+    /// It may use space that is kept for deletes.
+    pub(crate) urgent: bool,
+}
+
+/// What a stretch did, or several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) documents: u64,
+    /// Their bytes, with headers and padding.
+    pub(crate) bytes: u64,
+    /// Documents that do not check. They stay where they are.
+    pub(crate) damaged: u64,
+}
+
+/// What becomes of a version whose document is in a segment to clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is to be moved.
+    Moves,
+    /// It is here now.
+    Moved(DocPointer),
+    /// Nobody sees it: once the structure looks at it, it goes.
+    Dies,
+    /// It cannot be read.
+    Stays,
+}
+
+struct Version {
+    key: Range<usize>,
+    seq: Seq,
+    expiry: Option<Expiry>,
+    document: DocPointer,
+    fate: Fate,
+}
+
+/// Versions that are written again: a batch of their structure.
+struct Moves {
+    keys: Vec<u8>,
+    versions: Vec<Version>,
+    through: Seq,
+    urgent: bool,
+}
+
+impl Moves {
+    /// The new places, in their order.
+    fn moved(&self) -> Vec<DocPointer> {
+        let moved = self.versions.iter().filter_map(|version| match version.fate {
+            Fate::Moved(to) => Some(to),
+            _ => None,
+        });
+        let mut moved: Vec<_> = moved.collect();
+        moved.sort_unstable();
+        moved
+    }
+}
+
+impl Batch for Moves {
+    fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        let version = &self.versions[index];
+        let document = match version.fate {
+            Fate::Moved(to) => to,
+            Fate::Moves | Fate::Dies | Fate::Stays => version.document,
+        };
+        let operation = Operation::Put(Payload::Document(document), version.expiry);
+        Update { key: &self.keys[version.key.clone()], seq: version.seq, operation }
+    }
+
+    fn through(&self) -> Seq {
+        self.through
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+}
+
+/// Moves the documents of the stretch that begins at `from`; where the next one begins, if there is one. By whoever holds
+/// [`Engine::maintenance`].
+///
+/// # Errors
+/// [`Error::DiskFull`] when there is no room for what moves; then nothing was moved. Or what ends all writing, or when reading fails.
+pub(crate) fn stretch(
+    engine: &Engine, table: &TableCore, from: &[u8], plan: &Plan, done: &mut Moved, times: &mut CompactionTimes,
+) -> Result<Option<Vec<u8>>> {
+    let mut watch = Watch::start();
+    let horizon = engine.horizon(table);
+    // What the structure lacks comes later. Nothing that it has comes again, nor does anything below this.
+    let oldest = table.oldest_unapplied_seq().map_or(Seq::MAX, |seq| Seq(seq.0 - 1));
+    let through = oldest.min(horizon.visible);
+    let view = std::sync::Arc::clone(&table.state.load().view);
+    let (mut moves, next) = search::search(&*view, from, plan, &horizon, through)?;
+    watch.lap(&mut times.search);
+    if moves.versions.is_empty() {
+        return Ok(next);
+    }
+    let fetched = fetch::fetch(&table.documents, &mut moves, &plan.how, times, &mut watch);
+    let files = fetched.map_err(|error| engine.write_error(error.into()))?;
+    let (before, moved) = (moves.versions.len(), moves.moved());
+    moves.versions.retain(|version| version.fate != Fate::Stays);
+    let damaged = (before - moves.versions.len()) as u64;
+    if !moves.versions.is_empty()
+        && let Err(error) = place(engine, table, &moves, &moved, files, &horizon, times, &mut watch)
+    {
+        moved.iter().for_each(|document| table.documents.abandon(document));
+        return Err(error);
+    }
+    done.documents += moved.len() as u64;
+    done.bytes += moved.iter().map(DocPointer::stored_bytes).sum::<u64>();
+    done.damaged += damaged;
+    Ok(next)
+}
+
+/// Makes the structure refer to the new places.
+#[expect(clippy::too_many_arguments, reason = "what one stretch has come to, and what it is measured by")]
+fn place(
+    engine: &Engine, table: &TableCore, moves: &Moves, moved: &[DocPointer], files: Vec<psync::File>,
+    horizon: &index::Horizon, times: &mut CompactionTimes, watch: &mut Watch,
+) -> Result<()> {
+    engine.flush_log()?;
+    watch.lap(&mut times.flush);
+    let applied = table.tree.apply(moves, horizon, &|_| {});
+    let mut applied = applied.map_err(|error| engine.write_error(error.into()))?;
+    watch.lap(&mut times.write);
+    if !seeded::on(seeded::Bug::MovedUnflushed) {
+        applied.files.extend(files);
+    }
+    round::flush(engine, std::iter::once(&applied)).map_err(|error| engine.write_error(error))?;
+    let mut retained = Vec::new();
+    moved.iter().for_each(|document| Retained::count(&mut retained, document));
+    let record = FlushEnd {
+        table: table.id,
+        applied: table.applied(),
+        redo: applied.redo.clone(),
+        dropped: applied.dropped_documents.clone(),
+        retained,
+    };
+    if let Err(error) = append_flush_end(engine, &record) {
+        let error = engine.write_error(error);
+        if matches!(error, Error::DiskFull { .. }) {
+            table.tree.discard(&applied);
+        }
+        return Err(error);
+    }
+    table.tree.publish(&applied);
+    for document in moved {
+        table.documents.retain(document, 0)?;
+    }
+    for document in &applied.dropped_documents {
+        table.documents.drop_document(document)?;
+    }
+    let state = table.state.load();
+    table.replace_state(std::sync::Arc::clone(&state.active), state.frozen.clone(), applied.view);
+    engine.counters.changed();
+    watch.lap(&mut times.flush);
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! Cleaning of document segments: live documents move, dead ones give their space back, and nobody notices.
+
+#[path = "../common/whole.rs"]
+mod whole;
+
+mod by_hand;
+mod faults;
+mod model;
