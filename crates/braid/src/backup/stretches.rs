@@ -1,6 +1,6 @@
-//! The pairs of a table as a snapshot has them, walked by all cores.
+//! The pairs of a table as a snapshot has them, walked by several threads.
 //!
-//! 1. The table is cut at fences of its structure into stretches of about [`STRETCH_BYTES`]. Of `n` threads, each walks every `n`th stretch, and fills
+//! 1. The table is cut at fences of its structure into stretches of about [`STRETCH_BYTES`]. Of `n` threads, a core's each and [`THREADS_MAX`] at most, each walks every `n`th stretch, and fills
 //!    blocks with the pairs whose values are in the structure.
 //! 2. The blocks of a stretch come through a short channel of its thread, and are taken in key order. So a thread is [`BLOCKS_AHEAD`] blocks
 //!    ahead at most.
@@ -31,6 +31,9 @@ const STRETCHES_MAX: u64 = 4096;
 /// Blocks of a thread that wait until those before them in key order were taken: those of a stretch, and some more.
 const BLOCKS_AHEAD: usize = 24;
 
+/// Most threads: each has blocks that wait, and so many keep a device busy.
+const THREADS_MAX: usize = 4;
+
 /// What comes of a stretch, in this order.
 pub(super) enum Piece {
     /// Blocks of pairs.
@@ -60,7 +63,7 @@ impl<'a> Stretches<'a> {
         let each = fences.len().div_ceil(wanted.max(1)).max(1);
         let fences: Vec<_> = fences.into_iter().skip(each - 1).step_by(each).collect();
         let cores = if table.engine().options.background { available_parallelism().map_or(1, usize::from) } else { 1 };
-        let threads = cores.min(fences.len() + 1);
+        let threads = cores.min(THREADS_MAX).min(fences.len() + 1);
         Ok(Self { snapshot, table, fences, threads })
     }
 
