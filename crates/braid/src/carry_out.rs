@@ -61,10 +61,11 @@ impl Engine {
                 if update.operation.expiry().is_some() {
                     table.note_expiring();
                 }
-                if let Some(document) = update.operation.document()
-                    && let Err(error) = table.documents.retain(&document, seq.0)
-                {
-                    self.health.fail(error);
+                if let Some(document) = update.operation.document() {
+                    if let Err(error) = table.documents.retain(&document, seq.0) {
+                        self.health.fail(error);
+                    }
+                    self.note_document(table, document.stored_bytes());
                 }
                 let mut queue = state.active.queue(state.active.of_key(update.key)).write();
                 let before = queue.bytes() as u64;
@@ -93,6 +94,15 @@ impl Engine {
         self.signal.kick();
     }
 
+    /// Notes that a queue of `table` got a document, and wakes the worker to look at segments every now and then.
+    fn note_document(&self, table: &TableCore, bytes: u64) {
+        let before = table.queued_documents.fetch_add(bytes, Ordering::Relaxed);
+        let step = self.options.segment_bytes;
+        if before / step != (before + bytes) / step {
+            self.signal.kick();
+        }
+    }
+
     /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when there is enough to apply.
     pub(crate) fn note_growth(&self, table: &TableCore, before: u64, after: u64) {
         let growth = after - before;
@@ -116,7 +126,10 @@ impl Engine {
 
     /// Queues of `table` of so many bytes take no more operations.
     pub(crate) fn note_frozen(&self, table: &TableCore, bytes: u64) {
-        table.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = table.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let queued = table.queued_documents.load(Ordering::Relaxed);
+        let taken = u128::from(queued) * u128::from(bytes) / u128::from(before.max(1));
+        table.queued_documents.fetch_sub(u64::try_from(taken).unwrap_or(queued).min(queued), Ordering::Relaxed);
         self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 

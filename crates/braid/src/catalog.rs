@@ -56,6 +56,8 @@ pub(crate) struct TableCore {
     /// Held by whoever replaces the state.
     replacing: Mutex<()>,
     pub(crate) active_bytes: AtomicU64,
+    /// Bytes of documents that operations in the queues name, about.
+    pub(crate) queued_documents: AtomicU64,
     pub(crate) traffic: Traffic,
     /// A load is under way: nothing else may change the table.
     loading: AtomicBool,
@@ -94,7 +96,7 @@ impl TableCore {
         let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
         let (loaded, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-        let expiring = AtomicBool::new(tree.expires());
+        let (expiring, queued_documents) = (AtomicBool::new(tree.expires()), AtomicU64::new(0));
         Self {
             id,
             name,
@@ -104,6 +106,7 @@ impl TableCore {
             state,
             replacing: Mutex::default(),
             active_bytes,
+            queued_documents,
             traffic,
             loading,
             loaded,

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use psync::File;
 
 use crate::{
-    Durability, Error, Expires, Result, WriteBatch,
+    Durability, Error, ErrorKind, Expires, Result, WriteBatch,
     batch::{BatchOperation, Item},
     catalog::TableCore,
     clock::Clock,
@@ -265,7 +265,12 @@ impl Engine {
                 Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
                 Err(error) => {
                     abandon(items, &pointers);
-                    return Err(self.write_error(error.into()));
+                    let error = self.write_error(error.into());
+                    if error.kind() == ErrorKind::DiskFull {
+                        self.cleaning.try_again();
+                        self.signal.kick();
+                    }
+                    return Err(error);
                 }
             }
             self.unflushed.note(table);

@@ -23,6 +23,7 @@ use wal::Wal;
 use crate::{
     Error, ErrorKind, Options, Result,
     catalog::{Catalog, TableCore},
+    clean::Cleaning,
     clock::Clock,
     commit::UnflushedDocuments,
     health::Health,
@@ -56,6 +57,7 @@ pub(crate) struct Engine {
     pub(crate) transactions: Budget,
     pub(crate) pressure: Pressure,
     pub(crate) sweeps: Sweeps,
+    pub(crate) cleaning: Cleaning,
     pub(crate) retention: Retention,
     pub(crate) health: Health,
     pub(crate) signal: Signal,
@@ -119,6 +121,7 @@ impl Engine {
             recent: Recent::default(),
             transactions,
             sweeps: Sweeps::default(),
+            cleaning: Cleaning::default(),
             health: Health::default(),
             signal: Signal::default(),
             keeper: Keeper::new(Arc::clone(&parts.clock)),

@@ -53,6 +53,7 @@ mod catalog;
 mod changes;
 mod checkpoint;
 mod choice;
+mod clean;
 mod clock;
 mod commit;
 mod compact;

@@ -115,6 +115,7 @@ pub(crate) fn recover(
         clock: Arc::new(Clock::new(options.clock.clone(), image.time)),
     });
     for table in engine.catalog.live() {
+        table.documents.set_segment_bytes(engine.options.segment_bytes);
         backlogs.remove(&table.id).unwrap_or_default().settle(&engine, &table)?;
     }
     Ok(engine)

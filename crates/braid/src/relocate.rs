@@ -28,7 +28,7 @@ use doclog::{DocPointer, Retained, SegmentId};
 use index::{Batch, Expiry, Index, Operation, Payload, Seq, Update};
 
 use crate::{
-    Error, Result,
+    Error, ErrorKind, Result,
     catalog::TableCore,
     engine::Engine,
     format::FlushEnd,
@@ -179,7 +179,7 @@ pub(crate) fn stretch(
         return Ok(next);
     }
     let fetched = fetch::fetch(&table.documents, &mut moves, &plan.how, times, &mut watch);
-    let files = fetched.map_err(|error| engine.write_error(error.into()))?;
+    let files = fetched.map_err(|error| refused(engine, error.into()))?;
     let (before, moved) = (moves.versions.len(), moves.moved());
     moves.versions.retain(|version| version.fate != Fate::Stays);
     let damaged = (before - moves.versions.len()) as u64;
@@ -195,6 +195,16 @@ pub(crate) fn stretch(
     Ok(next)
 }
 
+/// What a write that did not go in is: no space, which may be had later, or what ends all writing.
+fn refused(engine: &Engine, error: Error) -> Error {
+    match engine.write_error(error) {
+        error if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
+            Error::DiskFull { path: engine.path.clone(), problem: error.cause() }
+        }
+        error => error,
+    }
+}
+
 /// Makes the structure refer to the new places.
 #[expect(clippy::too_many_arguments, reason = "what one stretch has come to, and what it is measured by")]
 fn place(
@@ -204,7 +214,7 @@ fn place(
     engine.flush_log()?;
     watch.lap(&mut times.flush);
     let applied = table.tree.apply(moves, horizon, &|_| {});
-    let mut applied = applied.map_err(|error| engine.write_error(error.into()))?;
+    let mut applied = applied.map_err(|error| refused(engine, error.into()))?;
     watch.lap(&mut times.write);
     if !seeded::on(seeded::Bug::MovedUnflushed) {
         applied.files.extend(files);

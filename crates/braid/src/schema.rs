@@ -20,7 +20,7 @@ use crate::{
 
 /// Longest table name, in bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 255;
-/// Nominal bytes of a document segment; a longer document has a segment of its own.
+/// Nominal bytes of a document segment before an engine is there, which makes them as long as those of its log; a longer document has a segment of its own.
 pub(crate) const DOCUMENT_SEGMENT_BYTES: u64 = 64 << 20;
 impl Engine {
     /// Opens a table, creating it where it is missing.
@@ -46,6 +46,7 @@ impl Engine {
             name: name.to_owned(),
         };
         let table = Arc::new(new_table(&self.store, &self.trees, &record, self.options.speriod)?);
+        table.documents.set_segment_bytes(self.options.segment_bytes);
         let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
         self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
         Ok(table)

@@ -293,6 +293,10 @@ pub struct Stats {
     pub visible_seq: u64,
     /// Commits since opening.
     pub commits: u64,
+    /// Documents that cleaning in the background moved since opening.
+    pub documents_cleaned: u64,
+    /// Bytes that these take in their segments.
+    pub document_bytes_cleaned: u64,
     /// Operations of these commits.
     pub operations: u64,
     /// Bytes of their keys and values.
@@ -356,6 +360,8 @@ impl Stats {
             full_disk: engine.pressure.full_disk(),
             visible_seq: engine.publisher.visible().0,
             commits: load(&counters.commits),
+            documents_cleaned: engine.cleaning.moved().0,
+            document_bytes_cleaned: engine.cleaning.moved().1,
             operations: load(&counters.operations),
             user_bytes,
             lookups: load(&counters.lookups) + tables.iter().map(|table| table.traffic.lookups()).sum::<u64>(),

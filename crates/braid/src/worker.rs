@@ -5,7 +5,7 @@
 //!    which trims the log.
 //! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
 //!    one before: so no cold key pins the log. Then too a checkpoint is written.
-//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]).
+//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]), and cleans segments of documents ([`clean`]).
 //! 5. Its I/O makes way for reads ([`psync::Background`]).
 //! 6. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
 //!
@@ -20,6 +20,7 @@ use wal::Lsn;
 use crate::{
     Error, Result, checkpoint,
     choice::{self, Choice},
+    clean,
     engine::Engine,
     expiry,
     opq::Opq,
@@ -110,8 +111,17 @@ impl Worker {
         let log_full = engine.wal.bytes_retained() > log_limit;
         let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && engine.counters.changed_since_checkpoint();
         let idle = !asked.woken && engine.counters.is_idle_since_last_look();
+        if asked.drain || asked.checkpoint || idle {
+            engine.cleaning.try_again();
+        }
         let visible = engine.publisher.visible();
-        let outcome = if asked.drain || asked.stop || asked.checkpoint || idle || sweep::is_urgent(engine) {
+        let outcome = if asked.drain
+            || asked.stop
+            || asked.checkpoint
+            || idle
+            || sweep::is_urgent(engine)
+            || clean::needs_apply(engine)
+        {
             apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= visible))
         } else if log_full {
             let half = Lsn(engine.wal.end().0.saturating_sub(log_limit / 2));
@@ -136,8 +146,13 @@ impl Worker {
         if outcome.is_ok() && !asked.stop {
             self.expired.turn(engine)?;
         }
-        if outcome.is_ok() && (!next(engine).is_empty() || (!asked.stop && sweep::turn(engine)?)) {
-            engine.signal.kick();
+        if outcome.is_ok() && !asked.stop {
+            let round_due = !next(engine).is_empty();
+            let sweep_due = !round_due && sweep::turn(engine)?;
+            let cleaning_due = clean::turn(engine)?;
+            if round_due || sweep_due || cleaning_due {
+                engine.signal.kick();
+            }
         }
         outcome
     }

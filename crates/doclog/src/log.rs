@@ -105,6 +105,11 @@ impl DocLog {
         Appender::new(self, Lane::Moved, u64::MAX)
     }
 
+    /// From here on a segment gets about so many bytes.
+    pub fn set_segment_bytes(&self, bytes: u64) {
+        self.segments.lock().set_segment_bytes(bytes);
+    }
+
     /// How full each segment is, in number order.
     #[must_use]
     pub fn usage(&self) -> Vec<Usage> {

@@ -200,6 +200,10 @@ impl Segments {
         self.active[lane as usize].clone()
     }
 
+    pub(crate) const fn set_segment_bytes(&mut self, bytes: u64) {
+        self.segment_bytes = bytes;
+    }
+
     fn is_active(&self, segment: SegmentId) -> bool {
         self.active.iter().flatten().any(|(id, _)| *id == segment)
     }

@@ -45,7 +45,7 @@ fn only_what_lives_is_left_and_every_way_to_read_is_the_same() {
         let after = table.stats().expect("stats");
         assert_eq!(after.document_bytes, after.document_live_bytes, "nothing dead is left");
         assert_eq!(after.document_live_bytes, done.document_bytes);
-        assert!(after.document_bytes < before.0.document_bytes / 2, "{before:?} {after:?}");
+        assert!(after.document_bytes < before.0.document_bytes, "{before:?} {after:?}");
         assert!(document_files(&disk).iter().all(|file| !before.1.contains(file)), "old files are gone");
         let (_db, table) = check(&disk, db, table, &model);
         assert_eq!(compact(&table, &way).documents, documents);

@@ -3,6 +3,7 @@
 #[path = "../common/whole.rs"]
 mod whole;
 
+mod background;
 mod by_hand;
 mod faults;
 mod model;

@@ -1,0 +1,331 @@
+//! Cleaning in the background: segments in which most documents are dead are emptied ([`crate::relocate`]), so that the space of documents is
+//! bounded by what lives.
+//!
+//! 1. Where a table's segments hold more than [`DUE`] times what lives in them, a *cycle* begins: the segments with the most garbage are chosen, as many as bring
+//!    that down to [`GOAL`], and no more than a part of what lives is moved at once. One walk through the table empties all of them.
+//! 2. The worker moves a stretch between two rounds, and [`URGENT_STRETCHES`] where the space is above [`URGENT`] times what lives. It makes way for readers as rounds
+//!    do; writers fill the write buffer meanwhile, which slows them down smoothly.
+//! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
+//! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
+//! 5. On a full disk segments are emptied one by one, the one with the least in it first, in ever smaller stretches. Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, or nobody writes
+//!    ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
+//! 6. What a cycle could not empty (documents that only the queues refer to, damaged ones) is not chosen again before less lives in it.
+//!
+//! Invariants: as a stretch's; a cycle is in memory only, and whatever ends it, the next one chooses by what is there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use doclog::{SegmentId, Usage};
+use index::TableId;
+use parking_lot::Mutex;
+
+use crate::{
+    Error, Result,
+    catalog::TableCore,
+    checkpoint,
+    engine::Engine,
+    relocate::{self, CompactionTimes, How, Moved, Plan},
+};
+
+/// Segments may hold so many times what lives in them, in tenths, and a cycle brings them down to that.
+const DUE: u64 = 16;
+const GOAL: u64 = 14;
+/// Cleaning is behind.
+const URGENT: u64 = 19;
+/// Beside that, so many segments: those that are appended to, and those that wait for a checkpoint.
+const SLACK_SEGMENTS: u64 = 4;
+/// A cycle moves this part of what lives, or a segment.
+const CYCLE_PART: u64 = 8;
+/// A segment that is fuller than this, in tenths, is left alone.
+const FULL: u64 = 9;
+/// Documents in queues are many if they take this part of what lives.
+const QUEUED_PART: u64 = 4;
+/// Stretches of a turn where cleaning is behind.
+const URGENT_STRETCHES: usize = 4;
+/// A stretch moves so many bytes at most, or this part of the write buffer.
+const STRETCH_BYTES_MAX: u64 = 8 << 20;
+const STRETCH_PART: u64 = 8;
+
+/// What the worker cleans.
+#[derive(Default)]
+pub(crate) struct Cleaning {
+    cycle: Mutex<Option<Cycle>>,
+    /// Bytes that lived in segments when a cycle through their table was over.
+    left: Mutex<BTreeMap<(TableId, SegmentId), u64>>,
+    /// There is not much room: one segment at a time.
+    tight: AtomicBool,
+    /// Not one document found room.
+    waits: AtomicBool,
+    /// Dead bytes that the last checkpoint could not release.
+    stuck: AtomicU64,
+    /// Documents and bytes moved since the database was opened.
+    documents: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Cleaning {
+    /// Documents and bytes that cleaning moved.
+    pub(crate) fn moved(&self) -> (u64, u64) {
+        (self.documents.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// There may be room now.
+    pub(crate) fn try_again(&self) {
+        self.waits.store(false, Ordering::Relaxed);
+        self.tight.store(false, Ordering::Relaxed);
+    }
+
+    /// A cycle is over: notes what it has left.
+    fn end(&self, cycle: &Cycle) {
+        let (table, live) = (&cycle.table, cycle.table.documents.live());
+        let mut left = self.left.lock();
+        left.retain(|(id, segment), _| *id != table.id || live.contains_key(segment));
+        let here = live.into_iter().filter(|(segment, _)| cycle.plan.segments.contains(segment));
+        left.extend(here.map(|(segment, bytes)| ((table.id, segment), bytes)));
+    }
+
+    /// Whether a segment is as a cycle has left it.
+    fn is_left(&self, table: TableId, segment: &Usage) -> bool {
+        self.left.lock().get(&(table, segment.segment)) == Some(&segment.live_bytes)
+    }
+}
+
+/// A walk through a table.
+struct Cycle {
+    table: Arc<TableCore>,
+    plan: Plan,
+    low: Vec<u8>,
+}
+
+/// How a table's segments are filled.
+#[derive(Debug, Default)]
+struct Filling {
+    /// Bytes of those in which something lives.
+    bytes: u64,
+    live_bytes: u64,
+    /// Bytes of those in which nothing does: they wait for a checkpoint.
+    dead_bytes: u64,
+}
+
+impl Filling {
+    fn of(usage: &[Usage]) -> Self {
+        let mut filling = Self::default();
+        for segment in usage {
+            match segment.live_bytes {
+                0 if segment.is_settled => filling.dead_bytes += segment.bytes,
+                live => {
+                    filling.bytes += segment.bytes;
+                    filling.live_bytes += live;
+                }
+            }
+        }
+        filling
+    }
+
+    /// Whether it is more than so many tenths of what lives.
+    fn is_above(&self, tenths: u64, live_bytes: u64, segment_bytes: u64) -> bool {
+        let limit = (live_bytes / 10).saturating_mul(tenths).saturating_add(SLACK_SEGMENTS * segment_bytes);
+        self.bytes > limit
+    }
+}
+
+/// Whether the queues of a table have to be applied before it can be said what is dead.
+pub(crate) fn needs_apply(engine: &Engine) -> bool {
+    let segment_bytes = engine.options.segment_bytes;
+    engine.catalog.live().iter().any(|table| {
+        let queued = table.queued_documents.load(Ordering::Relaxed);
+        if queued < segment_bytes {
+            return false;
+        }
+        let stats = table.documents.stats();
+        let filling = Filling { bytes: stats.bytes, live_bytes: stats.live_bytes, dead_bytes: 0 };
+        let least = stats.live_bytes.saturating_sub(queued);
+        queued > stats.live_bytes / QUEUED_PART && filling.is_above(DUE, least, segment_bytes)
+    })
+}
+
+/// Moves a stretch, or a few, if there is something to clean; whether there is more. By the worker, who holds [`Engine::maintenance`].
+///
+/// # Errors
+/// As a stretch's, but for a full disk.
+pub(crate) fn turn(engine: &Engine) -> Result<bool> {
+    if engine.cleaning.waits.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    let mut stretches = 1;
+    for number in 0..URGENT_STRETCHES {
+        if number >= stretches {
+            break;
+        }
+        let cycle = engine.cleaning.cycle.lock().take();
+        let Some(cycle) = cycle.or_else(|| choose(engine)) else {
+            return release(engine);
+        };
+        let filling = Filling::of(&cycle.table.documents.usage());
+        if filling.is_above(URGENT, filling.live_bytes, engine.options.segment_bytes) {
+            stretches = URGENT_STRETCHES;
+        }
+        stretch(engine, cycle)?;
+    }
+    let waits = engine.cleaning.waits.load(Ordering::Relaxed);
+    Ok(!waits && (engine.cleaning.cycle.lock().is_some() || choose(engine).is_some()))
+}
+
+fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
+    let table = Arc::clone(&cycle.table);
+    if engine.check_live(&table).is_err() || table.check_not_loading().is_err() {
+        return Ok(());
+    }
+    let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
+    let next = relocate::stretch(engine, &table, &cycle.low, &cycle.plan, &mut moved, &mut times);
+    engine.cleaning.documents.fetch_add(moved.documents, Ordering::Relaxed);
+    engine.cleaning.bytes.fetch_add(moved.bytes, Ordering::Relaxed);
+    match next {
+        Ok(Some(low)) => {
+            cycle.low = low;
+            *engine.cleaning.cycle.lock() = Some(cycle);
+            Ok(())
+        }
+        Ok(None) => {
+            engine.cleaning.end(&cycle);
+            engine.cleaning.stuck.store(0, Ordering::Relaxed);
+            checkpoint::write(engine)
+        }
+        Err(Error::DiskFull { .. }) if cycle.plan.segments.len() > 1 => {
+            engine.cleaning.tight.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 => {
+            cycle.plan.window_bytes /= 2;
+            *engine.cleaning.cycle.lock() = Some(cycle);
+            Ok(())
+        }
+        Err(Error::DiskFull { .. }) => {
+            engine.cleaning.waits.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(error) if error.is_read_failure() || matches!(error, Error::Corrupt { .. }) => {
+            tracing::warn!(%error, table = table.name, "segments of documents cannot be cleaned");
+            engine.cleaning.end(&cycle);
+            Ok(())
+        }
+        Err(error) => {
+            *engine.cleaning.cycle.lock() = Some(cycle);
+            Err(error)
+        }
+    }
+}
+
+/// A table to be cleaned, and which segments of it.
+fn choose(engine: &Engine) -> Option<Cycle> {
+    let segment_bytes = engine.options.segment_bytes;
+    let of_table = |table: Arc<TableCore>| {
+        if table.documents.stats().segments < SLACK_SEGMENTS || table.check_not_loading().is_err() {
+            return None;
+        }
+        let mut usage = table.documents.usage();
+        let filling = Filling::of(&usage);
+        if !filling.is_above(DUE, filling.live_bytes, segment_bytes) {
+            return None;
+        }
+        usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
+        let segments = if engine.cleaning.tight.load(Ordering::Relaxed) {
+            usage.retain(is_worth_it);
+            usage.iter().min_by_key(|segment| segment.live_bytes).map(|segment| segment.segment).into_iter().collect()
+        } else {
+            fullest_of_garbage(usage, &filling, segment_bytes)
+        };
+        let window_bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
+        let how = How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true };
+        let plan = Plan { segments, window_bytes, how, urgent: true };
+        (!plan.segments.is_empty()).then_some(Cycle { table, plan, low: Vec::new() })
+    };
+    engine.catalog.live().into_iter().find_map(of_table)
+}
+
+fn is_worth_it(segment: &Usage) -> bool {
+    segment.is_settled && segment.live_bytes > 0 && segment.live_bytes * 10 <= segment.bytes * FULL
+}
+
+/// The segments with the greatest part of garbage, as many as it takes.
+fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u64) -> BTreeSet<SegmentId> {
+    usage.retain(is_worth_it);
+    // Of two fractions, the lesser one: live bytes of the one times all bytes of the other.
+    let product = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
+    usage.sort_by(|one, other| product(one.live_bytes, other.bytes).cmp(&product(other.live_bytes, one.bytes)));
+    let goal = filling.live_bytes / 10 * GOAL;
+    let most = (filling.live_bytes / CYCLE_PART).max(segment_bytes);
+    let (mut left, mut moved, mut chosen) = (filling.bytes, 0, BTreeSet::new());
+    for segment in usage {
+        if left <= goal || moved + segment.live_bytes > most && !chosen.is_empty() {
+            break;
+        }
+        left -= segment.bytes - segment.live_bytes;
+        moved += segment.live_bytes;
+        chosen.insert(segment.segment);
+    }
+    chosen
+}
+
+/// Writes a checkpoint where that releases enough. Whether there is more to do.
+fn release(engine: &Engine) -> Result<bool> {
+    let (kept, mut dead) = (engine.retention.kept(), 0);
+    for table in engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()) {
+        let filling = Filling::of(&table.documents.usage());
+        let of_table: u64 =
+            table.documents.dead().iter().filter(|(last, _)| *last < kept.seq.0).map(|(_, bytes)| bytes).sum();
+        if of_table > filling.live_bytes / CYCLE_PART + SLACK_SEGMENTS * engine.options.segment_bytes {
+            dead += of_table;
+        }
+    }
+    // What a checkpoint has left is left by the next one, until there is twice as much.
+    if dead == 0 || dead < 2 * engine.cleaning.stuck.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    engine.cleaning.stuck.store(dead, Ordering::Relaxed);
+    checkpoint::write(engine)?;
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(number: u64, bytes: u64, live_bytes: u64) -> Usage {
+        Usage { segment: SegmentId(number), bytes, live_bytes, is_settled: true }
+    }
+
+    fn chosen(usage: &[Usage]) -> Vec<u64> {
+        let filling = Filling::of(usage);
+        fullest_of_garbage(usage.to_vec(), &filling, 100).into_iter().map(|segment| segment.0).collect()
+    }
+
+    #[test]
+    fn the_segments_with_the_most_garbage_go_first_and_as_few_as_do() {
+        let full = (10..30).map(|number| segment(number, 100, 100));
+        let usage: Vec<_> = [segment(1, 100, 50), segment(2, 1000, 10), segment(3, 100, 10), segment(4, 100, 95)]
+            .into_iter()
+            .chain(full)
+            .collect();
+        assert_eq!(chosen(&usage), [2], "that is enough: 1% of it lives");
+        let usage: Vec<_> = (0..20).map(|number| segment(number, 100, 40 + number)).collect();
+        // An eighth of what lives, or a segment.
+        assert_eq!(chosen(&usage), [0, 1, 2]);
+        assert_eq!(chosen(&[segment(1, 100, 95), segment(2, 100, 100)]), [0; 0]);
+        let waits = Usage { is_settled: false, ..segment(1, 1000, 1) };
+        assert_eq!(chosen(&[waits, segment(2, 100, 30), segment(3, 100, 60)]), [2, 3]);
+    }
+
+    #[test]
+    fn what_is_dead_counts_for_itself() {
+        let filling = Filling::of(&[segment(1, 100, 0), segment(2, 200, 100)]);
+        assert_eq!((filling.bytes, filling.live_bytes, filling.dead_bytes), (200, 100, 100));
+        assert!(filling.is_above(DUE, 100, 1) && !filling.is_above(DUE, 100, 50));
+    }
+}
