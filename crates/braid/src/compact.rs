@@ -222,7 +222,9 @@ impl Run<'_, '_> {
             let mut watch = Watch::start();
             let mut rewritten = Rewritten::default();
             from = turn(self.engine, table, || {
-                rewritten = rewrite(self.engine, table, &low, None, leaf_pages)?;
+                let bytes = stretch_bytes(self.engine);
+                let part = Part { from: &low, until: None, bytes, reclaims: false };
+                rewritten = rewrite(self.engine, table, part, leaf_pages)?;
                 Ok(rewritten.next.take())
             })?;
             watch.lap(&mut self.done.times.pack);
@@ -269,16 +271,16 @@ pub(crate) struct Rewritten {
     bytes: u64,
 }
 
-/// Rewrites the stretch that begins at `low`, and ends where `high` is at the latest, into leaves of `leaf_pages` pages, by whoever holds
-/// [`Engine::maintenance`].
-pub(crate) fn rewrite(
-    engine: &Engine, table: &TableCore, low: &[u8], high: Option<&[u8]>, leaf_pages: u32,
-) -> Result<Rewritten> {
-    engine.flush_log()?;
-    let tree = &table.tree;
+/// Bytes of runs that are rewritten together.
+pub(crate) fn stretch_bytes(engine: &Engine) -> usize {
     let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
-    let part = Part { from: low, until: high, bytes };
+    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
+}
+
+/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages, by whoever holds [`Engine::maintenance`].
+pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_pages: u32) -> Result<Rewritten> {
+    engine.flush_log()?;
+    let (tree, low) = (&table.tree, part.from);
     // Nothing that the structure has comes again after a crash, and nothing is added to it meanwhile.
     let horizon = engine.horizon(table);
     let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);

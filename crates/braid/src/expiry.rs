@@ -11,7 +11,7 @@ use crate::{Result, engine::Engine};
 const PACE_MILLIS: u64 = 1_000;
 
 /// Most pieces of a table that are asked for at a time. A look comes again as soon as they are swept.
-const PIECES_MAX: usize = 256;
+pub(crate) const PIECES_MAX: usize = 256;
 
 /// Remembers when it was last looked.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 //! 1. Whoever knows of keys under which there is something to be had asks for them ([`Engine::sweep`]).
 //! 2. A range delete ([`index::RangeTombstones`]) asks by being there, once everything older under its keys is in the structure and no snapshot is
 //!    older than it. What was swept needs its tombstones no more.
-//! 3. Where a round finds the disk full, what range deletes hide is swept at once ([`relieve`]).
+//! 3. Where a round finds the disk full, what range deletes hide and what has expired is swept at once ([`relieve`]).
 //! 4. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
 //!    wait for a stretch at most.
 //!
@@ -15,18 +15,21 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
+use btree::Part;
 use index::{Fragment, Horizon, RangeTombstones, Seq};
 use parking_lot::Mutex;
+use space::PAGE;
 
 use crate::{
     Error, Result,
     catalog::{TableCore, TableState},
     compact,
     engine::Engine,
+    expiry::PIECES_MAX,
     signal::Signal,
 };
 
@@ -43,14 +46,29 @@ struct Sweep {
     high: Option<Vec<u8>>,
 }
 
+impl PartialEq for Sweep {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.table, &other.table) && (&self.low, &self.high) == (&other.low, &other.high)
+    }
+}
+
 /// What is to be swept, in the order in which it was asked for.
 #[derive(Default)]
 pub(crate) struct Sweeps {
     asked: Mutex<VecDeque<Sweep>>,
     /// A range tombstone waits for a snapshot to go.
     waits: AtomicBool,
-    /// What range deletes up to this one hide was given up for want of space.
-    relieved: AtomicU64,
+    relief: Mutex<Relief>,
+}
+
+/// What gives space back to a round that found none.
+#[derive(Default)]
+struct Relief {
+    left: VecDeque<Sweep>,
+    /// There was no space for these.
+    again: VecDeque<Sweep>,
+    /// Of range deletes up to this one all are, or were, among them.
+    through: Seq,
 }
 
 impl Sweeps {
@@ -148,31 +166,47 @@ fn of_tombstones(engine: &Engine) -> Option<Sweep> {
     engine.catalog.live().into_iter().find_map(of_table)
 }
 
-/// On a full disk: gives up what range deletes hide from everybody, once for each, though older operations on their keys cannot be applied yet, for
-/// those may wait for this space. Whether anything was given up.
+/// On a full disk: sweeps a stretch of what range deletes hide from everybody, once for each, though older operations on their keys cannot be applied yet,
+/// for those may wait for this space; or of leaves in which enough has expired. Whether there was any.
 pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
-    let relieved = &engine.sweeps.relieved;
-    let (before, mut through, mut found) = (Seq(relieved.load(Ordering::Relaxed)), Seq::MAX, false);
-    for table in engine.catalog.live() {
-        let horizon = engine.horizon(&table);
-        let seen_by_all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX));
-        through = through.min(seen_by_all);
-        let is_due = |fragment: &&Arc<Fragment>| fragment.newest() > before && fragment.newest() <= seen_by_all;
-        for fragment in horizon.tombstones.fragments().iter().filter(is_due) {
-            let mut next = Some(fragment.low.clone());
-            while let Some(low) = next {
-                let sweep = Sweep { table: Arc::clone(&table), low, high: fragment.high.clone() };
-                next = match stretch(engine, &sweep) {
-                    Ok(next) => next,
-                    Err(Error::DiskFull { .. }) => return Ok(found),
-                    Err(error) => return Err(error),
-                };
-                found = true;
+    let mut relief = engine.sweeps.relief.lock();
+    if relief.left.is_empty() {
+        relief.gather(engine)?;
+    }
+    while let Some(sweep) = relief.left.pop_front() {
+        match stretch(engine, &sweep) {
+            Ok(next) => {
+                relief.left.extend(next.map(|low| Sweep { low, ..sweep }));
+                return Ok(true);
             }
+            // Others may need less.
+            Err(Error::DiskFull { .. }) if relief.again.contains(&sweep) => {}
+            Err(Error::DiskFull { .. }) => relief.again.push_back(sweep),
+            Err(error) => return Err(error),
         }
     }
-    relieved.store(through.0, Ordering::Relaxed);
-    Ok(found)
+    Ok(false)
+}
+
+impl Relief {
+    /// Gathers what there is now.
+    fn gather(&mut self, engine: &Engine) -> Result<()> {
+        let (before, mut through) = (self.through, Seq::MAX);
+        for table in engine.catalog.live() {
+            let horizon = engine.horizon(&table);
+            let seen_by_all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX));
+            through = through.min(seen_by_all);
+            let is_due = |fragment: &&Arc<Fragment>| fragment.newest() > before && fragment.newest() <= seen_by_all;
+            let fragments = horizon.tombstones.fragments().iter().filter(is_due);
+            let hidden = fragments.map(|fragment| (fragment.low.clone(), fragment.high.clone()));
+            let due = table.tree.due(horizon.now, PIECES_MAX)?.into_iter().map(|keys| (keys.low, keys.high));
+            let of_table = hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high });
+            self.left.extend(of_table);
+        }
+        self.left.append(&mut self.again);
+        self.through = through;
+        Ok(())
+    }
 }
 
 /// Takes away the range tombstones from `low` to below `high` that have nothing to hide any more, where the structure was rewritten as
@@ -228,7 +262,14 @@ fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let rewritten = compact::rewrite(engine, table, &sweep.low, high, table.tree.leaf_pages())?;
+    let mut part = Part { from: &sweep.low, until: high, bytes: compact::stretch_bytes(engine), reclaims: true };
+    let rewritten = loop {
+        match compact::rewrite(engine, table, part, table.tree.leaf_pages()) {
+            // What it gives up is had only when it is through: a shorter one needs less before.
+            Err(Error::DiskFull { .. }) if part.bytes > PAGE => part.bytes /= 2,
+            rewritten => break rewritten?,
+        }
+    };
     Ok(rewritten.next.filter(|next| high.is_none_or(|high| next.as_slice() < high)))
 }
 

@@ -136,7 +136,10 @@ impl Worker {
         // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
         let trim = match &outcome {
             Ok(()) => false,
-            Err(Error::DiskFull { .. }) => true,
+            Err(Error::DiskFull { .. }) => {
+                engine.retention.yield_space();
+                true
+            }
             Err(_) => return outcome,
         };
         let yields = engine.retention.yields();
@@ -172,7 +175,7 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
     }
 }
 
-/// Runs a round. Where there is no space for any of it, range deletes may have some to give: then it is to be tried again.
+/// Runs a round. Where there is no space for any of it, what was deleted as ranges or has expired may have some to give: then it is to be tried again.
 fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
     match round::run(engine, choices) {
         Err(Error::DiskFull { .. }) if sweep::relieve(engine)? => Ok(()),

@@ -82,13 +82,17 @@ struct Item {
 }
 
 /// Checks the limits, which are the caller's to keep, and decides whether the batch may use the space that is kept for deletes: it gives
-/// back more than it takes, or deletes wait behind it. Says too whether anything in it expires.
-fn class_of(batch: &dyn Batch) -> (Class, bool) {
+/// back more than it takes, or deletes wait behind it. What a range delete hides from everybody, or has expired, is to go as a delete is. Says too whether
+/// anything in it expires.
+fn class_of(batch: &dyn Batch, horizon: &Horizon) -> (Class, bool) {
     let (mut deletes, mut expires) = (0, false);
     for index in 0..batch.len() {
         let update = batch.get(index);
         assert!(update.key.len() <= KEY_BYTES_MAX, "a key of {} bytes", update.key.len());
-        expires |= update.operation.expiry().is_some();
+        let expiry = update.operation.expiry();
+        expires |= expiry.is_some();
+        let is_over = expiry.is_some_and(|expiry| horizon.is_over(expiry, update.seq, None));
+        deletes += usize::from(is_over || horizon.is_hidden(update.key, update.seq));
         match update.operation {
             Operation::Delete => deletes += 1,
             Operation::Put(Payload::Inline(value), _) => {
@@ -109,7 +113,7 @@ impl<'a> Apply<'a> {
     pub(crate) fn new(
         base: &'a Version, batch: &'a dyn Batch, horizon: &'a Horizon, again: Again, progress: &'a dyn Fn(usize),
     ) -> Self {
-        let (class, expires) = class_of(batch);
+        let (class, expires) = class_of(batch, horizon);
         Self {
             base,
             root: Root { expires: base.root.expires || expires, ..base.root },

@@ -4,7 +4,7 @@
 //!    one is not closed half full.
 //! 2. Where a new file is needed, `reserve` stops; the caller makes it, outside the lock, offers it as a spare and goes on.
 //! 3. A document that was appended in this life is pending until it is retained or abandoned. It keeps its segment from being released.
-//! 4. A segment is released when it was sealed, without live bytes and without pending documents at the time of the last image: after the
+//! 4. A segment is released when it was sealed, as one in which everything is dead is by the next image, without live bytes and without pending documents at the time of the last image: after the
 //!    checkpoint that keeps the image, recovery has no use for it. What is kept of the log may name its documents still: of each segment
 //!    the last commit is known that does.
 //!
@@ -366,6 +366,10 @@ impl Segments {
     }
 
     pub(crate) fn image(&mut self) -> DocImage {
+        // One in which all is dead would keep its space until it is full, which on a full disk is never.
+        for active in &mut self.active {
+            active.take_if(|(id, _)| self.all.get(id).is_some_and(|segment| segment.end > 0 && segment.is_dead()));
+        }
         let active = self.active.each_ref().map(|active| active.as_ref().map(|(id, _)| *id));
         let segments = self.all.iter_mut().map(|(&id, segment)| {
             let sealed = !active.contains(&Some(id));

@@ -1,6 +1,9 @@
 //! Two tables and what they must hold.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use braid::{
     Database, Durability, Error, ErrorKind, Isolation, Range, Structure, Table, TransactionOptions, WriteBatch,
@@ -20,6 +23,10 @@ pub(crate) type Change = (usize, Vec<u8>, Option<Vec<u8>>);
 pub(crate) struct Model {
     pub(crate) tables: [Content; 2],
     number: u64,
+    /// What is put, but for the counter, expires after so long.
+    pub(crate) lifetime: Option<Duration>,
+    /// What will.
+    expiring: BTreeSet<(usize, Vec<u8>)>,
 }
 
 /// Opens the tables, creating them where they are missing.
@@ -45,6 +52,13 @@ pub(crate) fn puts(numbers: std::ops::Range<u64>, bytes: usize) -> Vec<Change> {
 }
 
 impl Model {
+    /// Everything that expires has done so.
+    pub(crate) fn expire(&mut self) {
+        for (which, key) in std::mem::take(&mut self.expiring) {
+            self.tables[which].remove(&key);
+        }
+    }
+
     pub(crate) fn keys(&self) -> Vec<(usize, Vec<u8>)> {
         let of = |which: usize| self.tables[which].keys().map(move |key| (which, key.clone()));
         of(0).chain(of(1)).filter(|(_, key)| key != COUNTER).collect()
@@ -65,6 +79,9 @@ impl Model {
             }
         }
         for (which, key, value) in changes {
+            let name = (*which, key.clone());
+            let expires = value.is_some() && self.lifetime.is_some();
+            let _ = if expires { self.expiring.insert(name) } else { self.expiring.remove(&name) };
             match value {
                 Some(value) => self.tables[*which].insert(key.clone(), value.clone()),
                 None => self.tables[*which].remove(key),
@@ -86,7 +103,10 @@ impl Model {
         }
         for (which, key, value) in changes {
             match value {
-                Some(value) => batch.put(&tables[*which], key, value),
+                Some(value) => match self.lifetime {
+                    Some(lifetime) => batch.put_expiring(&tables[*which], key, value, lifetime),
+                    None => batch.put(&tables[*which], key, value),
+                },
                 None => batch.delete(&tables[*which], key),
             }
         }
@@ -108,7 +128,10 @@ impl Model {
         }
         for (which, key, value) in changes {
             match value {
-                Some(value) => transaction.put(&tables[*which], key, value)?,
+                Some(value) => match self.lifetime {
+                    Some(lifetime) => transaction.put_expiring(&tables[*which], key, value, lifetime)?,
+                    None => transaction.put(&tables[*which], key, value)?,
+                },
                 None => transaction.delete(&tables[*which], key)?,
             }
         }

@@ -1,19 +1,22 @@
 //! A disk of a few megabytes, filled to the last byte, with values in leaves and in documents.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
-use braid::{Database, Durability, Options};
+use braid::{Database, Durability, Options, SetClock};
 use psync::sim::SimDisk;
 
 use crate::model::{Change, Model, is_full, puts, tables};
 
-/// Keys below this one are deleted as a range.
-const END: u8 = 0xc0;
+/// Keys below this one are deleted as a range; all of them where their values are documents, whose segments go only as a whole.
+const END: &[u8] = &[0xc0];
+const END_OF_DOCUMENTS: &[u8] = &[0xff; 12];
 /// Puts of one batch.
 const BATCH: u64 = 40;
+const MINUTE: Duration = Duration::from_secs(60);
 
 struct World {
     disk: SimDisk,
+    clock: SetClock,
     db: Database,
     model: Model,
     value_bytes: usize,
@@ -29,16 +32,17 @@ fn options() -> Options {
         .leaf_pages(2)
 }
 
-fn open(disk: &SimDisk) -> Database {
-    options().open_on(disk.psync(), Path::new("/db")).expect("opens")
+fn open(disk: &SimDisk, clock: &SetClock) -> Database {
+    options().clock(clock.clone()).open_on(disk.psync(), Path::new("/db")).expect("opens")
 }
 
 impl World {
     fn new(capacity: u64, value_bytes: usize) -> Self {
         let disk = SimDisk::new(capacity ^ value_bytes as u64);
         disk.set_capacity(Some(capacity));
-        let db = open(&disk);
-        Self { disk, db, model: Model::default(), value_bytes, next: 0 }
+        let clock = SetClock::new(1_800_000_000_000);
+        let db = open(&disk, &clock);
+        Self { disk, clock, db, model: Model::default(), value_bytes, next: 0 }
     }
 
     fn write(&mut self, changes: &[Change]) -> bool {
@@ -47,15 +51,21 @@ impl World {
 
     /// Puts new keys until the disk is full; batches that went in.
     fn fill(&mut self) -> u64 {
+        (0..100_000).find(|_| !self.fill_one()).expect("the disk fills")
+    }
+
+    /// Puts a batch of new keys, if it goes in.
+    fn fill_one(&mut self) -> bool {
         let batch = if self.value_bytes > 10_000 { 4 } else { BATCH };
-        for count in 0..100_000 {
-            let changes = puts(self.next..self.next + batch, self.value_bytes);
-            if !self.write(&changes) {
-                return count;
-            }
-            self.next += batch;
-        }
-        panic!("the disk never fills");
+        let changes = puts(self.next..self.next + batch, self.value_bytes);
+        let fits = self.write(&changes);
+        self.next += if fits { batch } else { 0 };
+        fits
+    }
+
+    /// Likewise, but the first refusal may only say that what is kept of the log for those who follow it has to go.
+    fn fill_again(&mut self) -> u64 {
+        self.fill() + self.fill()
     }
 
     /// Tries batches of all sorts; each goes in or meets the full disk.
@@ -80,7 +90,7 @@ impl World {
             let _ = self.db.clone().close();
             self.disk.restart();
         }
-        self.db = open(&self.disk);
+        self.db = open(&self.disk, &self.clock);
     }
 
     /// Deletes all keys but every `keep`-th; every batch must go in.
@@ -99,16 +109,17 @@ impl World {
 
 /// Fills a disk, and deletes most of it as ranges.
 fn run_with_ranges(capacity: u64, value_bytes: usize) {
+    let end = if value_bytes > 2048 { END_OF_DOCUMENTS } else { END };
     let mut world = World::new(capacity, value_bytes);
     let filled = world.fill();
     world.press();
     world.model.check(&world.db);
     for (table, content) in tables(&world.db).expect("the tables open").iter().zip(&mut world.model.tables) {
         // As with deletes of keys, the first attempt may find the write buffer or the log full.
-        if is_full(table.delete_range(..[END])) {
-            table.delete_range(..[END]).expect("range deletes go on");
+        if is_full(table.delete_range(..end)) {
+            table.delete_range(..end).expect("range deletes go on");
         }
-        content.retain(|key, _| key[0] >= END);
+        content.retain(|key, _| key.as_slice() >= end);
     }
     world.model.check(&world.db);
     // The first one may give room to what waits.
@@ -116,11 +127,50 @@ fn run_with_ranges(capacity: u64, value_bytes: usize) {
         world.db.checkpoint().expect("a checkpoint fits");
     }
     world.model.check(&world.db);
-    let again = world.fill();
+    let again = world.fill_again();
     assert!(again >= filled / 3, "{again} of {filled} batches fit after most was deleted");
     world.model.check(&world.db);
     world.reopen(true);
     world.model.check(&world.db);
+}
+
+/// Fills a disk with what then expires, and nobody deletes anything; then the same disk, but what comes last, and waits for space, stays.
+fn run_with_expiry(capacity: u64, value_bytes: usize) {
+    let mut world = World::new(capacity, value_bytes);
+    world.model.lifetime = Some(MINUTE);
+    let filled = world.fill();
+    world.press();
+    let again = fill_after_expiry(&mut world);
+    assert!(again >= filled / 3, "{again} of {filled} batches fit after everything had expired");
+    world.reopen(true);
+    world.model.check(&world.db);
+    if value_bytes > 2048 {
+        // Segments of documents go only as a whole.
+        return;
+    }
+
+    let mut world = World::new(capacity, value_bytes);
+    world.model.lifetime = Some(MINUTE);
+    (0..filled * 4 / 5).for_each(|_| assert!(world.fill_one(), "it did before"));
+    world.model.lifetime = None;
+    world.fill();
+    let again = fill_after_expiry(&mut world);
+    assert!(again >= filled / 3, "{again} of {filled} batches fit after most had expired");
+}
+
+/// Time passes: what expires does. Batches that fit then.
+fn fill_after_expiry(world: &mut World) -> u64 {
+    world.model.check(&world.db);
+    world.clock.advance(2 * 60_000);
+    world.model.expire();
+    world.model.check(&world.db);
+    // The first one may give room to what waits, and lets go of no documents that are swept behind it.
+    is_full(world.db.checkpoint());
+    world.db.checkpoint().expect("a checkpoint fits");
+    world.model.check(&world.db);
+    let again = world.fill_again();
+    world.model.check(&world.db);
+    again
 }
 
 /// Fills a disk, and goes through everything that a user may then do.
@@ -182,6 +232,11 @@ fn large_values_in_scattered_pages() {
 }
 
 #[test]
+fn values_that_have_expired() {
+    run_all(run_with_expiry, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
+}
+
+#[test]
 fn ranges_that_are_deleted() {
-    run_all(run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
+    run_all(run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
 }

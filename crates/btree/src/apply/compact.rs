@@ -49,6 +49,8 @@ pub struct Part<'a> {
     pub until: Option<&'a [u8]>,
     /// Bytes of runs at which a stretch ends.
     pub bytes: usize,
+    /// Whether it brings space back, as deletes do: then it may use half of what is kept for them.
+    pub reclaims: bool,
 }
 
 impl Part<'_> {
@@ -75,8 +77,7 @@ pub(crate) fn compact(
     let nothing = Touches { keys: Vec::new(), through };
     let mut apply = Apply::new(base, &nothing, horizon, again, &|_| ());
     apply.root.leaf_pages = leaf_pages;
-    if horizon.tombstones.of_key(part.from).is_some() {
-        // It brings space back, as deletes do.
+    if part.reclaims {
         apply.claims = Claims::new(base.shared.pages(), Class::Urgent);
     }
     let path = apply.path(part.from)?;
