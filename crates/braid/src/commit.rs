@@ -217,16 +217,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets those range deletes wait that would be too many for a table, as long as sweeps bring their number down.
+    /// Lets those range deletes wait that would be too many for a table, as long as sweeps go on that bring their number down.
     fn check_range_deletes(&self, items: &[Item<'_>]) -> Result<()> {
-        for table in items.iter().filter(|item| !item.is_point()).map(|item| item.table) {
+        let ranges = || items.iter().filter(|item| !item.is_point());
+        let mut last: Option<&Arc<TableCore>> = None;
+        for table in ranges().map(|item| item.table) {
+            if last.replace(table).is_some_and(|last| Arc::ptr_eq(last, table)) {
+                continue;
+            }
+            let own = ranges().filter(|item| Arc::ptr_eq(item.table, table)).count();
             let count = || table.state.load().tombstones.fragments().len();
-            let mut before = usize::MAX;
-            while (FRAGMENTS_MAX..before).contains(&count()) {
-                before = count();
+            let fits = || count() + own <= FRAGMENTS_MAX;
+            // A fragment may take many stretches to be swept.
+            let progress = || (count(), self.sweeps.swept());
+            let mut before = None;
+            while own <= FRAGMENTS_MAX && !fits() && before != Some(progress()) {
+                before = Some(progress());
                 self.ask(false)?;
             }
-            if count() >= FRAGMENTS_MAX {
+            if !fits() {
                 return Err(Error::TooManyRangeDeletes { table: table.name.clone(), limit: FRAGMENTS_MAX });
             }
         }

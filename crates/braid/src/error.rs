@@ -45,9 +45,9 @@ pub enum Error {
         /// Values above this go to the document log.
         inline: usize,
     },
-    /// A table has too many range deletes that could not be swept away yet.
+    /// A table would have too many range deletes that could not be swept away yet.
     #[error(
-        "table {table:?} has {limit} ranges of deleted keys that are not swept away yet: snapshots and transactions that are older keep them. Nothing was written; end those, or try again later"
+        "table {table:?} would have more than {limit} ranges of deleted keys that are not swept away yet: those of this commit, and such as snapshots and transactions that are older keep. Nothing was written; end those, try again later, or delete fewer ranges at a time"
     )]
     TooManyRangeDeletes {
         /// Table name.

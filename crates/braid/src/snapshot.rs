@@ -71,17 +71,18 @@ impl Snapshots {
         moment
     }
 
-    /// One snapshot of `moment` less. Whether none is left of it.
-    fn release(&self, moment: Moment) -> bool {
+    /// One snapshot of `moment` less. Where it was the last one of the oldest seq: which is the oldest now.
+    fn release(&self, moment: Moment) -> Option<Seq> {
         let mut held = self.held.lock();
-        if let Some(of_moment) = held.get_mut(&moment) {
-            of_moment.count -= 1;
-            if of_moment.count == 0 {
-                held.remove(&moment);
-                return true;
-            }
+        let of_moment = held.get_mut(&moment)?;
+        of_moment.count -= 1;
+        if of_moment.count > 0 {
+            return None;
         }
-        false
+        let was_oldest = held.first_key_value().is_some_and(|(first, _)| *first == moment);
+        held.remove(&moment);
+        let oldest = held.first_key_value().map_or(Seq::MAX, |(first, _)| first.seq);
+        (was_oldest && oldest > moment.seq).then_some(oldest)
     }
 
     /// Every seq that is held, rising.
@@ -161,8 +162,8 @@ impl Pin {
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
             let engine = &self.handle.engine;
-            if engine.snapshots.release(self.moment) {
-                engine.sweeps.wake_waiting(&engine.signal);
+            if let Some(oldest) = engine.snapshots.release(self.moment) {
+                engine.sweeps.wake_waiting(oldest, &engine.signal);
             }
         }
     }

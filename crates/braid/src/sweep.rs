@@ -15,7 +15,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -56,8 +56,12 @@ impl PartialEq for Sweep {
 #[derive(Default)]
 pub(crate) struct Sweeps {
     asked: Mutex<VecDeque<Sweep>>,
-    /// A range tombstone waits for a snapshot to go.
-    waits: AtomicBool,
+    /// The oldest range delete that waits for older snapshots to go; 0 where none does.
+    waits: AtomicU64,
+    /// Range tombstones are looked at first in the next turn.
+    tombstones_first: AtomicBool,
+    /// Stretches that were swept for range tombstones.
+    swept: AtomicU64,
     relief: Mutex<Relief>,
 }
 
@@ -72,11 +76,24 @@ struct Relief {
 }
 
 impl Sweeps {
-    /// A snapshot has gone: wakes the worker if something waits for that.
-    pub(crate) fn wake_waiting(&self, signal: &Signal) {
-        if self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::Relaxed) {
+    /// No snapshot is older than `oldest` any more: wakes the worker if something waits for that.
+    pub(crate) fn wake_waiting(&self, oldest: Seq, signal: &Signal) {
+        let waits = self.waits.load(Ordering::Relaxed);
+        if waits > 0 && waits <= oldest.0 && self.waits.swap(0, Ordering::Relaxed) > 0 {
             signal.kick();
         }
+    }
+
+    /// Notes that a range delete waits for older snapshots to go. Whether it does: the `oldest` is looked at after that is noted, so that
+    /// whoever lets go of it later finds the note.
+    fn wait_for(&self, delete: Option<Seq>, oldest: impl FnOnce() -> Seq) -> bool {
+        self.waits.store(delete.map_or(0, |delete| delete.0), Ordering::Relaxed);
+        delete.is_none_or(|delete| oldest() < delete)
+    }
+
+    /// Stretches that were swept for range tombstones, ever: while it grows, their number will fall.
+    pub(crate) fn swept(&self) -> u64 {
+        self.swept.load(Ordering::Relaxed)
     }
 }
 
@@ -110,7 +127,9 @@ impl Engine {
 /// # Errors
 /// As a compaction's; the stretch is then the next one again.
 pub(crate) fn turn(engine: &Engine) -> Result<bool> {
-    let asked = engine.sweeps.asked.lock().pop_front();
+    // Values may expire as fast as they are swept, and range tombstones are not to wait for that.
+    let first = engine.sweeps.tombstones_first.fetch_not(Ordering::Relaxed).then(|| of_tombstones(engine)).flatten();
+    let asked = if first.is_none() { engine.sweeps.asked.lock().pop_front() } else { None };
     if let Some(sweep) = asked {
         match stretch(engine, &sweep) {
             Ok(None) => {}
@@ -120,8 +139,9 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
                 return Err(error);
             }
         }
-    } else if let Some(sweep) = of_tombstones(engine) {
+    } else if let Some(sweep) = first.or_else(|| of_tombstones(engine)) {
         stretch(engine, &sweep)?;
+        engine.sweeps.swept.fetch_add(1, Ordering::Relaxed);
     }
     Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
 }
@@ -143,8 +163,20 @@ pub(crate) fn is_urgent(engine: &Engine) -> bool {
     engine.catalog.live().iter().any(is_one)
 }
 
-/// The first range tombstones that can be swept away.
+/// The first range tombstones that can be swept away. Where there are none, whoever lets them be wakes the worker.
 fn of_tombstones(engine: &Engine) -> Option<Sweep> {
+    loop {
+        let (found, waits) = look(engine);
+        let oldest = || engine.snapshots.oldest().unwrap_or(Seq::MAX);
+        if found.is_some() || engine.sweeps.wait_for(waits, oldest) {
+            return found;
+        }
+    }
+}
+
+/// The first range tombstones that can be swept away; if there are none, the oldest range delete that waits for snapshots.
+fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
+    let mut waits: Option<Seq> = None;
     let of_table = |table: Arc<TableCore>| {
         let state = table.state.load_full();
         if state.tombstones.is_empty() || table.check_not_loading().is_err() {
@@ -155,15 +187,15 @@ fn of_tombstones(engine: &Engine) -> Option<Sweep> {
         let is_due = |fragment: &&Arc<Fragment>| fragment.newest() <= settled.within(fragment);
         let fragments = horizon.tombstones.fragments();
         let oldest = horizon.oldest().unwrap_or(Seq::MAX);
-        if fragments.iter().any(|fragment| fragment.newest() > oldest) {
-            engine.sweeps.waits.store(true, Ordering::Relaxed);
-        }
+        let waiting = fragments.iter().map(|fragment| fragment.newest()).filter(|newest| *newest > oldest);
+        waits = waiting.chain(waits).min();
         let first = fragments.iter().find(is_due)?;
         let last = fragments.iter().rfind(is_due).filter(|_| fragments.len() >= MANY_FRAGMENTS).unwrap_or(first);
         let (low, high) = (first.low.clone(), last.high.clone());
         Some(Sweep { table, low, high })
     };
-    engine.catalog.live().into_iter().find_map(of_table)
+    let found = engine.catalog.live().into_iter().find_map(of_table);
+    (found, waits)
 }
 
 /// On a full disk: sweeps a stretch of what range deletes hide from everybody, once for each, though older operations on their keys cannot be applied yet,
@@ -359,6 +391,60 @@ mod tests {
         let (_db, table) = open(&disk);
         assert_eq!(table.get([15u8]).expect("read"), None);
         assert_eq!(table.get([1u8]).expect("read").as_deref(), Some(&b"older"[..]));
+    }
+
+    #[test]
+    fn the_worker_is_woken_by_the_snapshot_that_was_waited_for_and_no_other() {
+        let (db, table) = open(&SimDisk::new(5));
+        let engine = table.engine();
+        fill(&db, &table);
+        let older = db.snapshot();
+        table.delete_range([0u8]..).expect("deleted");
+        let younger = db.snapshot();
+        engine.work_inline();
+        assert!(!engine.signal.has_work());
+        drop(younger);
+        assert!(!engine.signal.has_work(), "nothing waited for it");
+        drop(older);
+        assert!(engine.signal.has_work());
+        engine.work_inline();
+        assert_eq!(entries(&table), 0);
+    }
+
+    #[test]
+    fn a_snapshot_that_goes_before_it_is_noted_that_it_is_waited_for_is_not_waited_for() {
+        let (db, table) = open(&SimDisk::new(6));
+        let engine = table.engine();
+        fill(&db, &table);
+        let snapshot = db.snapshot();
+        table.delete_range([0u8]..).expect("deleted");
+        db.drain().expect("applies");
+        engine.sweeps.waits.store(0, super::Ordering::Relaxed);
+        let (found, waits) = super::look(engine);
+        assert!(found.is_none() && waits.is_some());
+        drop(snapshot);
+        assert!(!engine.signal.has_work(), "nobody had said that he waits");
+        assert!(!engine.sweeps.wait_for(waits, || engine.snapshots.oldest().unwrap_or(super::Seq::MAX)));
+    }
+
+    #[test]
+    fn tombstones_have_their_turn_while_others_are_swept() {
+        let (db, table) = open(&SimDisk::new(7));
+        fill(&db, &table);
+        let engine = table.engine();
+        engine.sweep(&table.core, &0u32.to_be_bytes(), Some(&5000u32.to_be_bytes()));
+        table.core.change_tombstones(|tombstones| {
+            let high = 5600u32.to_be_bytes();
+            tombstones.add(
+                &5500u32.to_be_bytes(),
+                Some(&high),
+                engine.publisher.visible(),
+                &engine.horizon(&table.core),
+            );
+        });
+        (0..2).for_each(|_| assert!(super::turn(engine).expect("a stretch"), "there is more"));
+        assert!(table.core.state.load().tombstones.is_empty());
+        assert!(engine.sweeps.are_waiting());
     }
 
     #[test]

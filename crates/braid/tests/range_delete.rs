@@ -173,6 +173,46 @@ fn a_transaction_is_in_conflict_over_a_range_and_a_range_over_a_transaction() {
 }
 
 #[test]
+fn the_ranges_of_a_batch_count_too() {
+    let (db, table) = filled(&SimDisk::new(1));
+    let _then = db.snapshot();
+    let write = |from: u32, count: u32| {
+        let mut batch = WriteBatch::new();
+        (from..from + count).for_each(|number| batch.delete_range(&table, key(2 * number)..key(2 * number + 1)));
+        db.write(batch).map_err(|error| error.kind())
+    };
+    assert_eq!(write(0, 4097), Err(ErrorKind::Conflict));
+    assert_eq!(write(0, 4000), Ok(()));
+    assert_eq!(write(4000, 97), Err(ErrorKind::Conflict));
+    assert_eq!(write(4000, 96), Ok(()));
+    assert_eq!(count(&table), KEYS as usize - 4096);
+}
+
+/// Whatever the worker has swept by the time that the last deletes come, it goes on.
+#[test]
+fn a_range_that_takes_many_stretches_is_waited_for() {
+    let db = options().background(true).open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+    let table = db.table("t", Structure::BTree).expect("a table");
+    table.load((0..10 * KEYS).map(|number| (key(number), [7; 60]))).expect("loads");
+    let then = db.snapshot();
+    let first = 9 * KEYS;
+    table.delete_range(..key(first)).expect("deletes");
+    // Leaves have to be looked at for it.
+    table.put(key(1), "later").expect("puts");
+    db.drain().expect("applies");
+    let mut batch = WriteBatch::new();
+    (0..4094).for_each(|number| batch.delete_range(&table, key(first + 2 * number)..key(first + 2 * number + 1)));
+    db.write(batch).expect("deletes");
+    drop(then);
+    let mut batch = WriteBatch::new();
+    (0..4000).for_each(|number| {
+        batch.delete_range(&table, key(first + 10_000 + 2 * number)..key(first + 10_001 + 2 * number))
+    });
+    db.write(batch).expect("waits until the first ones are swept");
+    db.close().expect("closes");
+}
+
+#[test]
 fn many_ranges_are_bounded_and_swept() {
     let (db, table) = filled(&SimDisk::new(1));
     let then = db.snapshot();
