@@ -1,7 +1,7 @@
 //! Every single operation of a small run fails once: with a full disk, and with an error of the device.
 //!
 //! 1. The run is the same each time: it creates the database, commits with each durability, in leaves and documents, in batches and
-//!    transactions, holds a snapshot meanwhile, drains, checkpoints, drops a table, closes and opens. Operation `n` of the disk fails, for every `n` there is.
+//!    transactions, deletes ranges, holds a snapshot meanwhile, drains, checkpoints, drops a table, closes and opens. Operation `n` of the disk fails, for every `n` there is.
 //! 2. After the failure the database works on, or it only reads and every write says why, naming what the system said. It works on
 //!    where all that failed was to make a file longer.
 //! 3. Afterwards it is opened again, at once or after a power cut: it is behind one of the commits made, not below the
@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use braid::{Database, Durability, Error, ErrorKind, Options, Snapshot, Structure};
+use braid::{Database, Durability, Error, ErrorKind, Options, Snapshot, Structure, WriteBatch};
 use psync::sim::{Fault, SimDisk};
 
 use crate::model::{Change, Model, TABLES, key, puts, tables, value};
@@ -34,6 +34,8 @@ fn open(disk: &SimDisk) -> braid::Result<Database> {
 /// A step of the run.
 enum Step {
     Commit(Vec<Change>, Durability),
+    /// Deletes the keys between two as a range, in both tables.
+    DeleteRange([u8; 2]),
     Drain,
     Checkpoint,
     /// Makes a table, writes to it, and drops it.
@@ -66,6 +68,8 @@ fn script() -> Vec<Step> {
         Step::Commit(puts(60..62, 30_000), Os),
         Step::Commit(puts(62..90, 1500), Sync),
         Step::LookBack,
+        Step::DeleteRange([0x20, 0x60]),
+        Step::Commit(puts(40..50, 40), Sync),
         Step::Reopen,
         Step::Read,
         Step::Commit(puts(90..100, 2500), Sync),
@@ -74,7 +78,11 @@ fn script() -> Vec<Step> {
         Step::Commit(puts(5..40, 60), lazy),
         Step::Checkpoint,
         Step::Commit(puts(100..103, 70), Sync),
+        Step::DeleteRange([0x50, 0xb0]),
         Step::Commit(puts(103..106, 4000), Os),
+        Step::Drain,
+        Step::Checkpoint,
+        Step::Read,
     ]
 }
 
@@ -112,6 +120,7 @@ impl Run {
     fn step(&mut self, step: &Step) -> braid::Result<()> {
         match step {
             Step::Commit(changes, durability) => self.commit(changes, *durability),
+            Step::DeleteRange(range) => self.delete_range(*range),
             Step::Drain => self.db().drain(),
             Step::Checkpoint => self.db().checkpoint().map(|()| self.all_is_durable()),
             Step::Scratch => self.scratch(),
@@ -173,6 +182,26 @@ impl Run {
             // Nobody knows.
             Err(error) if error.kind() == ErrorKind::Failed => self.states.push(model.with(changes)),
             // Nothing of it was written.
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    fn delete_range(&mut self, [low, high]: [u8; 2]) -> braid::Result<()> {
+        let mut model = self.states.last().expect("never empty").clone();
+        model.delete_range(low, high);
+        let mut batch = WriteBatch::new();
+        for table in tables(self.db())? {
+            batch.delete_range(&table, [low]..[high]);
+        }
+        let outcome = self.db().write(batch);
+        match &outcome {
+            Ok(()) => {
+                self.states.push(model);
+                self.all_is_durable();
+            }
+            // Nobody knows.
+            Err(error) if error.kind() == ErrorKind::Failed => self.states.push(model),
             Err(_) => {}
         }
         outcome

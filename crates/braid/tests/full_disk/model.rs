@@ -59,6 +59,11 @@ impl Model {
         }
     }
 
+    /// The keys that begin with `low` up to below `high` are gone.
+    pub(crate) fn delete_range(&mut self, low: u8, high: u8) {
+        self.tables.iter_mut().for_each(|table| table.retain(|key, _| !(low..high).contains(&key[0])));
+    }
+
     pub(crate) fn keys(&self) -> Vec<(usize, Vec<u8>)> {
         let of = |which: usize| self.tables[which].keys().map(move |key| (which, key.clone()));
         of(0).chain(of(1)).filter(|(_, key)| key != COUNTER).collect()

@@ -4,7 +4,7 @@
 //!
 //! 1. *Whole*: the list is the value of one key. Some are so long that they are documents.
 //! 2. *Rows*: each element has a key of its own, and to append is to look for the last one. Of lists alone.
-//! 3. *Moving*: the whole list again, under another key with each change; the old one is deleted.
+//! 3. *Moving*: the whole list again, under another key with each change; the old one is deleted, every other time as a range.
 //!
 //! A range of lists is a range of both tables.
 
@@ -142,6 +142,10 @@ impl BraidTxn<'_> {
     fn remove(&mut self, key: Key, number: u32) -> Result<(), Failure> {
         self.writes = true;
         let table = self.table(key).clone();
+        if way(key) == Way::Moving && !number.is_multiple_of(2) {
+            // It is the only one. Whoever writes the key meanwhile writes within the range, or deletes there.
+            return self.transaction.delete_range(&table, row(key, 0)..=row(key, number)).map_err(failure);
+        }
         self.transaction.delete(&table, row(key, number)).map_err(failure)
     }
 

@@ -57,12 +57,17 @@ fn end(store: BraidStore, disk: &SimDisk, random: &mut StdRng) -> Result<(), Str
     Ok(())
 }
 
-/// What goes on in a database beside the transactions: other writes, which fill the write buffer, checkpoints, compactions.
+/// What goes on in a database beside the transactions: other writes, which fill the write buffer, deletes of ranges, checkpoints, compactions.
 fn beside(store: &BraidStore, random: &mut StdRng) -> braid::Result<()> {
     match random.random_range(0..40) {
         0 => store.db.checkpoint(),
         1 => store.db.compact(&mut |_| ControlFlow::Continue(())).map(drop),
-        2..=5 => {
+        2 => {
+            // Behind all that histories read.
+            let low = [1 + random.random_range(0..3), random.random()];
+            store.tables.choose(random).expect("two").delete_range(low..[low[0], u8::MAX])
+        }
+        3..=6 => {
             let mut batch = WriteBatch::new();
             for _ in 0..random.random_range(1..30) {
                 let table = store.tables.choose(random).expect("two");
