@@ -8,7 +8,7 @@ DIR ?= target/bench
 EFFORT ?= quick
 TIME ?= 600
 
-.PHONY: run test models check format bench crash property histories fuzz kill big reproduce-pio reproduce-flush clean toolchain
+.PHONY: run test models check format bench crash property histories fuzz kill big reproduce-pio reproduce-flush reproduce-pfetch clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -79,6 +79,11 @@ reproduce-pio: toolchain
 reproduce-flush: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid reproduce flush --$(EFFORT) --out $(DIR)/flush
+
+## reproduce-pfetch: the figures of the paper on parallel fetch, into DIR/pfetch (EFFORT: quick, or full for more than an hour and 25 GB)
+reproduce-pfetch: toolchain
+	$(CARGO) build --release --locked -p braid-cli
+	./target/release/braid reproduce pfetch --$(EFFORT) --out $(DIR)/pfetch
 
 clean:
 	$(CARGO) clean

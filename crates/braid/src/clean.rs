@@ -242,7 +242,8 @@ fn choose(engine: &Engine) -> Option<Cycle> {
             fullest_of_garbage(usage, &filling, segment_bytes)
         };
         let window_bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
-        let how = How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true };
+        let how =
+            How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
         let plan = Plan { segments, window_bytes, how, urgent: true };
         (!plan.segments.is_empty()).then_some(Cycle { table, plan, low: Vec::new() })
     };

@@ -41,16 +41,18 @@ pub struct CompactOptions {
     submission_batch: Option<usize>,
     sorted: bool,
     direct: bool,
+    overlapped: bool,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        Self { submission_batch: None, sorted: true, direct: true }
+        Self { submission_batch: None, sorted: true, direct: true, overlapped: true }
     }
 }
 
 impl CompactOptions {
-    /// The defaults: as many documents in a submission as the device keeps requests in flight well, sorted by place, past the page cache.
+    /// The defaults: as many documents in a submission as the device keeps requests in flight well, sorted by place, past the page cache, and the next
+    /// submission under way while one is written.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -77,9 +79,16 @@ impl CompactOptions {
         self
     }
 
+    /// Whether the next submission is under way while the documents of one are written, as against only behind that, as in the paper.
+    #[must_use]
+    pub const fn overlapped(mut self, overlapped: bool) -> Self {
+        self.overlapped = overlapped;
+        self
+    }
+
     fn how(&self, engine: &Engine) -> How {
         let submission_batch = self.submission_batch.unwrap_or_else(|| engine.store.psync().pio_max());
-        How { submission_batch, sorted: self.sorted, direct: self.direct }
+        How { submission_batch, sorted: self.sorted, direct: self.direct, overlapped: self.overlapped }
     }
 }
 

@@ -16,6 +16,7 @@ pub mod figure;
 pub mod flush;
 pub mod lab;
 pub mod machine;
+pub mod pfetch;
 pub mod pio;
 mod play;
 mod plot;

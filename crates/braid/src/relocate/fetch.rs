@@ -1,7 +1,7 @@
 //! Reading documents in submission batches, and appending them in key order.
 //!
 //! 1. The documents are taken in the order of their places, where that is wanted, else in that of their keys; so many at a time are read in one submission.
-//! 2. When a batch is complete the next one is submitted, and is under way while the documents of the first are appended.
+//! 2. When a batch is complete the next one is submitted, and is under way while the documents of the first are appended; or behind that, where that is wanted.
 //! 3. They are appended in the order of their keys: one is as soon as all before it are. What is read sooner waits in memory.
 
 use doclog::{DocLog, Reads};
@@ -18,6 +18,8 @@ pub(crate) struct How {
     pub(crate) sorted: bool,
     /// Past the page cache, where the file system allows that.
     pub(crate) direct: bool,
+    /// The next submission is under way while the documents of one are appended.
+    pub(crate) overlapped: bool,
 }
 
 /// Copies the documents that move; the files that have them.
@@ -40,7 +42,7 @@ pub(super) fn fetch(
     let mut under_way = begin();
     while let Some((reading, order)) = under_way {
         let outcomes = reading.finish();
-        under_way = begin();
+        under_way = if how.overlapped { begin() } else { None };
         for (&index, outcome) in order.iter().zip(outcomes) {
             match outcome {
                 Ok(payload) => payloads[index] = Some(payload),
@@ -60,6 +62,10 @@ pub(super) fn fetch(
             written += 1;
         }
         watch.lap(&mut times.write);
+        if !how.overlapped {
+            under_way = begin();
+            watch.lap(&mut times.read);
+        }
     }
     let files = mover.finish()?;
     watch.lap(&mut times.write);

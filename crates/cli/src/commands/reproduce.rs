@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bench::reproduce::flush::FlushPaper;
+use bench::reproduce::pfetch::PfetchPaper;
 use bench::reproduce::pio::PioPaper;
 use bench::reproduce::{Claim, Effort, Experiment, Places, Results, data_directory, run, section_name};
 use bench::{Error as BenchError, Watch};
@@ -32,6 +33,7 @@ Examples:
   braid reproduce pio --full --out results --dir /ssd/scratch
   braid reproduce pio --figure 9,12 --out results
   braid reproduce flush --quick --out results
+  braid reproduce pfetch --quick --out results
   braid reproduce pio --quick --out results --json | jq '.claims[].here'")]
 pub(crate) struct Reproduce {
     #[command(subcommand)]
@@ -42,6 +44,7 @@ pub(crate) struct Reproduce {
 enum Paper {
     Pio(Pio),
     Flush(Flush),
+    Pfetch(Pfetch),
 }
 
 /// The PIO B-tree: Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State Drives", PVLDB 5(4), 2011
@@ -96,6 +99,33 @@ struct Flush {
     options: Options,
 }
 
+/// Parallel fetch: Lee et al., "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in Flash SSDs", IEEE Access 9, 2021
+#[derive(Args, Debug)]
+#[command(after_help = format!("\
+Figures:
+  2         parts of a compaction's time, offsets sorted and not
+  4-5       compaction and its reads by size of the data: direct I/O
+  6-7       the same: buffered I/O, offsets not sorted
+  8         YCSB-A with a compaction inside
+  9         reads by submission batch
+  10        size and time of reads by readahead (needs the right to set it)
+
+Each has sync, libaio and io_uring side by side, and most what the product
+does: io_uring with the next batch under way while one is written.
+
+Examples:
+  braid reproduce pfetch --out results
+  braid reproduce pfetch --full --out results --dir /ssd/scratch
+  braid reproduce pfetch --figure 2,9 --out results
+
+--quick takes under 5 minutes; --full over an hour and 25 GB of space.
+
+{PLACE}"))]
+struct Pfetch {
+    #[command(flatten)]
+    options: Options,
+}
+
 #[derive(Args, Debug)]
 struct Options {
     /// Figures to measure, separated by commas [default: all]
@@ -123,6 +153,7 @@ impl Reproduce {
         match self.paper {
             Paper::Pio(Pio { options }) => measure(Box::new(PioPaper::new(options.effort())), options, json),
             Paper::Flush(Flush { options }) => measure(Box::new(FlushPaper::new(options.effort())), options, json),
+            Paper::Pfetch(Pfetch { options }) => measure(Box::new(PfetchPaper::new(options.effort())), options, json),
         }
     }
 }

@@ -1,0 +1,145 @@
+//! Sizes: the paper's, scaled down with their ratios kept.
+
+use std::time::Duration;
+
+use crate::reproduce::Effort;
+
+/// Bytes of a key.
+pub(super) const KEY_BYTES: usize = 16;
+/// Bytes of a value: a pair has 4 KiB.
+pub(super) const VALUE_BYTES: usize = 4096 - KEY_BYTES;
+/// Pairs of the paper's data sets of 3, 7.5 and 15 GB, and the operations of its YCSB runs over them, in thousands.
+const PAPER_SETS: [(&str, u64, u64); 3] = [("3 GB", 732, 2000), ("7.5 GB", 1831, 5000), ("15 GB", 3662, 10_000)];
+/// Thousands of pairs behind figure 2.
+const PAPER_SPLIT: u64 = 1500;
+/// Submission batch of the comparisons.
+pub(super) const BATCH: usize = 128;
+/// Submission batches of figure 9.
+pub(super) const BATCHES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// Readahead of figure 10, in KiB.
+pub(super) const READAHEADS: [u64; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
+/// Client threads beside a compaction.
+pub(super) const CLIENTS: usize = 2;
+
+/// A data set of the paper, scaled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Set {
+    /// Its size in the paper.
+    pub(super) name: &'static str,
+    pub(super) pairs: u64,
+    /// Operations of YCSB-A over it.
+    pub(super) operations: u64,
+}
+
+/// Sizes and times of one effort.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    effort: Effort,
+    /// Pairs and operations for each thousand of the paper's.
+    per_thousand: u64,
+    /// Runs of each cell.
+    pub(super) repeats: usize,
+    /// Batches and readaheads of figures 9 and 10: every so manieth.
+    pub(super) stride: usize,
+    /// Whether the device's readahead may be changed for a while, which is everybody's.
+    pub(super) sets_readahead: bool,
+    pub(super) cache_bytes: u64,
+    pub(super) write_buffer_bytes: u64,
+    pub(super) device_slice: Duration,
+    pub(super) file_bytes: u64,
+}
+
+impl Scale {
+    pub(super) const fn new(effort: Effort) -> Self {
+        let milliseconds = Duration::from_millis;
+        match effort {
+            Effort::Tiny => Self {
+                effort,
+                per_thousand: 1,
+                repeats: 2,
+                stride: 8,
+                sets_readahead: false,
+                cache_bytes: 1 << 20,
+                write_buffer_bytes: 1 << 20,
+                device_slice: milliseconds(1),
+                file_bytes: 1 << 20,
+            },
+            Effort::Quick => Self {
+                effort,
+                per_thousand: 8,
+                repeats: 3,
+                stride: 2,
+                sets_readahead: true,
+                cache_bytes: 16 << 20,
+                write_buffer_bytes: 16 << 20,
+                device_slice: milliseconds(50),
+                file_bytes: 128 << 20,
+            },
+            Effort::Full => Self {
+                effort,
+                per_thousand: 250,
+                repeats: 3,
+                stride: 1,
+                sets_readahead: true,
+                cache_bytes: 256 << 20,
+                write_buffer_bytes: 64 << 20,
+                device_slice: milliseconds(300),
+                file_bytes: 4 << 30,
+            },
+        }
+    }
+
+    /// The three data sets.
+    pub(super) fn sets(&self) -> [Set; 3] {
+        PAPER_SETS.map(|(name, pairs, operations)| Set {
+            name,
+            pairs: pairs * self.per_thousand,
+            operations: operations * self.per_thousand,
+        })
+    }
+
+    /// The data set behind figures 9 and 10.
+    pub(super) fn middle(&self) -> Set {
+        self.sets()[1]
+    }
+
+    /// The data set behind figure 2.
+    pub(super) const fn split(&self) -> Set {
+        Set { name: "1.5 M pairs", pairs: PAPER_SPLIT * self.per_thousand, operations: 0 }
+    }
+
+    /// How databases are opened, but for the backend.
+    pub(super) fn options(&self) -> braid::Options {
+        braid::Database::options()
+            .durability(braid::Durability::Os)
+            .cache_bytes(self.cache_bytes)
+            .write_buffer_bytes(self.write_buffer_bytes)
+    }
+
+    /// Most bytes on storage at a time: the largest data set with a third of garbage, a compacted one beside it, what YCSB-A writes, the device's file.
+    pub(super) fn needed_bytes(&self) -> u64 {
+        let [.., largest] = self.sets();
+        let pair = (KEY_BYTES + VALUE_BYTES) as u64 + 256;
+        4 * largest.pairs * pair + largest.operations * pair / 2 + 2 * self.file_bytes + (512 << 20)
+    }
+
+    pub(super) fn setting(&self) -> Vec<String> {
+        let sets = self.sets().map(|set| format!("{} pairs for {}", set.pairs, set.name)).join(", ");
+        vec![
+            format!(
+                "Pairs of 4 KiB (keys of {KEY_BYTES} B, values of {VALUE_BYTES} B): {sets} of the paper{}. They were put in random order, and half of them again after \
+                 that, so a third of the documents is garbage and places have nothing to do with keys.",
+                if matches!(self.effort, Effort::Full) { ": a quarter, the ratios kept" } else { ", the ratios kept" }
+            ),
+            format!(
+                "Cache {} MiB, write buffer {} MiB, durability `os`; one compaction by hand of a database that was just opened, its own cache and the system's empty.",
+                self.cache_bytes >> 20,
+                self.write_buffer_bytes >> 20
+            ),
+            "The table is a `btree` with its values in document segments: what compaction does with documents is the same for every structure.".into(),
+            "sync reads one document after the other; libaio and io_uring submit 128 at a time and go on when all are there, as in the paper; `overlapped` is \
+             what the product does: the next batch is under way while one is written."
+                .into(),
+        ]
+    }
+}
