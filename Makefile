@@ -80,7 +80,7 @@ reproduce-flush: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid reproduce flush --$(EFFORT) --out $(DIR)/flush
 
-## reproduce-pfetch: the figures of the paper on parallel fetch, into DIR/pfetch (EFFORT: quick, or full for more than an hour and 25 GB)
+## reproduce-pfetch: the figures of the paper on parallel fetch, into DIR/pfetch (EFFORT: quick, or full for an hour and 15 GB)
 reproduce-pfetch: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid reproduce pfetch --$(EFFORT) --out $(DIR)/pfetch

@@ -118,7 +118,7 @@ Examples:
   braid reproduce pfetch --full --out results --dir /ssd/scratch
   braid reproduce pfetch --figure 2,9 --out results
 
---quick takes under 5 minutes; --full over an hour and 25 GB of space.
+--quick takes under 5 minutes; --full about an hour and 15 GB of space.
 
 {PLACE}"))]
 struct Pfetch {

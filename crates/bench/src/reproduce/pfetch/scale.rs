@@ -77,14 +77,14 @@ impl Scale {
             },
             Effort::Full => Self {
                 effort,
-                per_thousand: 250,
+                per_thousand: 125,
                 repeats: 3,
                 stride: 1,
                 sets_readahead: true,
                 cache_bytes: 256 << 20,
                 write_buffer_bytes: 64 << 20,
                 device_slice: milliseconds(300),
-                file_bytes: 4 << 30,
+                file_bytes: 2 << 30,
             },
         }
     }
@@ -129,7 +129,7 @@ impl Scale {
             format!(
                 "Pairs of 4 KiB (keys of {KEY_BYTES} B, values of {VALUE_BYTES} B): {sets} of the paper{}. They were put in random order, and half of them again after \
                  that, so a third of the documents is garbage and places have nothing to do with keys.",
-                if matches!(self.effort, Effort::Full) { ": a quarter, the ratios kept" } else { ", the ratios kept" }
+                if matches!(self.effort, Effort::Full) { ": an eighth, the ratios kept" } else { ", the ratios kept" }
             ),
             format!(
                 "Cache {} MiB, write buffer {} MiB, durability `os`; one compaction by hand of a database that was just opened, its own cache and the system's empty.",
