@@ -1,7 +1,7 @@
 //! The pairs of a table as a snapshot has them, walked by several threads.
 //!
-//! 1. The table is cut at fences of its structure into stretches of about [`STRETCH_BYTES`]. Of `n` threads, a core's each and [`THREADS_MAX`] at most, each walks every `n`th stretch, and fills
-//!    blocks with the pairs whose values are in the structure.
+//! 1. The table is cut at fences of its structure into stretches of about [`STRETCH_BYTES`]. Of `n` threads, one a core and [`THREADS_MAX`] at
+//!    most, each walks every `n`th stretch, and fills blocks with the pairs whose values are in the structure.
 //! 2. The blocks of a stretch come through a short channel of its thread, and are taken in key order. So a thread is [`BLOCKS_AHEAD`] blocks
 //!    ahead at most.
 //! 3. Values that are documents are not read: which there are is told at the end of a stretch.
