@@ -236,7 +236,7 @@ impl Engine {
                 self.ask(false)?;
             }
             if !fits() {
-                return Err(Error::TooManyRangeDeletes { table: table.name.clone(), limit: FRAGMENTS_MAX });
+                return Err(Error::TooManyRangeDeletes { table: table.name.clone(), own, limit: FRAGMENTS_MAX });
             }
         }
         Ok(())

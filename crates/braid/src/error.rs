@@ -52,6 +52,8 @@ pub enum Error {
     TooManyRangeDeletes {
         /// Table name.
         table: String,
+        /// Ranges of the commit itself.
+        own: usize,
         /// Most ranges.
         limit: usize,
     },
@@ -380,6 +382,7 @@ impl Error {
             | Self::Occupied { .. }
             | Self::Option { .. } => ErrorKind::InvalidInput,
             Self::TransactionTooLarge { bytes, own, limit, .. } if own + bytes > *limit => ErrorKind::InvalidInput,
+            Self::TooManyRangeDeletes { own, limit, .. } if own > limit => ErrorKind::InvalidInput,
             // Others hold the room.
             Self::TransactionTooLarge { .. } | Self::TooManyRangeDeletes { .. } => ErrorKind::Conflict,
             Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,

@@ -181,7 +181,7 @@ fn the_ranges_of_a_batch_count_too() {
         (from..from + count).for_each(|number| batch.delete_range(&table, key(2 * number)..key(2 * number + 1)));
         db.write(batch).map_err(|error| error.kind())
     };
-    assert_eq!(write(0, 4097), Err(ErrorKind::Conflict));
+    assert_eq!(write(0, 4097), Err(ErrorKind::InvalidInput));
     assert_eq!(write(0, 4000), Ok(()));
     assert_eq!(write(4000, 97), Err(ErrorKind::Conflict));
     assert_eq!(write(4000, 96), Ok(()));
