@@ -71,7 +71,7 @@ fn measure(name: &str, chunk_bytes: usize, keys: &[Vec<u8>]) {
     };
     apply(&Updates::puts(keys.iter().cloned(), 1, &VALUE));
     let stats = trie.view().stats().expect("whole");
-    let node_bytes = trie.node_stats().live_bytes as f64 / keys.len() as f64;
+    let node_bytes = trie.room().live_bytes as f64 / keys.len() as f64;
     let random = &mut StdRng::seed_from_u64(2);
     let before = store.counters(StreamKind::Node).snapshot().written_bytes;
     for seq in 0..BATCHES {
@@ -80,7 +80,7 @@ fn measure(name: &str, chunk_bytes: usize, keys: &[Vec<u8>]) {
     }
     let written =
         (store.counters(StreamKind::Node).snapshot().written_bytes - before) as f64 / (BATCHES as f64 * BATCH as f64);
-    let after = trie.node_stats().live_bytes as f64 / keys.len() as f64;
+    let after = trie.room().live_bytes as f64 / keys.len() as f64;
     println!(
         "| {name} | {node_bytes:.1} | {after:.1} | {} | {} | {} | {written:.0} |",
         stats.internal_pages, stats.leaves, stats.height

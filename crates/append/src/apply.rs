@@ -21,9 +21,10 @@ use std::sync::Arc;
 
 use doclog::{Appender, DocLog, DocPointer, Retained, SegmentId};
 use index::merge::Rules;
-use index::{Again, Batch, Horizon, Operation, Payload, Result, Update};
+use index::{Again, Batch, Horizon, Operation, Payload, Result, Seq, Update};
 use psync::File;
 
+use crate::format::Link;
 use crate::format::node::Node;
 use crate::format::record::{Commit, Header, Redo, Shape};
 use crate::search::descend;
@@ -116,6 +117,8 @@ struct Made {
 pub(crate) struct Apply<'a> {
     base: &'a Version,
     work: Work<'a>,
+    /// What the header says of it.
+    through: Seq,
     rules: Rules<'a>,
     progress: &'a dyn Fn(usize),
     again: Again,
@@ -126,6 +129,8 @@ pub(crate) struct Apply<'a> {
     made_documents: Vec<DocPointer>,
     dropped_documents: Vec<DocPointer>,
     shape: Shape,
+    /// Whether the trie, or what is put into it, has what expires. Without it no node is due.
+    expires: bool,
     /// Nodes that were read ahead.
     ahead: HashMap<Place, Arc<Node>>,
 }
@@ -139,6 +144,7 @@ impl<'a> Apply<'a> {
         Self {
             base,
             work: Work::new(batch, due),
+            through: batch.through(),
             rules: Rules { horizon, through: batch.through() },
             progress,
             again,
@@ -149,8 +155,18 @@ impl<'a> Apply<'a> {
             made_documents: Vec::new(),
             dropped_documents: Vec::new(),
             shape: base.header().shape,
+            expires: base.header().expires,
             ahead: HashMap::new(),
         }
+    }
+
+    /// Makes the leaves of these keys anew too, whatever the batch does to them. It leaves out what need not stay, and brings nothing new.
+    pub(crate) fn rewriting(mut self, keys: Vec<Vec<u8>>) -> Self {
+        let mut again = std::mem::take(&mut self.work.again);
+        again.extend(keys);
+        self.work = Work::new(self.work.batch, again);
+        self.through = self.base.header().through;
+        self
     }
 
     pub(crate) fn run(mut self) -> Result<Done> {
@@ -167,11 +183,13 @@ impl<'a> Apply<'a> {
         let live = (commit.header.live_bytes + made).saturating_sub(dropped.values().sum());
         let header = Header {
             number: commit.header.number + 1,
-            through: self.rules.through,
+            through: self.through,
             shape: self.shape,
             live_bytes: live + Header::stored_bytes(),
-            root,
+            root: root.map(|root| root.pointer),
             before: commit.place,
+            due: root.and_then(|root| root.due),
+            expires: self.expires && root.is_some(),
             ..*base.header()
         };
         let place = self.nodes.push(&header.encode())?;
@@ -250,16 +268,17 @@ impl<'a> Apply<'a> {
     }
 
     /// Appends a node. `is_root` says that it is the root of a B+-tree.
-    fn make(&mut self, content: &Content, skip: &[u8], is_root: bool) -> Result<DocPointer> {
+    fn make(&mut self, content: &Content, skip: &[u8], is_root: bool) -> Result<Link> {
         let bytes = content.encode(skip);
         let pointer = self.nodes.push(&bytes)?;
         // What is written is what can be read: a mistake here is found before anything refers to it.
         let node = Node::decode(bytes, self.chunk_bytes());
         let node = node.map_err(|damage| corrupt(&self.base.nodes, &pointer, damage))?;
         count(&mut self.shape, node.level(), pointer.length, node.counts(), u64::wrapping_add);
+        let due = if self.expires { node.due(self.rules.horizon.now) } else { None };
         let node = (is_root || node.level() > 0).then(|| Arc::new(node));
         self.made.insert(place_of(&pointer), Made { pointer, node });
-        Ok(pointer)
+        Ok(Link { pointer, due })
     }
 
     /// A node that was in the trie is not referred to any more.

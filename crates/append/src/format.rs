@@ -23,6 +23,8 @@
 //! .  bytes of the payload, a number
 //! .  CRC-32C of the document, 4 bytes
 //! ```
+//!
+//! Behind the pointer to a node below stands when it, or the first below it, is due ([`index::due`]): a number, in units of 1024 ms since 1970; 0: never.
 
 pub(crate) mod input;
 pub(crate) mod node;
@@ -30,6 +32,7 @@ pub(crate) mod record;
 
 use doclog::DocPointer;
 pub(crate) use index::Damage;
+use index::due::Due;
 use index::{Operation, Payload, Seq};
 
 /// Most bytes of a key.
@@ -81,6 +84,19 @@ pub(crate) fn put_pointer(out: &mut Vec<u8>, pointer: &DocPointer) {
     put_number(out, pointer.offset / ALIGNMENT);
     put_number(out, pointer.length);
     out.extend_from_slice(&pointer.crc.to_le_bytes());
+}
+
+/// A pointer to a node, and when it, or the first below it, is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) pointer: DocPointer,
+    pub(crate) due: Option<Due>,
+}
+
+/// Writes a link.
+pub(crate) fn put_link(out: &mut Vec<u8>, link: &Link) {
+    put_pointer(out, &link.pointer);
+    put_number(out, Due::to_units(link.due));
 }
 
 /// Writes a version.

@@ -4,8 +4,10 @@
 //! read; what was read has to come back when it is written again.
 
 use doclog::{DocImage, DocPointer, Retained, SegmentId};
-use index::{Expiry, Operation, Payload, Seq, TableId, Update};
+use index::due::Due;
+use index::{Expiry, Operation, Payload, Seq, TableId, Time, Update};
 
+use crate::format::Link;
 use crate::format::node::{Group, Node, encode, put_child, put_keys, put_tree};
 use crate::format::record::{Commit, Header, Redo, Root, Shape, sign};
 
@@ -21,6 +23,10 @@ fn pointer(number: u64) -> DocPointer {
     DocPointer { segment: SegmentId(1 + number % 3), offset: 4096 * number, length: 4000 + number, crc: 0x0102_0304 }
 }
 
+fn link(number: u64) -> Link {
+    Link { pointer: pointer(number), due: Due::from_units(number % 2 * (1 << 30)) }
+}
+
 /// The length of chunks, and a node.
 fn node(bytes: &[u8]) {
     let Some((chunk_bytes, bytes)) = bytes.split_first() else { return };
@@ -31,10 +37,10 @@ fn node(bytes: &[u8]) {
         let (begin, bound) = (entries.len(), node.bound(index));
         if node.level() > 0 {
             assert_eq!(node.child_of(bound), index);
-            put_child(&mut entries, bound, &node.child(index));
+            put_child(&mut entries, bound, &node.link(index).expect("a child"));
         } else {
             assert_eq!(node.group_of(bound), Some(index));
-            put_group(&mut entries, bound, node.group(index));
+            put_group(&mut entries, bound, &node, index);
         }
         assert_eq!(entries[begin..], *node.entry(index), "an entry has one encoding");
     }
@@ -43,12 +49,13 @@ fn node(bytes: &[u8]) {
         assert!(node.group_of(probe).is_none_or(|index| node.bound(index) == probe));
     }
     assert!(node.counts().1 <= node.counts().0);
+    assert!(node.due(Time(0)) <= node.own_due(Time(0)) || node.own_due(Time(0)).is_none());
     assert_eq!(encode(node.level(), node.skip(), node.len(), &entries), bytes, "a node has one encoding");
 }
 
-fn put_group(out: &mut Vec<u8>, chunk: &[u8], group: Group<'_>) {
-    let keys = match group {
-        Group::Tree(pointer) => return put_tree(out, chunk, &pointer),
+fn put_group(out: &mut Vec<u8>, chunk: &[u8], node: &Node, index: usize) {
+    let keys = match node.group(index) {
+        Group::Tree(_) => return put_tree(out, chunk, &node.link(index).expect("a tree")),
         Group::Keys(keys) => keys,
     };
     let mut versions = Vec::new();
@@ -64,7 +71,7 @@ fn put_group(out: &mut Vec<u8>, chunk: &[u8], group: Group<'_>) {
 fn nodes() -> Vec<Vec<u8>> {
     let mut children = Vec::new();
     for number in 0..40_u64 {
-        put_child(&mut children, format!("{number:02}").as_bytes(), &pointer(number));
+        put_child(&mut children, format!("{number:02}").as_bytes(), &link(number));
     }
     let put = |value| Operation::Put(Payload::Inline(value), None);
     let version = |key, seq, operation| Update { key, seq: Seq(seq), operation };
@@ -72,7 +79,7 @@ fn nodes() -> Vec<Vec<u8>> {
     put_keys(&mut groups, b"abcd", &[version(b"", 7, put(b"1")), version(b"", 300, Operation::Delete)]);
     let document = Operation::Put(Payload::Document(pointer(9)), None);
     put_keys(&mut groups, b"abce", &[version(b"f", 1 << 40, put(&[5; 100])), version(b"fg", 6, document)]);
-    put_tree(&mut groups, b"abcf", &pointer(77));
+    put_tree(&mut groups, b"abcf", &link(77));
     let expiring = Operation::Put(Payload::Inline(b"soon"), Expiry::at(1 << 40));
     put_keys(&mut groups, b"x", &[version(b"", 8, put(b"")), version(b"", 9, expiring)]);
     let with = |chunk_bytes: u8, node: Vec<u8>| [&[chunk_bytes][..], &node].concat();

@@ -16,8 +16,10 @@
 //!    the way to what changed is written anew, what it refers to before it; last comes the **commit header**, which tells all of the version
 //!    and where the header before it is. Everything is appended, in few large writes, and nothing is flushed.
 //! 5. Many keys, a range of keys and a batch of changes go down together: what they need next is read in one psync.
-//! 6. Readers of older versions go on reading. Of each segment the live bytes are counted; one without any goes when a checkpoint knows that,
-//!    and nobody reads in an older state ([`Trie::release_dead`]).
+//! 6. Sorted entries for an empty trie come in batches without a log ([`Load`]); one that is there is made anew stretch by stretch, in key order
+//!    ([`index::Index::compact`]), and leaves in which enough has expired are found through links that say when ([`index::due`]).
+//! 7. Readers of older versions go on reading. Of each segment the live bytes are counted; one without any goes when a checkpoint knows that,
+//!    and nobody reads in an older state ([`index::Index::release_dead`]).
 //!
 //! The newest version of a key stays until a newer one comes, older ones as long as a snapshot sees them ([`index::merge`]): an entry lists
 //! them, so a snapshot is a seq and no header has to be kept for it.
@@ -31,13 +33,19 @@ mod documents;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod load;
+mod ordered;
+mod salvage;
 mod search;
 mod shared;
+mod stretch;
 mod trie;
 mod verify;
 mod version;
 mod walk;
 
 pub use format::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, KEY_BYTES_MAX};
+pub use load::{Load, Loaded};
+pub use salvage::root_of_redo;
 pub use shared::Shared;
 pub use trie::Trie;

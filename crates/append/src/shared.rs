@@ -75,6 +75,11 @@ impl Shared {
         self.store.psync().pio_max()
     }
 
+    /// Caches at most so many bytes from now on.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.cache.set_capacity(bytes);
+    }
+
     /// Forgets every cached node.
     pub fn clear_cache(&self) {
         self.cache.clear();
@@ -86,13 +91,19 @@ impl Shared {
         self.cache.stats()
     }
 
+    /// Caches nodes that were made, and forgets those that were dropped.
+    pub(crate) fn renew(&self, table: TableId, made: &[(DocPointer, Arc<Node>)], dropped: &[DocPointer]) {
+        made.iter().for_each(|(pointer, node)| self.keep(table, pointer, node));
+        dropped.iter().for_each(|pointer| self.forget(table, pointer));
+    }
+
     /// Caches a node.
-    pub(crate) fn keep(&self, table: TableId, pointer: &DocPointer, node: &Arc<Node>) {
+    fn keep(&self, table: TableId, pointer: &DocPointer, node: &Arc<Node>) {
         self.cache.insert(key_of(table, pointer), Arc::clone(node));
     }
 
     /// Nobody will ask for a node any more but readers of older versions.
-    pub(crate) fn forget(&self, table: TableId, pointer: &DocPointer) {
+    fn forget(&self, table: TableId, pointer: &DocPointer) {
         self.cache.remove(&key_of(table, pointer));
     }
 

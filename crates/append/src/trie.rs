@@ -1,17 +1,22 @@
 //! The trie of one table.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use doclog::{Content, DocImage, DocLog, DocPointer, Retained, SegmentId};
-use index::{Again, Applied, Batch, Error, Horizon, Index, Result, TableId, View};
+use doclog::{Content, DocImage, DocLog, Retained};
+use index::{
+    Again, Applied, Batch, Compacted, DueKeys, Error, Horizon, Index, Part, Rescue, Result, Seq, TableId, Time, Update,
+    View,
+};
 use parking_lot::Mutex;
+use space::Extent;
 
 use crate::apply::{Apply, Done};
 use crate::format::Damage;
-use crate::format::node::Node;
 use crate::format::record::{Commit, Header, Redo, Root};
+use crate::load::{Load, Loaded};
+use crate::salvage;
 use crate::shared::Shared;
+use crate::stretch::{self, Stretch};
 use crate::version::Version;
 
 /// A version that was applied and not published yet.
@@ -70,41 +75,42 @@ impl Trie {
         let table = commit.header.table;
         let nodes = Arc::new(DocLog::open_of(Content::Nodes, shared.store(), table.0, &nodes, shared.segment_bytes())?);
         let live = nodes.live();
-        let current = Version { shared: Arc::clone(&shared), nodes: Arc::clone(&nodes), commit, live };
+        let (shared_with, of) = (Arc::clone(&shared), Arc::clone(&nodes));
+        let current = Version { shared: shared_with, nodes: of, commit, live, floor: Seq(0) };
         let state = State { current: Arc::new(current), pending: None, again: Again::default() };
         Ok(Self { shared, table, nodes, documents, state: Mutex::new(state) })
     }
 
-    /// Room of its node segments.
+    pub(crate) const fn documents(&self) -> &Arc<DocLog> {
+        &self.documents
+    }
+
+    /// Begins to load sorted entries, whose versions will say `seq`. None where the trie is not empty. Nothing else may change the trie
+    /// until the load is dropped, published or discarded.
+    pub fn begin_load(&self, seq: Seq) -> Option<Load> {
+        let base = self.current();
+        base.header().root.is_none().then(|| Load::new(self, base, seq))
+    }
+
+    /// Takes what was loaded, of which readers below `floor` will see nothing; not less than the seq that it began with. From
+    /// here on it is like an [`Index::apply`]: written, to be flushed, and to be published or discarded.
     #[must_use]
-    pub fn node_stats(&self) -> doclog::Stats {
-        self.nodes.stats()
-    }
-
-    /// Unlinks the node segments that had no live bytes at the last [`Index::root`]. The caller has made the checkpoint with that root durable, and
-    /// knows that nobody reads an older view.
-    ///
-    /// # Errors
-    /// When a file cannot be removed; it is tried again by the next call.
-    pub fn release_dead(&self) -> Result<()> {
-        self.nodes.release_dead(u64::MAX)?;
-        Ok(())
-    }
-
-    /// Unlinks all node segments: the table is dropped. Nothing may be applied or read afterwards.
-    ///
-    /// # Errors
-    /// When a file cannot be removed.
-    pub fn destroy(&self) -> Result<()> {
-        Ok(self.nodes.destroy()?)
+    pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
+        self.pend(&self.current(), loaded.0, floor)
     }
 
     fn current(&self) -> Arc<Version> {
         Arc::clone(&self.state.lock().current)
     }
 
-    fn version(&self, commit: Commit, live: BTreeMap<SegmentId, u64>) -> Version {
-        Version { shared: Arc::clone(&self.shared), nodes: Arc::clone(&self.nodes), commit, live }
+    /// A version behind `base`, to be published or discarded.
+    fn pend(&self, base: &Version, mut done: Done, floor: Seq) -> Applied {
+        let redo = done.redo.encode();
+        let dropped_documents = std::mem::take(&mut done.dropped_documents);
+        let files = std::mem::take(&mut done.files);
+        let version = Arc::new(Version { floor, ..base.after(&done.redo) });
+        self.state.lock().pending = Some(Pending { version: Arc::clone(&version), done });
+        Applied { view: version, redo, dropped_documents, files }
     }
 
     /// Counts what a version has made and what it does not refer to any more.
@@ -115,25 +121,26 @@ impl Trie {
         redo.dropped.iter().try_for_each(|(segment, bytes)| self.nodes.drop_in(*segment, *bytes))?;
         Ok(())
     }
+}
 
-    fn keep(&self, made: &[(DocPointer, Arc<Node>)], dropped: &[DocPointer]) {
-        made.iter().for_each(|(pointer, node)| self.shared.keep(self.table, pointer, node));
-        dropped.iter().for_each(|pointer| self.shared.forget(self.table, pointer));
+/// A batch without updates.
+struct Nothing(Seq);
+
+impl Batch for Nothing {
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        panic!("update {index} of none")
+    }
+
+    fn through(&self) -> Seq {
+        self.0
     }
 }
 
-/// What is live in each segment after what a redo tells.
-fn live_with(before: &BTreeMap<SegmentId, u64>, redo: &Redo) -> BTreeMap<SegmentId, u64> {
-    let mut live = before.clone();
-    redo.made.iter().for_each(|made| *live.entry(made.segment).or_default() += made.bytes);
-    for (segment, bytes) in &redo.dropped {
-        live.entry(*segment).and_modify(|live| *live = live.saturating_sub(*bytes));
-    }
-    live.retain(|_, bytes| *bytes > 0);
-    live
-}
-
-fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
+pub(crate) fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
     Error::Corrupt {
         file: format!("{what} of table {}", table.0),
         offset: damage.offset as u64,
@@ -153,13 +160,8 @@ impl Index for Trie {
             let state = self.state.lock();
             (Arc::clone(&state.current), state.again.clone())
         };
-        let mut done = Apply::new(&base, &self.documents, batch, horizon, again, progress).run()?;
-        let redo = done.redo.encode();
-        let dropped_documents = std::mem::take(&mut done.dropped_documents);
-        let files = std::mem::take(&mut done.files);
-        let version = Arc::new(self.version(done.redo.commit, live_with(&base.live, &done.redo)));
-        self.state.lock().pending = Some(Pending { version: Arc::clone(&version), done });
-        Ok(Applied { view: version, redo, dropped_documents, files })
+        let done = Apply::new(&base, &self.documents, batch, horizon, again, progress).run()?;
+        Ok(self.pend(&base, done, base.floor))
     }
 
     fn publish(&self, applied: &Applied) {
@@ -176,7 +178,7 @@ impl Index for Trie {
         state.again = done.again;
         state.current = version;
         drop(state);
-        self.keep(&done.made_nodes, &done.dropped_nodes);
+        self.shared.renew(self.table, &done.made_nodes, &done.dropped_nodes);
     }
 
     fn discard(&self, applied: &Applied) {
@@ -190,7 +192,8 @@ impl Index for Trie {
         self.count(&redo)?;
         redo.documents.iter().try_for_each(|retained: &Retained| self.documents.retain_in(retained))?;
         let mut state = self.state.lock();
-        state.current = Arc::new(self.version(redo.commit, self.nodes.live()));
+        let version = Version { live: self.nodes.live(), floor: Seq(0), ..state.current.after(&redo) };
+        state.current = Arc::new(version);
         state.pending = None;
         Ok(())
     }
@@ -198,5 +201,63 @@ impl Index for Trie {
     fn root(&self) -> Vec<u8> {
         let commit = self.current().commit;
         Root { commit, nodes: self.nodes.image() }.encode()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.current().commit.place.is_none()
+    }
+
+    fn expires(&self) -> bool {
+        self.current().header().expires
+    }
+
+    fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+        stretch::due(&self.current(), now, most)
+    }
+
+    fn leaf_pages(&self) -> u32 {
+        1
+    }
+
+    fn compact(&self, part: Part<'_>, _leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
+        let (base, again) = {
+            let state = self.state.lock();
+            (Arc::clone(&state.current), state.again.clone())
+        };
+        if base.header().root.is_none() {
+            return Ok(None);
+        }
+        let Stretch { keys, next, leaves, bytes } = stretch::stretch(&base, part)?;
+        let (nothing, progress) = (Nothing(through), |_: usize| {});
+        let apply = Apply::new(&base, &self.documents, &nothing, horizon, again, &progress);
+        let applied = self.pend(&base, apply.rewriting(keys).run()?, base.floor);
+        Ok(Some(Compacted { applied, next, leaves, bytes: bytes as u64 }))
+    }
+
+    fn salvage(&self, rescue: &mut dyn Rescue) {
+        salvage::salvage(&self.current(), rescue);
+    }
+
+    fn extents(&self, _visit: &mut dyn FnMut(Extent)) -> Result<()> {
+        Ok(())
+    }
+
+    fn release_dead(&self) -> Result<()> {
+        self.nodes.release_dead(u64::MAX)?;
+        Ok(())
+    }
+
+    fn destroy(&self) -> Result<()> {
+        Ok(self.nodes.destroy()?)
+    }
+
+    fn garbage_bytes(&self) -> u64 {
+        let stats = self.nodes.stats();
+        let dead: u64 = self.nodes.dead().into_iter().map(|(_, bytes)| bytes).sum();
+        (stats.bytes - stats.live_bytes).saturating_sub(dead)
+    }
+
+    fn room(&self) -> doclog::Stats {
+        self.nodes.stats()
     }
 }

@@ -1,14 +1,15 @@
 //! A version of a trie, which never changes.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use doclog::{DocLog, DocPointer, SegmentId};
-use index::{Bounds, Cursor, Direction, Found, Moment, Result, ShowVersions, Stats, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seq, ShowVersions, Stats, View, Visit};
 
 use crate::cursor::TrieCursor;
 use crate::format::node::Node;
-use crate::format::record::{Commit, Header};
+use crate::format::record::{Commit, Header, Redo};
 use crate::shared::{Home, Shared};
 use crate::{documents, search, verify, walk};
 
@@ -19,9 +20,24 @@ pub(crate) struct Version {
     pub(crate) commit: Commit,
     /// Bytes of nodes in each segment, as they were counted when it became current.
     pub(crate) live: BTreeMap<SegmentId, u64>,
+    /// Below this seq there is nothing: what was loaded has the seq of the load, whatever its versions say. No reader is older
+    /// than a restart, so it needs no place in the header.
+    pub(crate) floor: Seq,
 }
 
 impl Version {
+    /// What it is after a batch.
+    pub(crate) fn after(&self, redo: &Redo) -> Self {
+        let mut live = self.live.clone();
+        redo.made.iter().for_each(|made| *live.entry(made.segment).or_default() += made.bytes);
+        for (segment, bytes) in &redo.dropped {
+            live.entry(*segment).and_modify(|live| *live = live.saturating_sub(*bytes));
+        }
+        live.retain(|_, bytes| *bytes > 0);
+        let (shared, nodes) = (Arc::clone(&self.shared), Arc::clone(&self.nodes));
+        Self { shared, nodes, commit: redo.commit, live, floor: self.floor }
+    }
+
     pub(crate) const fn header(&self) -> &Header {
         &self.commit.header
     }
@@ -37,13 +53,29 @@ impl Version {
     }
 }
 
+impl Version {
+    /// The same for who takes each node for itself: all, or in place of the first why one of them cannot be read.
+    pub(crate) fn nodes_or_error(&self, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
+        match self.nodes(pointers) {
+            Ok(nodes) => nodes.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        }
+    }
+}
+
 impl View for Version {
     fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
         assert_eq!(keys.len(), out.len(), "one place for each key");
+        if at.seq < self.floor {
+            return Ok(());
+        }
         search::get_many(self, keys, at, out)
     }
 
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
+        // Older readers than what was loaded find nothing.
+        let nothing = Bounds { lower: Bound::Excluded(Vec::new()), upper: Bound::Excluded(Vec::new()) };
+        let bounds = if at.seq < self.floor { &nothing } else { bounds };
         Ok(Box::new(TrieCursor::new(self, bounds, at, direction)))
     }
 

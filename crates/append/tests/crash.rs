@@ -87,10 +87,10 @@ fn segments_without_live_nodes_go() {
         home.apply(&Updates::puts(keys(), seq, &[7; 30]), &[]);
         home.checkpoint();
         home.trie.release_dead().expect("a disk that works");
-        segments = home.trie.node_stats().segments.max(segments);
+        segments = home.trie.room().segments.max(segments);
     }
     assert!(segments <= 8, "{segments} segments of 64 KiB for a trie of about 100 KiB");
-    let stats = home.trie.node_stats();
+    let stats = home.trie.room();
     let files = home.disk.files().iter().filter(|path| path.starts_with("/db/node")).count();
     assert_eq!(files as u64, stats.segments);
 }
@@ -101,7 +101,7 @@ fn damage_is_named_and_the_rest_stays_readable() {
     let keys: Vec<_> = (0..4000_u32).map(|number| number.to_be_bytes().to_vec()).collect();
     home.apply(&Updates::puts(keys.clone(), 1, b"value"), &[]);
     let file = "/db/node/7-1.node";
-    let bytes = home.trie.node_stats().bytes;
+    let bytes = home.trie.room().bytes;
     let (mut found, mut readable) = (0, BTreeMap::new());
     for offset in (40..bytes).step_by(4096 * 5) {
         assert!(home.disk.flip_bit(file, offset));

@@ -3,6 +3,7 @@
 mod common;
 
 use common::Home;
+use index::Index;
 use index::testing::steps::Store;
 use index::testing::{Change, Model, Updates};
 use psync::sim::{Fault, SimDisk};
@@ -36,12 +37,12 @@ fn fails_at(kind: Fault, errno: i32) {
         while disk.faults_left() > 0 {
             seq += 1;
             let updates = batch(seq);
-            let segments = home.trie.node_stats().segments;
+            let segments = home.trie.room().segments;
             if home.try_apply(&updates, &[]).is_err() {
                 failed += 1;
                 home.check(&model, seq);
                 home.check_space();
-                assert!(home.trie.node_stats().segments <= segments + 2, "what failed leaves no segments behind");
+                assert!(home.trie.room().segments <= segments + 2, "what failed leaves no segments behind");
                 home.try_apply(&updates, &[]).expect("the fault is over");
             }
             model.apply(&updates);
@@ -70,15 +71,15 @@ fn a_read_that_fails_fails_a_batch_and_nothing_else() {
 fn a_batch_that_was_discarded_leaves_nothing() {
     let mut home = Home::new(SimDisk::new(1), 4, 1 << 20, 64 << 10);
     home.apply(&batch(1), &[]);
-    let (nodes, values) = (home.trie.node_stats(), home.values.stats());
+    let (nodes, values) = (home.trie.room(), home.values.stats());
     let mut model = Model::default();
     model.apply(&batch(1));
     for seq in 2..10 {
         let applied = home.written(&batch(seq), &[]).expect("a disk that works");
-        index::Index::discard(&home.trie, &applied);
+        Index::discard(&home.trie, &applied);
         home.check(&model, seq);
         home.check_space();
-        assert_eq!(home.trie.node_stats().live_bytes, nodes.live_bytes);
+        assert_eq!(home.trie.room().live_bytes, nodes.live_bytes);
         assert_eq!(home.values.stats().live_bytes, values.live_bytes);
         assert_eq!(home.values.stats().pending_documents, 0);
     }

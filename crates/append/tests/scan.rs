@@ -36,7 +36,7 @@ fn read_bytes(store: &FileStore) -> u64 {
 fn a_short_scan_reads_little_and_a_long_one_nothing_twice() {
     let read_ahead = Arc::new(ReadAhead::new(u64::MAX));
     let (store, trie) = uncached(&read_ahead);
-    let live = trie.node_stats().live_bytes;
+    let live = trie.room().live_bytes;
     for direction in [Direction::Forward, Direction::Backward] {
         let before = read_bytes(&store);
         let mut cursor = trie.view().cursor(&Bounds::all(), Seq::MAX.into(), direction).expect("opens");

@@ -8,7 +8,7 @@
 
 use std::{num::NonZero, sync::Arc, thread::Builder};
 
-use index::{Index, Update};
+use index::Update;
 use wal::Lsn;
 
 use crate::{

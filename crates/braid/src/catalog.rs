@@ -9,9 +9,8 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use btree::BTree;
 use doclog::DocLog;
-use index::{Index, Moment, RangeTombstones, Seq, TableId, Time, View};
+use index::{Moment, RangeTombstones, Seq, TableId, Time, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
@@ -20,6 +19,7 @@ use crate::{
     applied::AppliedThrough,
     opq::{Frozen, Sections},
     traffic::Traffic,
+    tree::Tree,
 };
 
 /// Where a table's operations are at one moment: a reader takes this as one unit, so that an operation is never missed between
@@ -50,8 +50,8 @@ pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) structure: Structure,
-    pub(crate) tree: BTree,
-    pub(crate) documents: DocLog,
+    pub(crate) tree: Tree,
+    pub(crate) documents: Arc<DocLog>,
     pub(crate) state: ArcSwap<TableState>,
     /// Held by whoever replaces the state.
     replacing: Mutex<()>,
@@ -82,7 +82,7 @@ struct LastState {
 impl TableCore {
     /// A table whose structure has everything up to `applied` and whose queues are empty.
     pub(crate) fn new(
-        image: TableIdentity, tree: BTree, documents: DocLog, applied: AppliedThrough, queues: Sections,
+        image: TableIdentity, tree: Tree, documents: Arc<DocLog>, applied: AppliedThrough, queues: Sections,
     ) -> Self {
         let TableIdentity { id, name, structure } = image;
         let pin = Arc::new(());
@@ -262,7 +262,7 @@ impl TableCore {
 
     /// Nothing is left of it but its name and documents that no version refers to.
     pub(crate) fn is_husk(&self) -> bool {
-        self.dropped() > Seq(0) && !self.tree.has_pages() && self.documents.stats().live_bytes == 0
+        self.dropped() > Seq(0) && self.tree.is_empty() && self.documents.stats().live_bytes == 0
     }
 
     /// Whether nobody reads in a state older than the current one.

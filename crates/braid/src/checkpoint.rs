@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use index::{Index, RangeTombstones};
+use index::RangeTombstones;
 use psync::{Buffer, Request};
 use space::{Class, Extent, PAGE};
 
@@ -53,13 +53,15 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
             continue;
         }
         // What stays is unlinked by the next opening.
-        if let Err(error) = table.documents.destroy() {
-            tracing::warn!(table = table.name, %error, "documents of a dropped table could not be unlinked");
+        let destroyed = table.tree.destroy().map_err(Error::from);
+        if let Err(error) = destroyed.and_then(|()| Ok(table.documents.destroy()?)) {
+            tracing::warn!(table = table.name, %error, "files of a dropped table could not be unlinked");
         }
         engine.catalog.forget(table.id);
     }
     engine.wal.trim_keeping(kept.from, image.log_start).map_err(log_error)?;
-    release_documents(engine, kept);
+    release_dead(engine, kept);
+    engine.trees.divide_cache(&engine.catalog.live());
     Ok(())
 }
 
@@ -80,7 +82,7 @@ fn leaving(engine: &Engine, kept: Kept) -> Leaving {
             continue;
         }
         let mut extents = Vec::new();
-        let found = table.tree.collect_extents(&mut |extent| extents.push(extent)).map_err(Error::from);
+        let found = table.tree.extents(&mut |extent| extents.push(extent)).map_err(Error::from);
         let husk = found.and_then(|()| {
             is_named.then(|| schema::husk(&engine.store, &engine.trees, &table).map(Arc::new)).transpose()
         });
@@ -165,13 +167,14 @@ fn write_image(engine: &Engine, place: Extent, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Unlinks document segments that this checkpoint knows to be dead, and that no commit names which is kept, of tables that nobody reads in
-/// an older state. What can't be unlinked now is tried again after the next checkpoint.
-fn release_documents(engine: &Engine, kept: Kept) {
+/// Unlinks segments of documents and nodes that this checkpoint knows to be dead, documents only where no commit names them which is kept, of tables
+/// that nobody reads in an older state. What can't be unlinked now is tried again after the next checkpoint.
+fn release_dead(engine: &Engine, kept: Kept) {
     let (live, dropped) = (engine.catalog.live(), engine.catalog.dropped());
     for table in live.iter().chain(&dropped).filter(|table| table.is_read_as_it_is()) {
-        if let Err(error) = table.documents.release_dead(kept.seq.0) {
-            tracing::warn!(table = table.name, %error, "dead documents could not be unlinked");
+        let released = table.tree.release_dead().map_err(Error::from);
+        if let Err(error) = released.and_then(|()| Ok(table.documents.release_dead(kept.seq.0).map(drop)?)) {
+            tracing::warn!(table = table.name, %error, "dead segments could not be unlinked");
         }
     }
 }

@@ -13,14 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use btree::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
+use btree::INLINE_BYTES_MAX;
 use doclog::DocPointer;
 use index::{Expiry, Operation, Payload, Seq};
 use parking_lot::Mutex;
 use psync::File;
 
 use crate::{
-    Durability, Error, ErrorKind, Expires, Result, WriteBatch,
+    Durability, Error, ErrorKind, Expires, Result, Structure, WriteBatch,
     batch::{BatchOperation, Item},
     catalog::TableCore,
     clock::Clock,
@@ -31,10 +31,13 @@ use crate::{
     recent::{Owner, Place, Places, Stripes},
     sweep::FRAGMENTS_MAX,
     transaction::{Check, not_locked},
+    tree,
 };
 
 /// Longest key of a table with structure `btree`, in bytes.
-pub const KEY_BYTES_MAX_BTREE: usize = KEY_BYTES_MAX;
+pub const KEY_BYTES_MAX_BTREE: usize = tree::key_bytes_max(Structure::BTree);
+/// Longest key of a table with structure `append`, in bytes.
+pub const KEY_BYTES_MAX_APPEND: usize = tree::key_bytes_max(Structure::Append);
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// Unwritten log bytes at which a lazy commit hands them to the operating system.
@@ -425,8 +428,9 @@ fn reclaims(items: &[Item<'_>]) -> bool {
 /// Fails when a key or a value is outside the limits.
 #[inline]
 pub(crate) fn check_pair(table: &TableCore, key: &[u8], value: &[u8]) -> Result<()> {
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(Error::KeyLength { table: table.name.clone(), length: key.len(), limit: KEY_BYTES_MAX });
+    let limit = tree::key_bytes_max(table.structure);
+    if key.is_empty() || key.len() > limit {
+        return Err(Error::KeyLength { table: table.name.clone(), length: key.len(), limit });
     }
     if value.len() as u64 > VALUE_BYTES_MAX {
         let length = value.len() as u64;

@@ -2,7 +2,7 @@
 //!
 //! 1. What waits is applied first, so that it is packed too.
 //! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::relocate`]). The old segments go when all of them are through.
-//! 3. The structure rewrites itself stretch by stretch ([`btree::BTree::compact`]), [`STRETCH_BYTES_MAX`] at a time, in the caller's thread. Each
+//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), [`STRETCH_BYTES_MAX`] at a time, in the caller's thread. Each
 //!    stretch is made durable as a round is: log flushed, data written and flushed, flush-end logged, view published. Which commits
 //!    the table has stays as it is.
 //! 4. Between two stretches the worker has its turn, and the caller is told how far it is and can stop.
@@ -13,8 +13,7 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use btree::Part;
-use index::{Index, RangeTombstones, Seq};
+use index::{Part, RangeTombstones, Seq};
 use parking_lot::MutexGuard;
 
 use crate::{

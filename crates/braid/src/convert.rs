@@ -77,12 +77,24 @@ impl From<doclog::Error> for Error {
     }
 }
 
+/// What is appended where there is no space for it is not there, and can be tried again.
+fn full_disk(error: Error) -> Error {
+    if error.kind() != ErrorKind::DiskFull || error.is_flush_failure() {
+        return error;
+    }
+    let path = match &error {
+        Error::Io(psync::Error::Io { path, .. } | psync::Error::Path { path, .. }) => path.clone(),
+        _ => PathBuf::new(),
+    };
+    Error::DiskFull { path, problem: error.to_string() }
+}
+
 impl From<index::Error> for Error {
     fn from(error: index::Error) -> Self {
         match error {
             index::Error::Io(error) => Self::Io(error),
             index::Error::Space(error) => error.into(),
-            index::Error::Document(error) => error.into(),
+            index::Error::Document(error) => full_disk(error.into()),
             versions @ index::Error::TooManyVersions { .. } => Self::Failed { cause: versions.to_string() },
             index::Error::Corrupt { file, offset, what, expected, found } => {
                 corrupt(Path::new(&file), offset, what, expected, found)

@@ -300,12 +300,14 @@ fn put_block(bytes: &mut Vec<u8>, block: &[u8]) {
 pub(crate) const fn structure_code(structure: Structure) -> u8 {
     match structure {
         Structure::BTree => 1,
+        Structure::Append => 2,
     }
 }
 
 pub(crate) const fn structure_from(code: u8) -> Option<Structure> {
     match code {
         1 => Some(Structure::BTree),
+        2 => Some(Structure::Append),
         _ => None,
     }
 }

@@ -2,8 +2,9 @@
 
 use std::ops::Bound;
 
-use btree::KEY_BYTES_MAX;
 use index::Bounds;
+
+use crate::tree::KEY_BYTES_MAX;
 
 /// Keys from `low` to below `high`, or to the end. It is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]

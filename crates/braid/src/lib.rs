@@ -66,6 +66,7 @@ mod fields;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod garbage;
 mod health;
 mod hidden;
 mod keeper;
@@ -93,6 +94,7 @@ mod sweep;
 mod table;
 mod traffic;
 mod transaction;
+mod tree;
 mod tuning;
 mod verify;
 mod verify_storage;
@@ -108,7 +110,7 @@ pub use changes::{Change, ChangeEvent, ChangeOperation, ChangedTable, Changes};
 pub use clock::Expires;
 #[doc(hidden)]
 pub use clock::SetClock;
-pub use commit::{KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};
+pub use commit::{KEY_BYTES_MAX_APPEND, KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};
 pub use compact::{CompactOptions, CompactProgress, CompactReport, Compaction};
 pub use database::{Database, TableInfo};
 pub use error::{Error, ErrorKind, Result};

@@ -2,7 +2,7 @@
 //!
 //! 1. From its begin to its end a load is the only one that may change its table: other writes are refused, and those under
 //!    way are waited for.
-//! 2. Pairs go straight into packed leaves ([`btree::Load`]). From the first value that is too long for a leaf on they
+//! 2. Pairs go straight into packed leaves ([`Load`]). From the first value that is too long for a leaf on they
 //!    wait until [`WAITING_BYTES`] are together; then the long values go to the document log in one psync, and the pairs on.
 //! 3. At the end the data file and the documents are flushed. A record of its own gives the load its seq; a flush-end up to that seq is
 //!    logged and flushed; then the table gets its new view, and the seq becomes visible.
@@ -15,7 +15,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use btree::INLINE_BYTES_MAX;
 use doclog::Retained;
-use index::{Applied, DocPointer, Expiry, Index, Payload, RangeTombstones, Seq};
+use index::{Applied, DocPointer, Expiry, Payload, RangeTombstones, Seq};
 use psync::Request;
 use wal::Claim;
 
@@ -28,6 +28,7 @@ use crate::{
     format::{self, FlushEnd, kind},
     publish::{Change, Pending, Safety},
     round,
+    tree::{Load, Loaded},
 };
 
 /// Bytes of pairs that wait for their documents, unless a single value is longer.
@@ -37,7 +38,7 @@ const WAITING_BYTES: usize = 4 << 20;
 pub struct Loader {
     table: Table,
     /// None once it ended.
-    load: Option<btree::Load>,
+    load: Option<Load>,
     waiting: Waiting,
     /// Documents written so far.
     retained: Vec<Retained>,
@@ -51,7 +52,7 @@ impl Loader {
         let engine = table.engine();
         engine.check_writable()?;
         // A table whose keys were deleted may still have leaves that say so.
-        if table.core.tree.has_pages() && table.iter().keys_only().next().transpose()?.is_none() {
+        if !table.core.tree.is_empty() && table.iter().keys_only().next().transpose()?.is_none() {
             table.compact(&mut |_| ControlFlow::Continue(()))?;
         }
         table.core.begin_load()?;
@@ -130,9 +131,10 @@ impl Loader {
         let (table, engine) = (&self.table, self.table.engine());
         let _open = engine.keep_open();
         let loaded = load.finish(&|| is_ready(engine)).map_err(|error| engine.write_error(error))?;
-        let mut flushes = vec![Request::flush(engine.pages.file(), 0)];
-        flushes.extend(table.core.documents.take_unflushed().iter().map(|file| Request::flush(file, 0)));
-        engine.store.psync().run_all(flushes).map_err(|error| engine.write_error(error.into()))?;
+        let mut files = loaded.files(engine.pages.file());
+        files.extend(table.core.documents.take_unflushed());
+        let flushes = files.iter().map(|file| Request::flush(file, 0));
+        engine.store.psync().run_all(flushes.collect()).map_err(|error| engine.write_error(error.into()))?;
         let seq = self.publish(loaded)?;
         engine.publish();
         engine.publisher.wait(seq).map_err(|()| outcome_unknown(engine))?;
@@ -142,7 +144,7 @@ impl Loader {
     }
 
     /// Gives the load its seq, logs it, and puts its view in place.
-    fn publish(&self, loaded: btree::Loaded) -> Result<Seq> {
+    fn publish(&self, loaded: Loaded) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
         let _still = engine.maintenance.lock();
         let commit = engine.wal.append(kind::LOAD, &[&format::encode_table(table.id)], true, Claim::Upkeep);
@@ -207,7 +209,7 @@ impl Loader {
 
     /// Takes a pair while others wait, or that has to wait itself.
     fn push_late(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
-        let last = self.waiting.last_key().or_else(|| self.load.as_ref().map(btree::Load::last_key));
+        let last = self.waiting.last_key().or_else(|| self.load.as_ref().map(Load::last_key));
         if last.is_some_and(|last| key <= last) {
             return Err(self.out_of_order(key));
         }
@@ -268,7 +270,7 @@ impl Loader {
 
     #[cold]
     fn out_of_order(&self, key: &[u8]) -> Error {
-        let before = self.waiting.last_key().or_else(|| self.load.as_ref().map(btree::Load::last_key));
+        let before = self.waiting.last_key().or_else(|| self.load.as_ref().map(Load::last_key));
         Error::LoadOrder {
             name: self.table.name().to_owned(),
             pair: self.pairs + 1,

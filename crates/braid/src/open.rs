@@ -23,13 +23,14 @@ use crate::{
     retention::Kept,
     stats::Recovery,
     superblock::{self, SuperblockFile},
+    tree::Trees,
     tuning::{self, Tuning},
 };
 
 pub(crate) const DATA: &str = "data";
 pub(crate) const LOCK: &str = "LOCK";
 /// What a directory can hold before its superblock is there.
-const OURS: [&str; 5] = [LOCK, superblock::NAME, "wal", "doc", "device.json"];
+const OURS: [&str; 6] = [LOCK, superblock::NAME, "wal", "doc", "node", "device.json"];
 
 /// Whether a database directory has a file or directory of that name.
 pub(crate) fn is_ours(name: &str) -> bool {
@@ -64,7 +65,7 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
 /// A directory without a superblock is taken only when nothing in it belongs to somebody else.
 fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
     let mut foreign = names.iter().find(|name| !OURS.contains(&name.as_str())).cloned();
-    for directory in ["wal", "doc"] {
+    for directory in ["wal", "doc", "node"] {
         if psync.exists(&path.join(directory))? {
             let inside = psync.list(&path.join(directory))?.into_iter().next();
             foreign = foreign.or(inside.map(|name| format!("{directory}/{name}")));
@@ -128,7 +129,7 @@ fn create(
     let tuning = Tuning::new(options, profile(store.psync(), path), 0);
     let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
-    let trees = trees(&pages, &tuning, epoch, path)?;
+    let trees = trees(&store, &pages, &tuning, epoch, path)?;
     let unflushed = Arc::new(UnflushedDocuments::default());
     let log_options = log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1);
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
@@ -160,7 +161,9 @@ fn create(
 }
 
 /// What all trees share. Their incarnations begin with the epoch.
-pub(crate) fn trees(pages: &Arc<PagedFile>, tuning: &Tuning, epoch: u64, path: &Path) -> Result<Arc<btree::Shared>> {
+pub(crate) fn trees(
+    store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, epoch: u64, path: &Path,
+) -> Result<Trees> {
     let epoch = u32::try_from(epoch).map_err(|_| Error::Corrupt {
         file: path.join(superblock::NAME).display().to_string(),
         offset: 0,
@@ -168,9 +171,8 @@ pub(crate) fn trees(pages: &Arc<PagedFile>, tuning: &Tuning, epoch: u64, path: &
         expected: "fewer than 2^32 opens".into(),
         found: epoch.to_string(),
     })?;
-    let trees = btree::Shared::new(Arc::clone(pages), tuning.cache_bytes, epoch);
     let read_ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes));
-    Ok(Arc::new(trees.with_gap(tuning.gap_pages()).with_read_ahead(read_ahead)))
+    Ok(Trees::new(store, pages, tuning.cache_bytes, epoch, tuning.gap_pages(), read_ahead))
 }
 
 pub(crate) fn log_options(

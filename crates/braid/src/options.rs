@@ -67,13 +67,26 @@ impl FromStr for Durability {
 pub enum Structure {
     /// The PIO B-tree: updated in place, for reads and updates in any order.
     BTree,
+    /// The HB+-trie: written by appending alone, values longer than 256 bytes apart from the keys. For long keys with common beginnings, and for
+    /// large values.
+    Append,
+}
+
+impl Structure {
+    /// Every structure that tables can have.
+    pub const ALL: [Self; 2] = [Self::BTree, Self::Append];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::BTree => "btree",
+            Self::Append => "append",
+        }
+    }
 }
 
 impl fmt::Display for Structure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BTree => formatter.write_str("btree"),
-        }
+        formatter.write_str(self.name())
     }
 }
 
@@ -81,10 +94,11 @@ impl FromStr for Structure {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "btree" => Ok(Self::BTree),
-            _ => Err(Error::Option { option: "structure", problem: format!("{text:?} is not btree") }),
-        }
+        let problem = || {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::Option { option: "structure", problem: format!("{text:?} is none of {names}") }
+        };
+        Self::ALL.into_iter().find(|structure| structure.name() == text).ok_or_else(problem)
     }
 }
 

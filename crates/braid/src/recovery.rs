@@ -19,7 +19,7 @@ use std::{
 };
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
-use index::{Horizon, Index, RangeTombstones, Seq};
+use index::{Horizon, RangeTombstones, Seq};
 use psync::{Buffer, Lock, Request};
 use space::{AllocatorImage, FileStore, PAGE, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict, Wal};
@@ -42,6 +42,7 @@ use crate::{
     schema::{DOCUMENT_SEGMENT_BYTES, new_table},
     stats::Recovery,
     superblock::SuperblockFile,
+    tree::Trees,
     tuning::{self, Tuning},
 };
 
@@ -58,7 +59,7 @@ pub(crate) fn recover(
     let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
     let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
-    let trees = trees(&pages, &tuning, epoch, path)?;
+    let trees = trees(&store, &pages, &tuning, epoch, path)?;
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
         catalog.insert(Arc::new(open_table(&store, &trees, table)?));
@@ -88,7 +89,7 @@ pub(crate) fn recover(
     pages.release_all_retired();
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
-        remove_stray_documents(&store, &catalog)?;
+        remove_stray_files(&store, &catalog)?;
         sync_directories(&store)?;
     }
     let replayed = Recovery {
@@ -114,6 +115,7 @@ pub(crate) fn recover(
         kept,
         clock: Arc::new(Clock::new(options.clock.clone(), image.time)),
     });
+    engine.trees.divide_cache(&engine.catalog.live());
     for table in engine.catalog.live() {
         table.documents.set_segment_bytes(engine.options.segment_bytes);
         backlogs.remove(&table.id).unwrap_or_default().settle(&engine, &table)?;
@@ -125,7 +127,8 @@ pub(crate) fn recover(
 fn sync_directories(store: &FileStore) -> Result<()> {
     store.sync_directories()?;
     let directory = store.directory();
-    for path in [directory.to_owned(), directory.join("wal"), directory.join("doc")] {
+    let of_contents = Content::ALL.map(|content| directory.join(content.directory()));
+    for path in [directory.to_owned(), directory.join("wal")].into_iter().chain(of_contents) {
         if store.psync().exists(&path)? {
             store.psync().sync_directory(&path)?;
         }
@@ -133,12 +136,14 @@ fn sync_directories(store: &FileStore) -> Result<()> {
     Ok(())
 }
 
-/// Unlinks document files of tables that are gone: a crash came between dropping them and unlinking.
-fn remove_stray_documents(store: &FileStore, catalog: &Catalog) -> Result<()> {
+/// Unlinks files of documents and nodes of tables that are gone: a crash came between dropping them and unlinking.
+fn remove_stray_files(store: &FileStore, catalog: &Catalog) -> Result<()> {
     let table_of = |name: &String| name.split('-').next()?.parse().ok();
-    let tables: BTreeSet<u32> = store.list(Content::Documents.directory())?.iter().filter_map(table_of).collect();
-    for table in tables.into_iter().filter(|&table| catalog.any_by_id(index::TableId(table)).is_none()) {
-        DocLog::remove_table(Content::Documents, store, table)?;
+    for content in Content::ALL {
+        let tables: BTreeSet<u32> = store.list(content.directory())?.iter().filter_map(table_of).collect();
+        for table in tables.into_iter().filter(|&table| catalog.any_by_id(index::TableId(table)).is_none()) {
+            DocLog::remove_table(content, store, table)?;
+        }
     }
     Ok(())
 }
@@ -192,10 +197,10 @@ fn image_error(store: &FileStore, place: &ImagePlace, what: &str, expected: Stri
     }
 }
 
-fn open_table(store: &FileStore, trees: &Arc<btree::Shared>, image: &TableImage) -> Result<TableCore> {
+fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<TableCore> {
     let documents = DocImage::decode(&image.documents)?;
-    let documents = DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?;
-    let tree = btree::BTree::open(Arc::clone(trees), image.id, &image.root)?;
+    let documents = Arc::new(DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?);
+    let tree = trees.open(image.structure, image.id, &image.root, &documents)?;
     let identity = TableIdentity { id: image.id, name: image.name.clone(), structure: image.structure };
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(1));
     table.set_dropped(image.dropped);
@@ -236,7 +241,7 @@ impl ReplayError {
 struct Replay<'a> {
     path: &'a Path,
     store: &'a FileStore,
-    trees: &'a Arc<btree::Shared>,
+    trees: &'a Trees,
     catalog: &'a Catalog,
     image: &'a Image,
     unflushed: &'a UnflushedDocuments,

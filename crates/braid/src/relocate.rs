@@ -25,7 +25,7 @@ use std::{
 };
 
 use doclog::{DocPointer, Retained, SegmentId};
-use index::{Batch, Expiry, Index, Operation, Payload, Seq, Update};
+use index::{Batch, Expiry, Operation, Payload, Seq, Update};
 
 use crate::{
     Error, ErrorKind, Result,

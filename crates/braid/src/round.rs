@@ -20,7 +20,7 @@
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
-use index::{Applied, Index, RangeTombstones, Seq, View};
+use index::{Applied, RangeTombstones, Seq, View};
 use psync::{File, Request};
 
 use crate::{

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use doclog::DocImage;
+use doclog::{DocImage, DocLog};
 use index::Seq;
 use space::FileStore;
 
@@ -16,6 +16,7 @@ use crate::{
     format::{self, kind},
     opq::Sections,
     publish::Change,
+    tree::Trees,
 };
 
 /// Longest table name, in bytes.
@@ -49,6 +50,7 @@ impl Engine {
         table.documents.set_segment_bytes(self.options.segment_bytes);
         let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
         self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
+        self.trees.divide_cache(&self.catalog.live());
         Ok(table)
     }
 
@@ -69,24 +71,26 @@ impl Engine {
 
 /// A table that a log record begins.
 pub(crate) fn new_table(
-    store: &FileStore, trees: &Arc<btree::Shared>, record: &format::CreateTable, sort_period: usize,
+    store: &FileStore, trees: &Trees, record: &format::CreateTable, sort_period: usize,
 ) -> Result<TableCore> {
-    let documents = doclog::DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?;
-    let tree = btree::BTree::create(Arc::clone(trees), record.id, record.leaf_pages);
+    let documents = Arc::new(DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?);
+    let tree = trees.create(record, &documents)?;
     let identity = TableIdentity { id: record.id, name: record.name.clone(), structure: record.structure };
     let applied = AppliedThrough::new(Seq(0));
     Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sort_period)))
 }
 
 /// What stays of a dropped table whose pages are free: its name, and the documents that commits still in the log name.
-pub(crate) fn husk(store: &FileStore, trees: &Arc<btree::Shared>, table: &TableCore) -> Result<TableCore> {
+pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Result<TableCore> {
     let mut image = table.documents.image();
     for segment in &mut image.segments {
         (segment.live_bytes, segment.sealed) = (0, true);
     }
-    let documents = doclog::DocLog::open(store, table.id.0, &image, DOCUMENT_SEGMENT_BYTES)?;
-    let tree = btree::BTree::create(Arc::clone(trees), table.id, table.tree.leaf_pages());
-    let identity = TableIdentity { id: table.id, name: table.name.clone(), structure: table.structure };
+    let documents = Arc::new(DocLog::open(store, table.id.0, &image, DOCUMENT_SEGMENT_BYTES)?);
+    let (id, name, structure) = (table.id, table.name.clone(), table.structure);
+    let record = format::CreateTable { id, structure, leaf_pages: table.tree.leaf_pages(), name: name.clone() };
+    let tree = trees.create(&record, &documents)?;
+    let identity = TableIdentity { id, name, structure };
     let husk = TableCore::new(identity, tree, documents, table.applied(), Sections::new(1));
     husk.set_dropped(table.dropped());
     Ok(husk)

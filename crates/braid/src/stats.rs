@@ -14,6 +14,7 @@ use crate::{
     catalog::{TableCore, TableState},
     engine::Engine,
     snapshot::SnapshotStats,
+    tree,
 };
 
 /// What opening replayed from the log.
@@ -153,6 +154,14 @@ pub struct CacheStats {
     pub leaf_reads: u64,
     /// Bytes of these leaf reads.
     pub leaf_read_bytes: u64,
+    /// Part of the capacity that nodes of `append` tables may have, by what there is of them: the rest is for pages of `btree` tables.
+    pub node_capacity_bytes: u64,
+    /// Bytes of such nodes that it holds.
+    pub node_bytes: u64,
+    /// Such nodes found in it.
+    pub node_hits: u64,
+    /// Such nodes not found in it.
+    pub node_misses: u64,
 }
 
 /// The write-ahead log.
@@ -232,6 +241,12 @@ pub struct TableStats {
     pub run_bytes: u64,
     /// Entries in runs, versions that are no longer visible included.
     pub entries: u64,
+    /// Segments of nodes, of a structure that appends them to files of their own.
+    pub node_segments: u64,
+    /// Bytes of these segments, dead ones included.
+    pub node_bytes: u64,
+    /// Bytes of nodes in them that are live.
+    pub node_live_bytes: u64,
     /// Document segments.
     pub document_segments: u64,
     /// Bytes of documents, dead ones included.
@@ -251,7 +266,7 @@ impl TableStats {
             operations += frozen.sections().operations() as u64;
             bytes += frozen.bytes();
         }
-        let documents = table.documents.stats();
+        let (nodes, documents) = (table.tree.room(), table.documents.stats());
         Ok(Self {
             name: table.name.clone(),
             structure: table.structure.to_string(),
@@ -264,9 +279,12 @@ impl TableStats {
             leaf_pages: shape.leaf_pages,
             pages_of_new_leaf: table.tree.leaf_pages(),
             insert_share: shares.map(|shares| shares.insert),
-            pages_of_leaf_for_use: shares.map(now),
+            pages_of_leaf_for_use: shares.filter(|_| tree::has_leaf_sizes(table.structure)).map(now),
             run_bytes: shape.run_bytes,
             entries: shape.entries,
+            node_segments: nodes.segments,
+            node_bytes: nodes.bytes,
+            node_live_bytes: nodes.live_bytes,
             document_segments: documents.segments,
             document_bytes: documents.bytes,
             document_live_bytes: documents.live_bytes,
@@ -408,10 +426,14 @@ fn stream(engine: &Engine, kind: StreamKind) -> StreamStats {
 }
 
 fn cache(engine: &Engine) -> CacheStats {
-    let counters = engine.trees.counters();
+    let (counters, (btree, nodes)) = (engine.trees.counters(), engine.trees.caches());
     CacheStats {
         capacity_bytes: engine.tuning.cache_bytes,
-        bytes: engine.trees.cache_stats().bytes,
+        bytes: btree.bytes + nodes.bytes,
+        node_capacity_bytes: nodes.capacity_bytes,
+        node_bytes: nodes.bytes,
+        node_hits: nodes.hits,
+        node_misses: nodes.misses,
         internal_hits: counters.node_hits,
         internal_reads: counters.node_reads,
         leaf_hits: counters.leaf_hits,

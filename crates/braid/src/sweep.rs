@@ -19,8 +19,7 @@ use std::{
     },
 };
 
-use btree::Part;
-use index::{Fragment, Horizon, RangeTombstones, Seq};
+use index::{Fragment, Horizon, Part, RangeTombstones, Seq};
 use parking_lot::Mutex;
 use space::PAGE;
 

@@ -16,7 +16,7 @@ use psync::{
     probe::{self, DeviceProfile},
 };
 
-use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, options, traffic::Shares};
+use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, options, traffic::Shares, tree};
 
 /// Without a sum of all memory, open transactions may hold so much, however small the write buffer is.
 const SMALLEST_TRANSACTION_BYTES: u64 = 1 << 20;
@@ -147,7 +147,8 @@ impl Engine {
     /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and was asked for since it was opened. As
     /// they are where it was not asked enough to say.
     pub(crate) fn leaf_pages_for(&self, table: &TableCore) -> Result<u32> {
-        let Some(shares) = table.traffic.shares() else { return Ok(table.tree.leaf_pages()) };
+        let shares = table.traffic.shares().filter(|_| tree::has_leaf_sizes(table.structure));
+        let Some(shares) = shares else { return Ok(table.tree.leaf_pages()) };
         let shape = table.state.load_full().view.stats()?;
         self.know_device();
         Ok(self.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares))

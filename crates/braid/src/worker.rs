@@ -5,7 +5,8 @@
 //!    which trims the log.
 //! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
 //!    one before: so no cold key pins the log. Then too a checkpoint is written.
-//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]), and cleans segments of documents ([`clean`]).
+//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]) and structures with too much garbage
+//!    ([`garbage`]), and cleans segments of documents ([`clean`]).
 //! 5. Its I/O makes way for reads ([`psync::Background`]).
 //! 6. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
 //!
@@ -22,7 +23,7 @@ use crate::{
     choice::{self, Choice},
     clean,
     engine::Engine,
-    expiry,
+    expiry, garbage,
     opq::Opq,
     round,
     signal::Request as Asked,
@@ -148,6 +149,7 @@ impl Worker {
         }
         if outcome.is_ok() && !asked.stop {
             self.expired.turn(engine)?;
+            garbage::look(engine);
         }
         if outcome.is_ok() && !asked.stop {
             let round_due = !next(engine).is_empty();

@@ -35,7 +35,7 @@
 //! `keys` is exact when a leaf is written anew; each tombstone that is appended takes one off, and puts add none, because nobody
 //! looks whether their keys are there already. What has expired counts as live until it is removed.
 //!
-//! `due` says from when on so much of the leaf, or of a leaf below the node, has expired that it is worth rewriting ([`crate::due`]); 0: never.
+//! `due` says from when on so much of the leaf, or of a leaf below the node, has expired that it is worth rewriting ([`index::due`]); 0: never.
 //!
 //! Invariant: [`LEAF_PAGES_MAX`] pages hold fewer entries than 24 bits can count.
 
@@ -49,7 +49,7 @@ use std::ops::Range;
 pub(crate) use index::Damage;
 use space::PAGE;
 
-use crate::due::{Due, UNITS_LIMIT};
+use index::due::{Due, UNITS_LIMIT};
 
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 1024;

@@ -9,13 +9,13 @@ use doclog::{DocPointer, SegmentId};
 use index::{Expiry, Operation, Payload, Seq, TableId, Update};
 use space::{Extent, PAGE, PageId};
 
-use crate::due::Due;
 use crate::format::node::{NodeIdentity, decode, encode, node_bytes};
 use crate::format::root::{REDO_HEADER, ROOT_BYTES, Redo, Root, sign as sign_record};
 use crate::format::run::{Identity, Plan, RUN_HEADER, Run, RunHeader, sign as sign_run};
 use crate::format::{LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u32_at, u64_at};
 use crate::leaf::{Leaf, Visible, check_tail};
 use crate::node::{Edges, Keys};
+use index::due::Due;
 
 /// A name, what takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);

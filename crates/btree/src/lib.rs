@@ -17,7 +17,7 @@
 //! 4. Many keys, a range of keys and a batch of changes all go down the tree a level at a time, and the nodes of a level are
 //!    read or written with one psync, at most PioMax requests in flight ([`psync`]).
 //! 5. Sorted entries for an empty tree are packed into leaves as they come, and written in long pieces ([`Load`]); a tree
-//!    that is there is rebuilt like that, stretch by stretch ([`BTree::compact`]).
+//!    that is there is rebuilt like that, stretch by stretch ([`index::Index::compact`]).
 //! 6. Pages that a version no longer refers to are free when the last reader of an older version is gone.
 //!
 //! Invariants: bytes below a published length never change; an extent gets a new incarnation each time it is used, and no run
@@ -33,7 +33,6 @@ mod counters;
 mod cursor;
 mod descend;
 mod documents;
-mod due;
 mod fences;
 mod format;
 #[cfg(feature = "fuzzing")]
@@ -49,11 +48,9 @@ mod verify;
 mod version;
 mod walk;
 
-pub use apply::compact::Part;
 pub use counters::CountersSnapshot;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
 pub use load::{Load, Loaded};
-pub use salvage::{Lost, Rescue, root_of_redo};
+pub use salvage::root_of_redo;
 pub use shared::Shared;
-pub use tree::{BTree, Compacted};
-pub use walk::DueKeys;
+pub use tree::BTree;

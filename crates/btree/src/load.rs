@@ -23,7 +23,6 @@ use crate::apply::claims::Claims;
 use crate::apply::layout::packed;
 use crate::apply::nodes::{self, NodeWriter};
 use crate::counters::count;
-use crate::due;
 use crate::fences::{Fences, Parts};
 use crate::format::node::{node_bytes, node_bytes_max};
 use crate::format::root::Root;
@@ -31,6 +30,7 @@ use crate::format::run::{ENTRY_FIXED, EXPIRY_BYTES, Identity, OneSeqRun, RUN_HEA
 use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
 use crate::node::{Edges, Keys, separator};
 use crate::shared::Shared;
+use index::due;
 
 /// Bytes of a write.
 const PIECE_BYTES: usize = 1 << 20;

@@ -12,7 +12,7 @@
 
 use std::ops::ControlFlow;
 
-use index::{Error, Operation, PairRef, Result, TableId};
+use index::{Error, Lost, Operation, PairRef, Rescue, Result, TableId};
 use psync::Buffer;
 use space::PAGE;
 
@@ -20,40 +20,15 @@ use crate::descend::{Child, Witness, descend};
 use crate::format::root::Redo;
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Hidden, Visible};
-use crate::tree::{BTree, record_error};
+use crate::tree::record_error;
 use crate::version::Version;
 
-/// Keys that a tree may have lost: from `low` to below `high`, or to the end.
-#[derive(Debug)]
-pub struct Lost {
-    /// The first.
-    pub low: Vec<u8>,
-    /// Behind the last; none at the end of the tree.
-    pub high: Option<Vec<u8>>,
-    /// Whether some of them are shown all the same: they may be older than they should, or have been deleted.
-    pub taken: bool,
-    /// What does not check.
-    pub why: Error,
+/// Shows what checks of a version, and what does not.
+pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
+    descend(version, &mut Salvage { version, rescue });
 }
 
-/// Who is shown what is left of a tree.
-pub trait Rescue {
-    /// Pairs, in key order, behind all that were shown. It may end the walk.
-    fn pairs(&mut self, pairs: &[PairRef<'_>]) -> ControlFlow<()>;
-
-    /// Keys that may be lost. What is shown of them is shown next.
-    fn lost(&mut self, lost: Lost);
-}
-
-impl BTree {
-    /// Shows what checks of the current version, and what does not.
-    pub fn salvage(&self, rescue: &mut dyn Rescue) {
-        let version = self.current();
-        descend(&version, &mut Salvage { version: &version, rescue });
-    }
-}
-
-/// The root record in a redo: what [`BTree::open`] takes.
+/// The root record in a redo: what [`crate::BTree::open`] takes.
 ///
 /// # Errors
 /// [`Error::Corrupt`] when `redo` is not one of this table.

@@ -119,6 +119,11 @@ impl Shared {
         &self.pages
     }
 
+    /// Caches at most so many bytes from now on.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.cache.set_capacity(bytes);
+    }
+
     /// Forgets every cached node and leaf.
     pub fn clear_cache(&self) {
         self.cache.clear();

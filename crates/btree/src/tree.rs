@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use index::{Again, Applied, Batch, Error, Horizon, Index, Result, Seq, TableId, Time, View};
+use index::{
+    Again, Applied, Batch, Compacted, DueKeys, Error, Horizon, Index, Part, Rescue, Result, Seq, TableId, Time, View,
+};
 use parking_lot::Mutex;
 use space::Extent;
 
-use crate::apply::compact::{Part, compact};
+use crate::apply::compact::compact;
 use crate::apply::{Apply, Done};
 use crate::format::root::{Redo, Root};
 use crate::format::{Damage, LEAF_PAGES_MAX};
 use crate::load::{Load, Loaded};
 use crate::shared::Shared;
 use crate::version::Version;
-use crate::walk::{self, DueKeys};
+use crate::{salvage, walk};
 
 /// A version that was applied and not published yet.
 struct Pending {
@@ -37,18 +39,6 @@ struct State {
     pending: Option<Pending>,
     /// What batches have left for later ones to look at.
     again: Again,
-}
-
-/// A stretch of a tree that was rewritten.
-pub struct Compacted {
-    /// To be published or discarded.
-    pub applied: Applied,
-    /// Where the next stretch begins; none at the end of the tree.
-    pub next: Option<Vec<u8>>,
-    /// Leaves that were rewritten.
-    pub leaves: u64,
-    /// Bytes of runs that were in them.
-    pub bytes: u64,
 }
 
 /// A PIO B-tree.
@@ -80,42 +70,6 @@ impl BTree {
         Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
     }
 
-    /// Whether it has any pages: one without them is empty, one with them may be.
-    #[must_use]
-    pub fn has_pages(&self) -> bool {
-        self.current().root.pointer.is_some()
-    }
-
-    /// Whether anything that expires was ever put into it.
-    #[must_use]
-    pub fn expires(&self) -> bool {
-        self.current().root.expires
-    }
-
-    /// Keys of leaves in which so much has expired at `now` that it is worth rewriting them, where nothing but a snapshot that sees it keeps it:
-    /// neighbouring leaves together, at most `most` ranges. Reads a few internal nodes, and none where there are no such leaves.
-    ///
-    /// # Errors
-    /// When a node cannot be read or does not check.
-    pub fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>> {
-        walk::due(&self.current(), now, most)
-    }
-
-    /// Pages of a new leaf.
-    #[must_use]
-    pub fn leaf_pages(&self) -> u32 {
-        self.current().root.leaf_pages
-    }
-
-    /// Every extent of the current version, internal nodes and leaves; reads internal nodes only. For dropping a table.
-    ///
-    /// # Errors
-    /// When a node cannot be read or does not check.
-    pub fn collect_extents(&self, visit: &mut dyn FnMut(Extent)) -> Result<()> {
-        let version = self.current();
-        walk::extents(&version, visit)
-    }
-
     /// Begins to load sorted entries, whose runs will say `seq`. None where the tree is not empty. Nothing else may change the tree
     /// until the load is dropped, published or discarded.
     pub fn begin_load(&self, seq: Seq) -> Option<Load> {
@@ -128,28 +82,6 @@ impl BTree {
     #[must_use]
     pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
         self.pend(loaded.0, floor)
-    }
-
-    /// Rewrites the first stretch of a part of the tree, in key order, packed, into neighbouring
-    /// extents; leaves have `leaf_pages` pages from here on. Like [`Index::apply`] of a part of a batch of which everything up to `through`
-    /// is in: written, to be flushed, and to be published or discarded. None where the tree is empty.
-    ///
-    /// # Errors
-    /// When storage fails or is full, or what it holds is damaged. The current view is then unharmed.
-    pub fn compact(
-        &self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon,
-    ) -> Result<Option<Compacted>> {
-        let (base, again) = {
-            let state = self.state.lock();
-            (Arc::clone(&state.current), state.again.clone())
-        };
-        if base.root.pointer.is_none() {
-            return Ok(None);
-        }
-        let leaf_pages = leaf_pages.clamp(1, LEAF_PAGES_MAX);
-        let stretch = compact(&base, again, part, leaf_pages, through, horizon)?;
-        let applied = self.pend(stretch.done, base.floor);
-        Ok(Some(Compacted { applied, next: stretch.next, leaves: stretch.leaves, bytes: stretch.bytes }))
     }
 
     /// A version to be published or discarded.
@@ -235,5 +167,43 @@ impl Index for BTree {
 
     fn root(&self) -> Vec<u8> {
         self.current().root.encode(self.table)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.current().root.pointer.is_none()
+    }
+
+    fn expires(&self) -> bool {
+        self.current().root.expires
+    }
+
+    fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+        walk::due(&self.current(), now, most)
+    }
+
+    fn leaf_pages(&self) -> u32 {
+        self.current().root.leaf_pages
+    }
+
+    fn compact(&self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
+        let (base, again) = {
+            let state = self.state.lock();
+            (Arc::clone(&state.current), state.again.clone())
+        };
+        if base.root.pointer.is_none() {
+            return Ok(None);
+        }
+        let leaf_pages = leaf_pages.clamp(1, LEAF_PAGES_MAX);
+        let stretch = compact(&base, again, part, leaf_pages, through, horizon)?;
+        let applied = self.pend(stretch.done, base.floor);
+        Ok(Some(Compacted { applied, next: stretch.next, leaves: stretch.leaves, bytes: stretch.bytes }))
+    }
+
+    fn salvage(&self, rescue: &mut dyn Rescue) {
+        salvage::salvage(&self.current(), rescue);
+    }
+
+    fn extents(&self, visit: &mut dyn FnMut(Extent)) -> Result<()> {
+        walk::extents(&self.current(), visit)
     }
 }

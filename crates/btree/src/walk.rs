@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use index::{Result, Stats, Time};
+use index::{DueKeys, Result, Stats, Time};
 use space::Extent;
 
 use crate::format::Pointer;
@@ -65,15 +65,6 @@ pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<DueKe
     // Whether it came to the end is of no interest.
     let _ = due_below(version, &root, version.root.height - 1, all, now, &mut show)?;
     Ok(found)
-}
-
-/// Keys of leaves that are due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DueKeys {
-    /// The first.
-    pub low: Vec<u8>,
-    /// Where they end; none at the end of the tree.
-    pub high: Option<Vec<u8>>,
 }
 
 fn is_due(pointer: &Pointer, now: Time) -> bool {

@@ -12,14 +12,14 @@ fn ready() -> index::Result<()> {
 #[test]
 fn below_its_seq_there_is_nothing_and_above_it_goes_on() {
     let mut home = Home::new(1, 1, 1 << 20);
-    assert!(!home.tree.has_pages());
+    assert!(home.tree.is_empty());
     let mut load = home.tree.begin_load(Seq(5)).expect("an empty tree");
     let keys: Vec<_> = (0..200_000_u32).map(u32::to_be_bytes).collect();
     for key in &keys {
         load.push(key, Payload::Inline(b"loaded"), None, &ready).expect("space");
     }
     let applied = home.tree.take_loaded(load.finish(&ready).expect("space"), Seq(9));
-    assert!(!home.tree.has_pages(), "not before it is published");
+    assert!(home.tree.is_empty(), "not before it is published");
     home.flush();
     home.tree.publish(&applied);
     assert!(home.tree.begin_load(Seq(10)).is_none());

@@ -20,7 +20,7 @@
 //! reading what is missing.
 
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use quick_cache::sync::{Cache as Policy, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
@@ -58,7 +58,7 @@ pub struct Stats {
 /// A bounded map that forgets what is least likely to be asked for again. All methods may be called from any thread.
 pub struct Cache<K, V> {
     policy: Policy<K, V, Weight<K, V>>,
-    capacity_bytes: u64,
+    capacity_bytes: AtomicU64,
     doorkeeper: Doorkeeper,
 }
 
@@ -79,7 +79,17 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
             .expect("capacity and estimate are set");
         let policy =
             Policy::with_options(options, Weight(weigh), DefaultHashBuilder::default(), DefaultLifecycle::default());
-        Self { policy, capacity_bytes, doorkeeper: Doorkeeper::new(entries) }
+        Self { policy, capacity_bytes: AtomicU64::new(capacity_bytes), doorkeeper: Doorkeeper::new(entries) }
+    }
+
+    /// Holds at most so many bytes from now on. Shards stay as many as they are, so each has its equal part of it.
+    pub fn set_capacity(&self, capacity_bytes: u64) {
+        if self.capacity_bytes.swap(capacity_bytes, Ordering::Relaxed) != capacity_bytes {
+            // As in `new`: a share that is rounded up would be too much in the sum.
+            let shards = self.policy.num_shards() as u64;
+            self.policy.set_capacity(capacity_bytes - capacity_bytes % shards);
+            self.doorkeeper.is_full.store(false, Ordering::Relaxed);
+        }
     }
 
     /// The value of `key`, counted as a hit or a miss.
@@ -103,7 +113,7 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
     #[must_use]
     pub fn admits(&self, key: &K, bytes: u64) -> bool {
         if !self.doorkeeper.is_full.load(Ordering::Relaxed) {
-            if self.policy.weight().saturating_add(bytes) <= self.capacity_bytes {
+            if self.policy.weight().saturating_add(bytes) <= self.capacity_bytes.load(Ordering::Relaxed) {
                 return true;
             }
             self.doorkeeper.is_full.store(true, Ordering::Relaxed);
@@ -136,7 +146,7 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
             misses: self.policy.misses(),
             entries: self.policy.len() as u64,
             bytes: self.policy.weight(),
-            capacity_bytes: self.capacity_bytes,
+            capacity_bytes: self.capacity_bytes.load(Ordering::Relaxed),
         }
     }
 }

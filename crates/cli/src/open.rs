@@ -108,11 +108,38 @@ impl TableArgs {
     pub(crate) fn open(&self, database: &Database) -> Result<Table> {
         Ok(database.open_table(&self.table)?)
     }
+}
+
+/// Which table, and what it is to be where it is not there.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NewTableArgs {
+    #[command(flatten)]
+    of: TableArgs,
+    /// Structure of the table where it is created: btree or append [default: btree]
+    #[arg(long, value_name = "NAME", value_parser = parse_structure)]
+    structure: Option<Structure>,
+}
+
+impl NewTableArgs {
+    /// The table's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.of.table
+    }
 
     /// The table, created where it is not there.
     pub(crate) fn create(&self, database: &Database) -> Result<Table> {
-        Ok(database.table(&self.table, Structure::BTree)?)
+        if self.structure.is_none()
+            && let Ok(table) = self.of.open(database)
+        {
+            return Ok(table);
+        }
+        Ok(database.table(&self.of.table, self.structure.unwrap_or(Structure::BTree))?)
     }
+}
+
+/// A structure by its name.
+pub(crate) fn parse_structure(text: &str) -> std::result::Result<Structure, String> {
+    text.parse().map_err(|error: braid::Error| error.to_string())
 }
 
 /// How keys and values are written as text.

@@ -22,6 +22,9 @@ pub enum Content {
 }
 
 impl Content {
+    /// Every content.
+    pub const ALL: [Self; 2] = [Self::Documents, Self::Nodes];
+
     /// The subdirectory of all segments.
     #[must_use]
     pub const fn directory(self) -> &'static str {

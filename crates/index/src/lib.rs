@@ -11,10 +11,12 @@
 //! Left to others: what is visible ([`Seq`]s are handed out above), the log, and the order in which views are published.
 
 mod again;
+pub mod due;
 mod error;
 pub mod merge;
 mod pairs;
 mod read_ahead;
+mod salvage;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tombstones;
@@ -25,6 +27,7 @@ pub use doclog::DocPointer;
 pub use error::{Damage, Error, Result};
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
+pub use salvage::{Lost, Rescue};
 pub use tombstones::{Fragment, RangeTombstones, is_below};
 pub use types::{
     Batch, Bounds, Direction, Expiry, Found, Horizon, Moment, Operation, Pair, PairRef, Payload, Seq, Stored, TableId,
@@ -33,6 +36,8 @@ pub use types::{
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+use space::Extent;
 
 /// A table's structure on storage.
 pub trait Index: Send + Sync {
@@ -60,8 +65,110 @@ pub trait Index: Send + Sync {
     /// When the redo is malformed.
     fn replay(&self, redo: &[u8]) -> Result<()>;
 
-    /// The bytes that a checkpoint keeps to find the current view again.
+    /// The bytes that a checkpoint keeps to find the current view again. They are kept of a structure that nobody changes meanwhile.
     fn root(&self) -> Vec<u8>;
+
+    /// Whether nothing is stored for it. One of which something is stored may have no keys all the same.
+    fn is_empty(&self) -> bool;
+
+    /// Whether anything that expires was put into it since it last had no keys.
+    fn expires(&self) -> bool;
+
+    /// Keys under which so much has expired at `now` that it is worth rewriting them, where nothing but a snapshot that sees it keeps it:
+    /// neighbours together, at most `most` ranges. Reads next to nothing where there are none.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>>;
+
+    /// Pages of a new leaf.
+    fn leaf_pages(&self) -> u32;
+
+    /// Rewrites the first stretch of a part of the structure, in key order and packed, into leaves of `leaf_pages` pages from here on where
+    /// their size is to be chosen. Like [`Index::apply`] of a part of a batch of which everything up to `through` is in: written, to be flushed, and
+    /// to be published or discarded. None where there is nothing.
+    ///
+    /// # Errors
+    /// When storage fails or is full, or what it holds is damaged. The current view is then unharmed.
+    fn compact(&self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>>;
+
+    /// Shows what checks of the current view, and what does not.
+    fn salvage(&self, rescue: &mut dyn Rescue);
+
+    /// Every extent of shared pages that the current view has: for dropping the table.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    fn extents(&self, visit: &mut dyn FnMut(Extent)) -> Result<()>;
+
+    /// Removes files of its own that had nothing live in them at the last [`Index::root`]. The caller has made the checkpoint with that root
+    /// durable, and knows that nobody reads an older view.
+    ///
+    /// # Errors
+    /// When a file cannot be removed; it is tried again by the next call.
+    fn release_dead(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Removes all files of its own: the table was dropped. Nothing may be applied or read afterwards.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    fn destroy(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Bytes of files of its own that are in use which nothing refers to: what making all of it anew would give back.
+    fn garbage_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Room of files of its own, beside the pages that all tables share.
+    fn room(&self) -> doclog::Stats {
+        doclog::Stats::default()
+    }
+}
+
+/// What of a structure is to be rewritten.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The key whose leaf is the first.
+    pub from: &'a [u8],
+    /// Leaves that begin here or behind it stay as they are.
+    pub until: Option<&'a [u8]>,
+    /// Bytes of leaves at which a stretch ends.
+    pub bytes: usize,
+    /// Whether it brings space back, as deletes do: then it may use half of what is kept for them.
+    pub reclaims: bool,
+}
+
+impl Part<'_> {
+    /// Whether a leaf is of it that begins at `low`.
+    #[must_use]
+    pub fn has(&self, low: &[u8]) -> bool {
+        self.until.is_none_or(|until| low < until)
+    }
+}
+
+/// A stretch that was rewritten.
+pub struct Compacted {
+    /// To be published or discarded.
+    pub applied: Applied,
+    /// Where the next stretch begins; none at the end of the structure.
+    pub next: Option<Vec<u8>>,
+    /// Leaves that were rewritten.
+    pub leaves: u64,
+    /// Bytes of entries that were in them.
+    pub bytes: u64,
+}
+
+/// Keys, of leaves that are due ([`due`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueKeys {
+    /// The first.
+    pub low: Vec<u8>,
+    /// Where they end; none at the end of the structure.
+    pub high: Option<Vec<u8>>,
 }
 
 /// What [`Index::apply`] made.

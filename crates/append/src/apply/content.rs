@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::format::NODE_BYTES;
 use crate::format::input::Input;
 use crate::format::node::{Node, encode, put_child};
+use crate::format::{Link, NODE_BYTES};
 
 /// Bytes of a node beside its entries and what it skips: at most its level, and two numbers.
 const BESIDE: usize = 8;
@@ -39,9 +39,9 @@ impl Content {
     }
 
     /// Adds a child that is a node of its own.
-    pub(super) fn push_child(&mut self, low: &[u8], pointer: &doclog::DocPointer) {
+    pub(super) fn push_child(&mut self, low: &[u8], link: &Link) {
         self.starts.push(self.bytes.len());
-        put_child(&mut self.bytes, low, pointer);
+        put_child(&mut self.bytes, low, link);
     }
 
     /// Adds the entries of the next node of its level.

@@ -8,8 +8,8 @@ use index::{Operation, Result, Update};
 use super::Apply;
 use super::content::Content;
 use super::tree::Outcome;
-use crate::format::NODE_BYTES;
 use crate::format::node::{Group, Node, put_keys, put_tree};
+use crate::format::{Link, NODE_BYTES};
 use crate::search::chunk_at;
 
 /// Most bytes of a group with several keys: more become a B+-tree of their own.
@@ -74,6 +74,7 @@ impl Apply<'_> {
             }
         }
         for version in &mut merged {
+            self.expires |= version.operation.expiry().is_some();
             version.key = &version.key[depth..];
             self.place(version)?;
         }
@@ -86,9 +87,9 @@ impl Apply<'_> {
     ) -> Result<()> {
         match outcome {
             Outcome::Gone => Ok(()),
-            Outcome::Tree(pointer) => {
+            Outcome::Tree(link) => {
                 let mut entry = Vec::new();
-                put_tree(&mut entry, chunk, &pointer);
+                put_tree(&mut entry, chunk, &link);
                 content.push(&entry);
                 Ok(())
             }
@@ -112,16 +113,16 @@ impl Apply<'_> {
         let mut entry = Vec::new();
         put_keys(&mut entry, chunk, versions);
         if entry.len() > GROUP_BYTES_MAX && first.key != last.key {
-            let pointer = self.build_tree(versions, depth)?;
+            let link = self.build_tree(versions, depth)?;
             entry.clear();
-            put_tree(&mut entry, chunk, &pointer);
+            put_tree(&mut entry, chunk, &link);
         }
         content.push(&entry);
         Ok(())
     }
 
     /// Makes a B+-tree of the keys of a group, of which `versions` has what is behind `depth`.
-    fn build_tree(&mut self, versions: &[Update<'_>], depth: usize) -> Result<doclog::DocPointer> {
+    fn build_tree(&mut self, versions: &[Update<'_>], depth: usize) -> Result<Link> {
         let chunk_bytes = self.chunk_bytes();
         let skip = match versions {
             [first, .., last] => &first.key[..common_chunks(first.key, last.key, chunk_bytes)],

@@ -7,13 +7,14 @@ use index::Result;
 
 use super::Apply;
 use super::content::Content;
+use crate::format::Link;
 use crate::format::node::Node;
 use crate::search::chunk_at;
 
 /// A child of an internal node.
 pub(super) enum Child {
     /// One that the batch did not touch.
-    Old { low: Vec<u8>, pointer: DocPointer },
+    Old { low: Vec<u8>, link: Link },
     /// One that is to be written.
     New(Content),
 }
@@ -27,9 +28,9 @@ impl Apply<'_> {
             let mut children = self.update_children(root, Vec::new(), range, depth)?;
             match (children.len(), children.pop()) {
                 (1, Some(Child::New(content))) => content,
-                (1, Some(Child::Old { low, pointer })) => {
-                    let node = self.neighbour(&pointer)?;
-                    self.drop_node(&pointer, &node);
+                (1, Some(Child::Old { low, link })) => {
+                    let node = self.neighbour(&link.pointer)?;
+                    self.drop_node(&link.pointer, &node);
                     Content::of(&node, low)
                 }
                 (_, last) => {
@@ -56,10 +57,10 @@ impl Apply<'_> {
         let mut above = Content::new(level, low);
         for child in children {
             match child {
-                Child::Old { low, pointer } => above.push_child(&low, &pointer),
+                Child::Old { low, link } => above.push_child(&low, &link),
                 Child::New(content) => {
-                    let pointer = self.make(&content, b"", false)?;
-                    above.push_child(&content.low, &pointer);
+                    let link = self.make(&content, b"", false)?;
+                    above.push_child(&content.low, &link);
                 }
             }
         }
@@ -87,13 +88,13 @@ impl Apply<'_> {
                 index + 1 == node.len() || chunk_at(key, depth, self.chunk_bytes()) < node.bound(index + 1)
             };
             let end = (start..range.end).find(|number| !is_below(self.work.key(*number))).unwrap_or(range.end);
-            let pointer = node.child(index);
+            let link = node.link(index).expect("a node above leaves has children");
             let low = if index == 0 { low.clone() } else { node.bound(index).to_vec() };
             if start == end {
-                children.push(Child::Old { low, pointer });
+                children.push(Child::Old { low, link });
                 continue;
             }
-            let content = self.update_node(&pointer, low, start..end, depth)?;
+            let content = self.update_node(&link.pointer, low, start..end, depth)?;
             if content.len() > 0 {
                 children.push(Child::New(content));
             }
@@ -140,9 +141,9 @@ impl Apply<'_> {
     fn content(&mut self, child: Child) -> Result<Content> {
         match child {
             Child::New(content) => Ok(content),
-            Child::Old { low, pointer } => {
-                let node = self.neighbour(&pointer)?;
-                self.drop_node(&pointer, &node);
+            Child::Old { low, link } => {
+                let node = self.neighbour(&link.pointer)?;
+                self.drop_node(&link.pointer, &node);
                 Ok(Content::of(&node, low))
             }
         }
@@ -153,11 +154,10 @@ impl Apply<'_> {
         let mut wanted = Vec::new();
         for pair in children.windows(2) {
             match pair {
-                [Child::New(content), Child::Old { pointer, .. }]
-                | [Child::Old { pointer, .. }, Child::New(content)]
+                [Child::New(content), Child::Old { link, .. }] | [Child::Old { link, .. }, Child::New(content)]
                     if content.is_small() =>
                 {
-                    wanted.push(*pointer);
+                    wanted.push(link.pointer);
                 }
                 _ => {}
             }

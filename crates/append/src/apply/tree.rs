@@ -11,6 +11,7 @@ use index::{Expiry, Operation, Payload, Result, Seq, Stored, Update};
 use super::Apply;
 use super::content::Content;
 use super::leaf::{GROUP_BYTES_MAX, common_chunks};
+use crate::format::Link;
 use crate::format::node::{Group, Node};
 use crate::search::chunk_at;
 use crate::shared::corrupt;
@@ -40,19 +41,19 @@ pub(super) enum Outcome {
     /// No key is left.
     Gone,
     /// Its root is there.
-    Tree(DocPointer),
+    Tree(Link),
     /// These keys are left.
     Small(Vec<Owned>),
 }
 
 impl Apply<'_> {
     /// Takes updates to the trie; where its root is then.
-    pub(super) fn update_trie(&mut self, range: Range<usize>) -> Result<Option<DocPointer>> {
-        let base = self.base.header().root;
+    pub(super) fn update_trie(&mut self, range: Range<usize>) -> Result<Option<Link>> {
+        let header = self.base.header();
         if range.is_empty() {
-            return Ok(base);
+            return Ok(header.root.map(|pointer| Link { pointer, due: header.due }));
         }
-        let outcome = match base {
+        let outcome = match header.root {
             Some(root) => self.update_tree(&root, 0, range, true)?,
             None => {
                 let (first, last) = (self.work.key(range.start), self.work.key(range.end - 1));
@@ -63,7 +64,7 @@ impl Apply<'_> {
             }
         };
         Ok(match outcome {
-            Outcome::Tree(pointer) => Some(pointer),
+            Outcome::Tree(link) => Some(link),
             Outcome::Gone | Outcome::Small(_) => None,
         })
     }

@@ -1,10 +1,11 @@
 //! Reading what [`super`] writes.
 
 use doclog::{DocPointer, SegmentId};
+use index::due::{Due, UNITS_LIMIT};
 use index::{Expiry, Operation, Payload, Seq};
 
 use super::{
-    ALIGNMENT, Checked, DOCUMENT, DOCUMENT_EXPIRING, Damage, INLINE_BYTES_MAX, KIND_BITS, TOMBSTONE, VALUE,
+    ALIGNMENT, Checked, DOCUMENT, DOCUMENT_EXPIRING, Damage, INLINE_BYTES_MAX, KIND_BITS, Link, TOMBSTONE, VALUE,
     VALUE_EXPIRING,
 };
 
@@ -85,6 +86,16 @@ impl<'a> Input<'a> {
             return Err(Damage::new(begin, "offset in a pointer", "one of 64 bits", offset));
         };
         Ok(DocPointer { segment, offset, length, crc: u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]) })
+    }
+
+    /// A link.
+    pub(crate) fn link(&mut self) -> Checked<Link> {
+        let pointer = self.pointer()?;
+        let begin = self.at;
+        match self.number()? {
+            units if units < UNITS_LIMIT => Ok(Link { pointer, due: Due::from_units(units) }),
+            units => Err(Damage::new(begin, "time when a node is due", format!("less than {UNITS_LIMIT}"), units)),
+        }
     }
 
     /// A version.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An entry of an internal node is a **child**: its lower bound as bytes, below which no chunk of it is, and a pointer. The bound of
-//! the first says nothing. An entry of a leaf is a **group**, the keys that share a chunk:
+//! the first says nothing. Both pointers are followed by when what they lead to is due. An entry of a leaf is a **group**, the keys that share a chunk:
 //!
 //! ```text
 //! .  chunk, as bytes: of the length of all chunks, or what is left of the one key that ends in it
@@ -20,10 +20,11 @@
 //! is copied as it is.
 
 use doclog::DocPointer;
-use index::{Operation, Seq, Update};
+use index::due::{self, Due};
+use index::{Operation, Seq, Time, Update};
 
 use super::input::Input;
-use super::{Checked, Damage, KEY_BYTES_MAX, put_bytes, put_number, put_pointer, put_version};
+use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_number, put_version};
 
 /// Where something is in the bytes of a node.
 #[derive(Clone, Copy, Debug)]
@@ -155,7 +156,7 @@ impl Node {
             let is_tree = level > 0 || read_keys(&mut input, &bytes, &mut keys)?;
             let pointer_at = if is_tree { small(input.at()) } else { 0 };
             if is_tree {
-                input.pointer()?;
+                input.link()?;
             }
             let is_full = bound.len() == chunk_bytes;
             let alone = !is_tree && keys.len() == first_key as usize + 1 && keys[first_key as usize].rest.length == 0;
@@ -216,6 +217,26 @@ impl Node {
     fn pointer(&self, entry: &Entry) -> DocPointer {
         let mut input = Input::new(&self.bytes, entry.pointer_at as usize);
         input.pointer().expect("the pointers of a node were checked when it was read")
+    }
+
+    /// What a child or tree is found by; none where a group has keys.
+    pub(crate) fn link(&self, index: usize) -> Option<Link> {
+        let at = self.entries[index].pointer_at;
+        let link =
+            |at| Input::new(&self.bytes, at).link().expect("the pointers of a node were checked when it was read");
+        (at > 0).then(|| link(at as usize))
+    }
+
+    /// When what its own groups have is due, of a leaf that is made at `now`.
+    pub(crate) fn own_due(&self, now: Time) -> Option<Due> {
+        let versions = || self.keys.iter().flat_map(|key| versions_of(self, key));
+        due::made(versions().filter_map(|(_, operation)| operation.expiry()).collect(), versions().count(), now)
+    }
+
+    /// When it is due, or the first below it, of one that is made at `now`.
+    pub(crate) fn due(&self, now: Time) -> Option<Due> {
+        let below = (0..self.len()).filter_map(|index| self.link(index)).map(|link| link.due);
+        due::first(below.chain([self.own_due(now)]))
     }
 
     /// What is in a group.
@@ -295,16 +316,16 @@ pub(crate) fn encode(level: u8, skip: &[u8], count: usize, entries: &[u8]) -> Ve
 }
 
 /// Writes an entry of an internal node.
-pub(crate) fn put_child(out: &mut Vec<u8>, bound: &[u8], pointer: &DocPointer) {
+pub(crate) fn put_child(out: &mut Vec<u8>, bound: &[u8], link: &Link) {
     put_bytes(out, bound);
-    put_pointer(out, pointer);
+    put_link(out, link);
 }
 
 /// Writes a group that is a tree.
-pub(crate) fn put_tree(out: &mut Vec<u8>, chunk: &[u8], pointer: &DocPointer) {
+pub(crate) fn put_tree(out: &mut Vec<u8>, chunk: &[u8], link: &Link) {
     put_bytes(out, chunk);
     put_number(out, 0);
-    put_pointer(out, pointer);
+    put_link(out, link);
 }
 
 /// Writes a group of keys. The versions are sorted by key, which is what is behind the chunk, and then by seq.
@@ -340,7 +361,7 @@ mod tests {
         let versions =
             [version(b"x", 5, Operation::Put(Payload::Inline(b"one"), None)), version(b"x", 9, Operation::Delete)];
         put_keys(&mut groups, b"ab", &versions);
-        put_tree(&mut groups, b"ac", &pointer());
+        put_tree(&mut groups, b"ac", &Link { pointer: pointer(), due: Due::from_units(200) });
         let expiring = Operation::Put(Payload::Document(pointer()), Expiry::at(5));
         put_keys(&mut groups, b"b", &[version(b"", 7, expiring)]);
         encode(0, b"skip", 3, &groups)
@@ -349,19 +370,24 @@ mod tests {
     #[test]
     fn golden_nodes() {
         let place = "ac0208a01f04030201";
+        let never = [place, "00"].concat();
         let group = concat!("026162", "01", "0178", "02", "0902", "0519", "6f6e65");
-        let tree = ["026163", "00", place].concat();
+        let tree = ["026163", "00", place, "c801"].concat();
         let short = ["0162", "01", "00", "01", "070505", place].concat();
         assert_eq!(hex(&leaf()), ["00", "04736b6970", "03", group, &tree, &short].concat());
         let mut children = Vec::new();
-        put_child(&mut children, b"", &pointer());
-        put_child(&mut children, b"m", &pointer());
+        let link = Link { pointer: pointer(), due: None };
+        put_child(&mut children, b"", &link);
+        put_child(&mut children, b"m", &link);
         let internal = encode(1, b"", 2, &children);
-        assert_eq!(hex(&internal), ["01", "00", "02", "00", place, "016d", place].concat());
+        assert_eq!(hex(&internal), ["01", "00", "02", "00", &never, "016d", &never].concat());
 
         let leaf = Node::decode(leaf(), 2).expect("whole");
         assert_eq!((leaf.skip(), leaf.len(), leaf.counts()), (&b"skip"[..], 3, (3, 1)));
         assert!(matches!(leaf.group(1), Group::Tree(found) if found == pointer()));
+        // One of three versions expires, and that is a quarter; the tree is due later.
+        let dues = [leaf.own_due(Time(0)), leaf.due(Time(0)), leaf.link(1).and_then(|link| link.due)];
+        assert_eq!(dues.map(Due::to_units), [1, 1, 200]);
         let internal = Node::decode(internal, 2).expect("whole");
         assert_eq!([&b""[..], b"l", b"m", b"zz"].map(|chunk| internal.child_of(chunk)), [0, 0, 1, 1]);
     }

@@ -19,6 +19,9 @@
 //! 80  8  live bytes of node segments, with headers of documents and padding, this one's own included
 //! 88 28  pointer to the root; zeros: it is empty
 //! 116 28 pointer to the commit header before this one; zeros: there was none
+//! 144 8  when the first leaf is due, in units of 1024 ms since 1970; 0: never
+//! 152 4  1 if anything that expires was put into the trie since it last had no keys, else 0
+//! 156 4  zero
 //! ```
 //!
 //! A **root record**, which a checkpoint keeps, and a **redo**, which a flush-end carries, begin alike:
@@ -27,14 +30,15 @@
 //!   0  4  magic "BAPR" or "BAPD"
 //!   4  4  CRC-32C of the record without these four bytes
 //!   8 28  pointer to the commit header; zeros: there is none yet
-//!  36 144 the commit header
-//! 180  .  root record: the image of the node segments
-//! 180  .  redo: three lists behind their numbers of 4 bytes: segments of nodes that were made, per segment its number 8, their bytes 8 and
+//!  36 160 the commit header
+//! 196  .  root record: the image of the node segments
+//! 196  .  redo: three lists behind their numbers of 4 bytes: segments of nodes that were made, per segment its number 8, their bytes 8 and
 //!         where the last of them ends 8; segments of nodes that are not referred to any more, number 8 and bytes 8; segments of documents
 //!         that were made of values, as the first list
 //! ```
 
 use doclog::{DocImage, DocPointer, Retained, SegmentId};
+use index::due::{Due, UNITS_LIMIT};
 use index::{Seq, TableId};
 
 use super::{Checked, Damage, KEY_BYTES_MAX};
@@ -45,7 +49,7 @@ const REDO_MAGIC: &[u8; 4] = b"BAPD";
 const VERSION: u32 = 1;
 
 /// Bytes of a commit header.
-pub(crate) const HEADER_BYTES: usize = 116 + DocPointer::BYTES;
+pub(crate) const HEADER_BYTES: usize = 116 + DocPointer::BYTES + 16;
 const RECORD_HEAD: usize = 8 + DocPointer::BYTES + HEADER_BYTES;
 
 /// How much there is of a trie.
@@ -70,6 +74,9 @@ pub(crate) struct Header {
     pub(crate) live_bytes: u64,
     pub(crate) root: Option<DocPointer>,
     pub(crate) before: Option<DocPointer>,
+    pub(crate) due: Option<Due>,
+    /// Whether anything that expires was put into it since it last had no keys.
+    pub(crate) expires: bool,
 }
 
 /// A version, and where its header is.
@@ -117,8 +124,9 @@ impl Header {
     /// That of an empty trie.
     pub(crate) fn empty(table: TableId, chunk_bytes: usize) -> Self {
         let chunk_bytes = u32::try_from(chunk_bytes.clamp(1, KEY_BYTES_MAX)).expect("keys are short");
-        let (shape, root, before) = (Shape::default(), None, None);
-        Self { table, chunk_bytes, number: 0, through: Seq(0), shape, live_bytes: 0, root, before }
+        let (shape, root, before, due) = (Shape::default(), None, None, None);
+        let (number, through, live_bytes, expires) = (0, Seq(0), 0, false);
+        Self { table, chunk_bytes, number, through, shape, live_bytes, root, before, due, expires }
     }
 
     /// Bytes that one takes in its segment.
@@ -142,6 +150,8 @@ impl Header {
         fields.for_each(|field| out.extend_from_slice(&field.to_le_bytes()));
         put_place(&mut out, self.root);
         put_place(&mut out, self.before);
+        out.extend_from_slice(&Due::to_units(self.due).to_le_bytes());
+        out.extend_from_slice(&u64::from(self.expires).to_le_bytes());
         out
     }
 
@@ -165,6 +175,13 @@ impl Header {
         }
         let [internal_nodes, internal_bytes, leaves, leaf_bytes, versions, keys] =
             [32, 40, 48, 56, 64, 72].map(|at| u64_at(bytes, at));
+        let (due, expires) = (u64_at(bytes, 144), u64_at(bytes, 152));
+        if due >= UNITS_LIMIT {
+            return Err(Damage::new(144, "time when a trie is due", format!("less than {UNITS_LIMIT}"), due));
+        }
+        if expires > 1 {
+            return Err(Damage::new(152, "whether a trie has what expires", "0 or 1", expires));
+        }
         Ok(Self {
             table,
             chunk_bytes,
@@ -174,6 +191,8 @@ impl Header {
             live_bytes: u64_at(bytes, 80),
             root: place_at(bytes, 88),
             before: place_at(bytes, 116),
+            due: Due::from_units(due),
+            expires: expires == 1,
         })
     }
 }
@@ -290,7 +309,15 @@ mod tests {
     fn header() -> Header {
         let shape = Shape { internal_nodes: 3, internal_bytes: 4, leaves: 5, leaf_bytes: 6, versions: 7, keys: 8 };
         let header = Header::empty(TableId(9), 8);
-        Header { number: 1, through: Seq(2), shape, live_bytes: 10, root: Some(pointer(1)), ..header }
+        Header {
+            number: 1,
+            through: Seq(2),
+            shape,
+            live_bytes: 10,
+            root: Some(pointer(1)),
+            due: Due::from_units(3),
+            ..header
+        }
     }
 
     fn hex(bytes: &[u8]) -> String {
@@ -302,7 +329,18 @@ mod tests {
         let bytes = header().encode();
         let numbers: String = (1..9).chain([10]).map(|number| format!("{number:02x}00000000000000")).collect();
         let root = "01000000000000000800000000000000650000000000000004030201";
-        let expected = ["42415048", "01000000", "09000000", "08000000", &numbers, root, &"00".repeat(28)].concat();
+        let expected = [
+            "42415048",
+            "01000000",
+            "09000000",
+            "08000000",
+            &numbers,
+            root,
+            &"00".repeat(28),
+            "0300000000000000",
+            &"00".repeat(8),
+        ]
+        .concat();
         assert_eq!(hex(&bytes), expected);
         assert_eq!(Header::decode(&bytes, TableId(9)), Ok(header()));
         Header::decode(&bytes, TableId(8)).expect_err("of another table");

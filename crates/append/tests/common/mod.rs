@@ -197,7 +197,7 @@ impl Store for Home {
 
     fn check_space(&self) {
         // What is live is compared with what is met by every verification.
-        assert_eq!(self.trie.node_stats().pending_documents, 0);
+        assert_eq!(self.trie.room().pending_documents, 0);
     }
 
     fn documents(&self) -> &BTreeSet<u64> {

@@ -4,9 +4,8 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use btree::{BTree, Lost, Rescue};
 use doclog::DocLog;
-use index::{PairRef, Payload, TableId};
+use index::{Lost, PairRef, Payload, Rescue, TableId};
 
 use super::{
     SalvageProgress, SalvagedTable,
@@ -25,18 +24,18 @@ pub(super) fn copy(
 ) -> Result<()> {
     let Some(root) = &table.root else { return Ok(()) };
     let nothing = |why: String| LostRange { low: Vec::new(), high: None, taken: false, why };
-    let Some(trees) = &source.trees else {
-        told.lost.push(nothing(format!("there is no file {DATA}")));
-        return Ok(());
-    };
-    let tree = match BTree::open(Arc::clone(trees), id, root) {
-        Ok(tree) => tree,
+    let documents = source.documents(id)?;
+    let tree = match source.trees.open(table.structure, id, root, &documents) {
+        Ok(Some(tree)) => tree,
+        Ok(None) => {
+            told.lost.push(nothing(format!("there is no file {DATA}")));
+            return Ok(());
+        }
         Err(error) => {
             told.lost.push(nothing(error.to_string()));
             return Ok(());
         }
     };
-    let documents = source.documents(id)?;
     let mut copier = Copier { new, loader: None, documents, table, told, progress, failed: None };
     tree.salvage(&mut copier);
     let Copier { loader, failed, .. } = copier;

@@ -30,6 +30,7 @@ use crate::{
     open::DATA,
     pieces::Pieces,
     schema::DOCUMENT_SEGMENT_BYTES,
+    tree::{self, DamagedTrees},
 };
 
 /// A table of the damaged database.
@@ -57,8 +58,7 @@ impl SourceTable {
 /// What is left.
 pub(super) struct Source {
     store: FileStore,
-    /// None where there is no data file.
-    pub(super) trees: Option<Arc<btree::Shared>>,
+    pub(super) trees: DamagedTrees,
     log: Option<wal::Salvage>,
     tables: BTreeMap<TableId, SourceTable>,
     /// Ids of tables that are gone on purpose: these, and those below that are not known.
@@ -97,12 +97,8 @@ impl Source {
                 found: "neither".into(),
             });
         }
-        let trees = if store.exists(DATA)? {
-            let pages = Arc::new(PagedFile::open_damaged(store, DATA)?);
-            Some(Arc::new(btree::Shared::new(pages, cache_bytes, 0)))
-        } else {
-            None
-        };
+        let pages = if store.exists(DATA)? { Some(Arc::new(PagedFile::open_damaged(store, DATA)?)) } else { None };
+        let trees = DamagedTrees::new(store, pages.as_ref(), cache_bytes);
         let mut source = Self {
             store: store.clone(),
             trees,
@@ -335,8 +331,10 @@ impl Source {
         let Some(record) = FlushEnd::decode(piece.table, &pieces.end(piece.table)) else { return };
         self.note(record.table);
         let Some(table) = self.tables.get_mut(&record.table) else { return };
-        match btree::root_of_redo(&record.redo, record.table) {
-            Ok(root) => (table.root, table.applied) = (Some(root), record.applied),
+        match tree::root_of_redo(table.structure, &record.redo, record.table) {
+            Ok((structure, root)) => {
+                (table.structure, table.root, table.applied) = (structure, Some(root), record.applied);
+            }
             Err(error) => self.findings.push(error.to_string()),
         }
     }

@@ -198,10 +198,11 @@ impl World {
         if self.tables().values().any(|(known, _)| *known == name) {
             return Ok(());
         }
+        let structure = Structure::ALL[self.random.random_range(0..2)];
         let next = self.next_table();
         let mut tables = self.tables().clone();
         tables.insert(next, (name.clone(), Content::new()));
-        self.change(tables, Durability::Sync, |db| db.table(&name, Structure::BTree).map(drop))?;
+        self.change(tables, Durability::Sync, |db| db.table(&name, structure).map(drop))?;
         // A creation that a crash took may have used a number, or not.
         let id = self.db().tables().iter().find(|table| table.name == name).map(|table| table.id);
         let newest = self.newest();

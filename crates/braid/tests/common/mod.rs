@@ -52,6 +52,8 @@ enum Step {
 
 struct World {
     seed: u64,
+    /// Of the tables.
+    structures: [Structure; 2],
     random: StdRng,
     disk: SimDisk,
     options: Options,
@@ -68,6 +70,11 @@ struct World {
     backups: Backups,
 }
 
+/// Each structure with each other, and with itself.
+fn structures(seed: u64) -> [Structure; 2] {
+    [0, 1].map(|table| Structure::ALL[usize::try_from(seed >> table).unwrap_or(0) % Structure::ALL.len()])
+}
+
 /// Runs a seed; the error says what was lost or wrong.
 pub(crate) fn run(seed: u64) -> Outcome<()> {
     let mut random = StdRng::seed_from_u64(seed);
@@ -80,6 +87,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         .leaf_pages([1, 2, 3, 4, 12][random.random_range(0..5)]);
     let mut world = World {
         seed,
+        structures: structures(seed),
         disk: SimDisk::new(seed),
         options,
         states: vec![State::default()],
@@ -157,8 +165,8 @@ impl World {
 
     fn tables(&self, db: &Database) -> Outcome<Option<[Table; 2]>> {
         let mut tables = Vec::new();
-        for name in TABLES {
-            match db.table(name, Structure::BTree) {
+        for (name, structure) in TABLES.into_iter().zip(self.structures) {
+            match db.table(name, structure) {
                 Ok(table) => tables.push(table),
                 Err(_) if self.disk.is_crashed() => return Ok(None),
                 Err(error) => return Err(format!("table {name}: {error}")),
@@ -357,7 +365,7 @@ impl World {
     }
 
     fn drop_and_create(&mut self, db: &Database) -> braid::Result<()> {
-        let scratch = db.table("scratch", Structure::BTree)?;
+        let scratch = db.table("scratch", self.structures[0])?;
         for _ in 0..self.random.random_range(0..20) {
             let (key, value) = (self.key(), self.value());
             scratch.put_with(&key, &value, Durability::Os)?;
@@ -367,7 +375,7 @@ impl World {
         }
         drop(scratch);
         db.drop_table("scratch")?;
-        self.load(&db.table("scratch", Structure::BTree)?, db)?;
+        self.load(&db.table("scratch", self.structures[0])?, db)?;
         db.drop_table("scratch")
     }
 

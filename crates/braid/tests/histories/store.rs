@@ -22,8 +22,9 @@ pub(crate) struct BraidStore {
 impl BraidStore {
     /// `lock_timeout` is zero where one thread has all transactions: it would wait for itself.
     pub(crate) fn new(db: Database, lock_timeout: Duration) -> Result<Self, String> {
-        let table = |name| db.table(name, Structure::BTree).map_err(|error| error.to_string());
-        let tables = [table("one")?, table("other")?];
+        // One of each structure: what a transaction is does not depend on it.
+        let table = |name, structure| db.table(name, structure).map_err(|error| error.to_string());
+        let tables = [table("one", Structure::BTree)?, table("other", Structure::Append)?];
         Ok(Self { db, tables, lock_timeout })
     }
 }

@@ -56,6 +56,7 @@ pub(crate) struct Seen {
 }
 
 struct World {
+    structure: Structure,
     disk: SimDisk,
     options: Options,
     open: Option<(Database, Table)>,
@@ -85,6 +86,7 @@ pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
         .leaf_pages(case.leaf_pages)
         .clock(clock.clone());
     let mut world = World {
+        structure: Structure::ALL[usize::from(seed % 2 == 1)],
         disk: SimDisk::new(seed),
         options,
         open: None,
@@ -423,7 +425,7 @@ impl World {
     fn reopen(&mut self) -> Outcome<()> {
         loop {
             let opened = self.options.clone().open_on(self.disk.psync(), Path::new("/db")).and_then(|db| {
-                let table = db.table("table", Structure::BTree)?;
+                let table = db.table("table", self.structure)?;
                 Ok((db, table))
             });
             match opened {

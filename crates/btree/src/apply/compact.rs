@@ -1,6 +1,6 @@
 //! Compaction: the tree is rewritten stretch by stretch, in key order, into packed leaves that lie next to each other.
 //!
-//! 1. A stretch begins at a key and has leaves of so many bytes, none that begins where the [`Part`] ends, all below one node of level 2, so that
+//! 1. A stretch begins at a key and has leaves of so many bytes, none that begins where the [`index::Part`] ends, all below one node of level 2, so that
 //!    it needs one list of children. Its internal nodes and its leaves are read in a psync each.
 //! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`index::merge`]). What stays of all leaves is cut
 //!    into leaves filled to 15/16 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after. A leaf in which nothing
@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use index::{Again, Horizon, Result, Seq, Touches, Update, merge};
+use index::{Again, Horizon, Part, Result, Seq, Touches, Update, merge};
 use psync::{Buffer, Request};
 use space::{Class, Extent, PAGE};
 
@@ -39,25 +39,6 @@ const PIECE_PAGES: u32 = 256;
 
 /// A node that is less full is taken along by the next stretch; so is a leaf of less than this part of a packed one.
 const TAKEN_ALONG: (usize, usize) = (3, 4);
-
-/// What of a tree is to be compacted.
-#[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
-    /// The key whose leaf is the first.
-    pub from: &'a [u8],
-    /// Leaves that begin here or behind it stay as they are.
-    pub until: Option<&'a [u8]>,
-    /// Bytes of runs at which a stretch ends.
-    pub bytes: usize,
-    /// Whether it brings space back, as deletes do: then it may use half of what is kept for them.
-    pub reclaims: bool,
-}
-
-impl Part<'_> {
-    fn has(&self, low: &[u8]) -> bool {
-        self.until.is_none_or(|until| low < until)
-    }
-}
 
 /// A stretch that was compacted.
 pub(crate) struct Stretch {

@@ -18,12 +18,12 @@ use space::{Extent, PAGE};
 use super::Apply;
 use super::claims::Claims;
 use crate::counters::count;
-use crate::due;
 use crate::format::Pointer;
 use crate::format::node::{NodeIdentity, Plan, decode, encode, node_bytes};
 use crate::format::root::Root;
 use crate::node::{Edges, Node};
 use crate::shared::Shared;
+use index::due;
 
 /// A node smaller than this looks for a neighbour to be joined with.
 const SMALL: usize = PAGE / 4;

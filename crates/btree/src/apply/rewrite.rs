@@ -19,11 +19,11 @@ use super::Apply;
 use super::layout::{self, Cut, Growth};
 use super::window::{How, Loaded, Parent, Task};
 use crate::counters::count;
-use crate::due;
 use crate::fences::{Fences, Parts};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan};
 use crate::node::{Keys, separator};
+use index::due;
 
 /// Longest write of several new leaves, in bytes; a single leaf may be longer.
 const WRITE_BYTES_MAX: usize = 1 << 20;

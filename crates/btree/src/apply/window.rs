@@ -23,12 +23,12 @@ use space::PAGE;
 use super::rewrite::{Group, NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
-use crate::due;
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan, RUN_HEADER};
 use crate::leaf::{Leaf, check_tail};
 use crate::node::{Edges, Node};
 use crate::shared::Tail;
+use index::due;
 
 /// A node above leaves, or what stands for it where the tree has none.
 pub(super) struct Parent {

@@ -40,8 +40,8 @@ use super::{
     BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, NODE_FIELDS, PAGE_LIMIT, Pointer,
     u16_at, u32_at, u64_at,
 };
-use crate::due::{Due, UNITS_LIMIT};
 use crate::node::{Edges, Node};
+use index::due::{Due, UNITS_LIMIT};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BtNd");
 const VERSION: u8 = 1;

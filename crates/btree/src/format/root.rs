@@ -21,7 +21,7 @@ use index::TableId;
 use space::{Extent, PageId};
 
 use super::{DUE_AT, Damage, LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u16_at, u32_at, u40, u48, u64_at};
-use crate::due::{Due, UNITS_LIMIT};
+use index::due::{Due, UNITS_LIMIT};
 
 /// Length of a root record.
 pub(crate) const ROOT_BYTES: usize = 61;

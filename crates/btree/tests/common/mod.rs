@@ -174,7 +174,7 @@ impl Home {
         assert_eq!(documents, self.documents);
         assert_eq!(scan(&self.tree.view(), &all(), at, Direction::Forward).expect("whole"), expected);
         let mut extents = Vec::new();
-        self.tree.collect_extents(&mut |extent| extents.push(extent)).expect("whole");
+        self.tree.extents(&mut |extent| extents.push(extent)).expect("whole");
         extents.sort_unstable();
         let mut verified = seen.extents;
         verified.sort_unstable();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::commands::device::parse_share;
 use crate::exit::{Error, Exit, Result};
 use crate::interrupt;
-use crate::open::{Mode, Tuning};
+use crate::open::{Mode, Tuning, parse_structure};
 use crate::output::{Output, table};
 use crate::progress::Progress;
 use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, parse_time, percent, seconds};
@@ -266,10 +266,6 @@ pub(super) fn temporary_directory(prefix: &str) -> Result<TempDir> {
         .prefix(prefix)
         .tempdir_in(&parent)
         .map_err(Error::io("creating a temporary directory in", parent))
-}
-
-fn parse_structure(text: &str) -> std::result::Result<Structure, String> {
-    text.parse().map_err(|error: braid::Error| error.to_string())
 }
 
 fn to_usize(value: u64) -> usize {

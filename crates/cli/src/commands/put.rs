@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::exit::{Error, Exit, Result};
-use crate::open::{DatabaseArgs, FormatArgs, Mode, TableArgs};
+use crate::open::{DatabaseArgs, FormatArgs, Mode, NewTableArgs};
 use crate::output::Output;
 use crate::units::parse_time;
 
@@ -29,7 +29,7 @@ Examples:
 pub(crate) struct Put {
     #[command(flatten)]
     database: DatabaseArgs,
-    /// Key, 1 byte to 1 KiB
+    /// Key, 1 byte to 1 KiB; to 8 KiB in `append` tables
     #[arg(value_name = "KEY")]
     key: OsString,
     /// Value, up to 512 MiB
@@ -42,7 +42,7 @@ pub(crate) struct Put {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     ttl: Option<Duration>,
     #[command(flatten)]
-    table: TableArgs,
+    table: NewTableArgs,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -67,7 +67,11 @@ impl Put {
         database.close()?;
         if json {
             let mut output = Output::new();
-            output.json(&Report { key_bytes: key.len(), value_bytes: value.len(), table: self.table.table })?;
+            output.json(&Report {
+                key_bytes: key.len(),
+                value_bytes: value.len(),
+                table: self.table.name().to_owned(),
+            })?;
             output.flush()?;
         }
         Ok(Exit::Ok)

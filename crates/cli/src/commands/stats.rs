@@ -129,11 +129,17 @@ fn cache(stats: &Counted) -> Rows {
         0 => "no reads yet".to_owned(),
         all => format!("{} of {} found", percent(hits as f64 / all as f64), count(all)),
     };
-    vec![
+    let mut rows = vec![
         row("holds", format!("{} of {}", bytes(cache.bytes), bytes(cache.capacity_bytes))),
         row("internal nodes", share(cache.internal_hits, cache.internal_reads)),
         row("leaves", share(cache.leaf_hits, cache.leaf_reads)),
-    ]
+    ];
+    if cache.node_capacity_bytes > 0 {
+        let part = format!("{} of {} of that", bytes(cache.node_bytes), bytes(cache.node_capacity_bytes));
+        rows.push(row("nodes of append tables", part));
+        rows.push(row("found of these", share(cache.node_hits, cache.node_misses)));
+    }
+    rows
 }
 
 fn streams(stats: &Counted) -> Vec<Vec<String>> {
@@ -182,6 +188,10 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
             format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),
         ),
     ];
+    if table.node_segments > 0 {
+        let (live, all) = (bytes(table.node_live_bytes), bytes(table.node_bytes));
+        rows.push(row("nodes (appended)", format!("{live} live of {all} in {} segments", count(table.node_segments))));
+    }
     if table.document_segments > 0 {
         let (live, all) = (bytes(table.document_live_bytes), bytes(table.document_bytes));
         rows.push(row(

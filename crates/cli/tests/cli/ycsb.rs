@@ -35,10 +35,20 @@ fn count_of(report: &Value, kind: &str) -> u64 {
 
 #[test]
 fn every_core_workload_does_its_operations() {
+    core_workloads("btree");
+}
+
+#[test]
+fn every_core_workload_does_its_operations_on_tries() {
+    core_workloads("append");
+}
+
+fn core_workloads(structure: &str) {
     let place = Place::new();
     let db = place.database();
     let all = "ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f,ycsb-d,ycsb-e";
-    let arguments = [all, "--num", "3k", "--operations", "2k", "--threads", "3", "--seed", "7"];
+    let arguments =
+        [all, "--num", "3k", "--operations", "2k", "--threads", "3", "--seed", "7", "--structure", structure];
     let reports = bench(&db, &arguments).expect(0).json();
     let names: Vec<_> = reports.iter().map(|report| report["workload"].as_str().expect("a name")).collect();
     assert_eq!(names.join(","), all);
@@ -46,7 +56,7 @@ fn every_core_workload_does_its_operations() {
     assert_eq!((&load["operations"], &load["ycsb"]["records_at_end"]), (&RECORDS.into(), &RECORDS.into()));
     assert_eq!(
         (&load["value_size"], &load["structure"], &load["durability"]),
-        (&1000.into(), &"btree".into(), &"os".into())
+        (&1000.into(), &structure.into(), &"os".into())
     );
     assert!(load["write_amplification"].as_f64().expect("measured") > 1.0, "{load}");
     for (name, frequent, share, other) in MIXES {
@@ -78,7 +88,8 @@ fn every_core_workload_does_its_operations() {
     // Exact by seed, however threads took turns.
     let again = &bench(&db, &[&["ycsb-e"], &arguments[3..]].concat()).expect(0).json()[0];
     assert_eq!(counts(again), counts(&reports[6]));
-    let other = &bench(&db, &["ycsb-e", "--operations", "2k", "--seed", "8"]).expect(0).json()[0];
+    let other =
+        &bench(&db, &["ycsb-e", "--operations", "2k", "--seed", "8", "--structure", structure]).expect(0).json()[0];
     assert_ne!(counts(other), counts(&reports[6]));
     braid(&["verify", &db]).expect(0);
 }

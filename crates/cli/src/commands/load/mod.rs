@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::exit::{Error, Exit, Result};
 use crate::interrupt;
-use crate::open::{DatabaseArgs, FormatArgs, Mode, TableArgs};
+use crate::open::{DatabaseArgs, FormatArgs, Mode, NewTableArgs};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::units::{bytes, bytes_f64, count, number};
@@ -71,7 +71,7 @@ pub(crate) struct Load {
     #[arg(long, conflicts_with = "files")]
     sorted: bool,
     #[command(flatten)]
-    table: TableArgs,
+    table: NewTableArgs,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -127,7 +127,7 @@ impl Load {
         database.close()?;
         let seconds = begun.elapsed().as_secs_f64();
         let report = Report {
-            table: self.table.table,
+            table: self.table.name().to_owned(),
             durability,
             records,
             bytes,

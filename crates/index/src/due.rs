@@ -13,7 +13,7 @@
 
 use std::num::NonZeroU64;
 
-use index::{Expiry, Time};
+use crate::{Expiry, Time};
 
 /// The part of a leaf's entries that has expired when it is due: one of so many.
 const PART: usize = 4;
@@ -22,14 +22,14 @@ const PART: usize = 4;
 const UNIT_BITS: u32 = 10;
 
 /// Units fit five bytes: what expires later, in 35,000 years, is never due.
-pub(crate) const UNITS_LIMIT: u64 = 1 << 40;
+pub const UNITS_LIMIT: u64 = 1 << 40;
 
 /// Milliseconds after which it is looked again at what had to stay: about four minutes.
 const RETRY_MILLIS: u64 = 1 << 18;
 
 /// When a leaf is due, or the first leaf below a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Due(NonZeroU64);
+pub struct Due(NonZeroU64);
 
 impl Due {
     /// When values with this expiry have expired; none where that is never.
@@ -38,7 +38,8 @@ impl Due {
     }
 
     /// None at 0, and at what is never.
-    pub(crate) const fn from_units(units: u64) -> Option<Self> {
+    #[must_use]
+    pub const fn from_units(units: u64) -> Option<Self> {
         match NonZeroU64::new(units) {
             Some(number) if units < UNITS_LIMIT => Some(Self(number)),
             _ => None,
@@ -46,23 +47,27 @@ impl Due {
     }
 
     /// What stands for it in a pointer: 0 where it is never.
-    pub(crate) fn to_units(due: Option<Self>) -> u64 {
+    #[must_use]
+    pub fn to_units(due: Option<Self>) -> u64 {
         due.map_or(0, |due| due.0.get())
     }
 
     /// Whether it is now or was before.
-    pub(crate) const fn is_past(self, now: Time) -> bool {
+    #[must_use]
+    pub const fn is_past(self, now: Time) -> bool {
         self.0.get() << UNIT_BITS <= now.0
     }
 }
 
 /// The first of some; none where none is ever due.
-pub(crate) fn first(all: impl Iterator<Item = Option<Due>>) -> Option<Due> {
+#[must_use]
+pub fn first(all: impl Iterator<Item = Option<Due>>) -> Option<Due> {
     all.flatten().min()
 }
 
 /// When a leaf of so many entries is due, of which those that expire do so at `expiries`. It is made at `now`.
-pub(crate) fn made(mut expiries: Vec<Expiry>, entries: usize, now: Time) -> Option<Due> {
+#[must_use]
+pub fn made(mut expiries: Vec<Expiry>, entries: usize, now: Time) -> Option<Due> {
     let due = due_with(&mut expiries, entries.div_ceil(PART))?;
     if due.is_past(now) {
         return Expiry::at(now.0.saturating_add(RETRY_MILLIS)).and_then(Due::of);
@@ -71,7 +76,8 @@ pub(crate) fn made(mut expiries: Vec<Expiry>, entries: usize, now: Time) -> Opti
 }
 
 /// When a leaf is due that had `entries`, and was due then, after so many more were appended, of which those that expire do so at `expiries`.
-pub(crate) fn appended(was: Option<Due>, entries: usize, mut expiries: Vec<Expiry>, more: usize) -> Option<Due> {
+#[must_use]
+pub fn appended(was: Option<Due>, entries: usize, mut expiries: Vec<Expiry>, more: usize) -> Option<Due> {
     if was.is_none() && expiries.is_empty() {
         return None;
     }

@@ -1,0 +1,235 @@
+//! Loading: a trie from entries that come in key order.
+//!
+//! 1. Entries gather until there are [`BATCH_BYTES`] of them. Each such batch makes a version of its own at the right edge of what is there, as
+//!    any batch does ([`crate::apply`]); nobody sees it.
+//! 2. Of all batches one redo is made in the end: what one has made and a later one has made anew is in neither list.
+//!
+//! Invariant: a load that is dropped leaves nothing behind but room that nothing refers to.
+
+use std::collections::BTreeMap;
+use std::result::Result as Outcome;
+use std::sync::Arc;
+
+use doclog::{DocPointer, Retained, SegmentId};
+use index::{Again, Batch, Error, Expiry, Horizon, Operation, Payload, Result, Seq, Update};
+use psync::File;
+
+use crate::apply::{Apply, Done};
+use crate::format::record::Redo;
+use crate::trie::Trie;
+use crate::version::Version;
+
+/// Bytes of keys and values that are applied together.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Entries of one batch.
+#[derive(Default)]
+struct Entries {
+    seq: Seq,
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    /// Where it begins, and its value, if that is in the bytes.
+    start: usize,
+    value: usize,
+    document: Option<DocPointer>,
+    expiry: Option<Expiry>,
+}
+
+impl Entries {
+    fn push(&mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let (value, document) = (self.bytes.len(), payload_document(payload));
+        if let Payload::Inline(bytes) = payload {
+            self.bytes.extend_from_slice(bytes);
+        }
+        self.entries.push(Entry { start, value, document, expiry });
+    }
+}
+
+const fn payload_document(payload: Payload<'_>) -> Option<DocPointer> {
+    match payload {
+        Payload::Document(document) => Some(document),
+        Payload::Inline(_) => None,
+    }
+}
+
+impl Batch for Entries {
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        let entry = &self.entries[index];
+        let end = self.entries.get(index + 1).map_or(self.bytes.len(), |next| next.start);
+        let payload = match entry.document {
+            Some(document) => Payload::Document(document),
+            None => Payload::Inline(&self.bytes[entry.value..end]),
+        };
+        let operation = Operation::Put(payload, entry.expiry);
+        Update { key: &self.bytes[entry.start..entry.value], seq: self.seq, operation }
+    }
+
+    fn through(&self) -> Seq {
+        self.seq
+    }
+}
+
+/// A trie under construction. See [`Trie::begin_load`].
+pub struct Load {
+    parts: Parts,
+    base: Arc<Version>,
+    horizon: Horizon,
+    entries: Entries,
+    last_key: Vec<u8>,
+    redo: Option<Redo>,
+    documents: Vec<DocPointer>,
+    files: Vec<File>,
+    is_done: bool,
+}
+
+/// What a load needs of its trie.
+struct Parts {
+    nodes: Arc<doclog::DocLog>,
+    documents: Arc<doclog::DocLog>,
+}
+
+/// A trie that is written: what [`Trie::take_loaded`] takes.
+pub struct Loaded(pub(crate) Done);
+
+impl Loaded {
+    /// The files that were written, and have to be flushed.
+    #[must_use]
+    pub fn files(&self) -> &[File] {
+        &self.0.files
+    }
+}
+
+impl Load {
+    pub(crate) fn new(trie: &Trie, base: Arc<Version>, seq: Seq) -> Self {
+        let (nodes, documents) = (Arc::clone(&base.nodes), Arc::clone(trie.documents()));
+        Self {
+            parts: Parts { nodes, documents },
+            base,
+            horizon: Horizon::default(),
+            entries: Entries { seq, ..Entries::default() },
+            last_key: Vec::new(),
+            redo: None,
+            documents: Vec::new(),
+            files: Vec::new(),
+            is_done: false,
+        }
+    }
+
+    /// The key of the entry before, or nothing before the first.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Takes the next entry. Its key is above [`Load::last_key`], and both its parts are within the limits. `ready` is called before
+    /// anything is written, and can refuse to go on.
+    ///
+    /// # Errors
+    /// When storage fails or is full, or `ready` does; the load cannot go on then.
+    #[inline]
+    pub fn push<E: From<Error>>(
+        &mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &dyn Fn() -> Outcome<(), E>,
+    ) -> Outcome<(), E> {
+        debug_assert!(key > self.last_key.as_slice(), "keys rise");
+        self.entries.push(key, payload, expiry);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        if self.entries.bytes.len() >= BATCH_BYTES {
+            ready()?;
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left. Nothing is flushed. `ready` as for [`Load::push`].
+    ///
+    /// # Errors
+    /// When storage fails or is full, or `ready` does.
+    pub fn finish<E: From<Error>>(mut self, ready: &dyn Fn() -> Outcome<(), E>) -> Outcome<Loaded, E> {
+        ready()?;
+        self.write()?;
+        self.is_done = true;
+        let done = Done {
+            redo: self.redo.take().expect("something was written, if only a header"),
+            dropped_documents: Vec::new(),
+            documents: std::mem::take(&mut self.documents),
+            again: Again::default(),
+            made_nodes: Vec::new(),
+            dropped_nodes: Vec::new(),
+            files: std::mem::take(&mut self.files),
+        };
+        Ok(Loaded(done))
+    }
+
+    /// Makes a version with the entries that have gathered.
+    fn write(&mut self) -> Result<()> {
+        let seq = self.entries.seq;
+        let progress = |_: usize| {};
+        let apply =
+            Apply::new(&self.base, &self.parts.documents, &self.entries, &self.horizon, Again::default(), &progress);
+        let done = apply.run()?;
+        let version = self.base.after(&done.redo);
+        version.shared.renew(version.header().table, &done.made_nodes, &done.dropped_nodes);
+        let before = self.redo.take();
+        self.redo = Some(before.map_or_else(|| done.redo.clone(), |before| joined(before, &done.redo)));
+        self.documents.extend(done.documents);
+        for file in done.files {
+            if !self.files.contains(&file) {
+                self.files.push(file);
+            }
+        }
+        self.base = Arc::new(version);
+        self.entries = Entries { seq, ..Entries::default() };
+        Ok(())
+    }
+}
+
+/// One redo of two, the second of which comes behind the first.
+fn joined(before: Redo, after: &Redo) -> Redo {
+    let sum = |lists: [&[Retained]; 2]| {
+        let mut segments: BTreeMap<SegmentId, Retained> = BTreeMap::new();
+        for made in lists.into_iter().flatten() {
+            let segment = segments.entry(made.segment).or_insert(Retained { bytes: 0, end: 0, ..*made });
+            segment.bytes += made.bytes;
+            segment.end = segment.end.max(made.end);
+        }
+        segments
+    };
+    let mut made = sum([&before.made, &after.made]);
+    let mut dropped: BTreeMap<SegmentId, u64> = before.dropped.into_iter().collect();
+    for (segment, bytes) in &after.dropped {
+        // What was made before is dropped, or else what was there before both.
+        let of_made = made.get_mut(segment).map_or(0, |made| {
+            let of_made = made.bytes.min(*bytes);
+            made.bytes -= of_made;
+            of_made
+        });
+        *dropped.entry(*segment).or_default() += bytes - of_made;
+    }
+    dropped.retain(|_, bytes| *bytes > 0);
+    Redo {
+        commit: after.commit,
+        made: made.into_values().filter(|made| made.bytes > 0).collect(),
+        dropped: dropped.into_iter().collect(),
+        documents: sum([&before.documents, &after.documents]).into_values().collect(),
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Nothing else may change the trie meanwhile, so all that is pending is of this load.
+            self.parts.nodes.abandon_pending();
+            self.documents.iter().for_each(|document| self.parts.documents.abandon(document));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A walk over leaves in key order, told what it meets: for what takes a trie as it is, and not what a reader sees of it.
+//!
+//! 1. What is ahead is a stack of pieces, the first in key order on top: nodes that are not read yet, and groups of a leaf next to each other.
+//! 2. Where a node has to be read, those behind it on the stack are read with it, in one psync.
+//! 3. Each piece has a [`Span`]: no other piece has keys of it. Who walks decides by it, before anything is read, whether to go there.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use doclog::DocPointer;
+use index::Result;
+use index::due::Due;
+
+use crate::format::Link;
+use crate::format::node::{Group, Node, Versions};
+use crate::version::Version;
+
+/// Nodes that are read in one psync.
+const WINDOW: usize = 64;
+
+/// Keys, from the first to below the second where there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) low: Vec<u8>,
+    pub(crate) high: Option<Vec<u8>>,
+}
+
+impl Span {
+    /// Every key.
+    pub(crate) const fn all() -> Self {
+        Self { low: Vec::new(), high: None }
+    }
+}
+
+/// Groups with keys next to each other in a leaf.
+pub(crate) struct Groups {
+    node: Arc<Node>,
+    range: Range<usize>,
+    prefix: Prefix,
+    pub(crate) span: Span,
+}
+
+impl Groups {
+    /// Shows the versions of each key, newest first.
+    pub(crate) fn each_key<'a>(
+        &'a self, mut show: impl FnMut(Vec<u8>, Versions<'a>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        for index in self.range.clone() {
+            let Group::Keys(keys) = self.node.group(index) else { continue };
+            for (rest, versions) in keys.iter() {
+                show([&self.prefix, self.node.bound(index), rest].concat(), versions)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Bytes of their entries.
+    pub(crate) fn bytes(&self) -> usize {
+        self.range.clone().map(|index| self.node.entry(index).len()).sum()
+    }
+}
+
+/// Who walks.
+pub(crate) trait Walk {
+    /// Whether to go to what is under these keys, and is due then.
+    fn enters(&mut self, span: &Span, due: Option<Due>) -> bool;
+
+    /// Nodes that are entered, each or why it cannot be read.
+    fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>>;
+
+    /// A leaf, before what is in it.
+    fn leaf(&mut self, leaf: &Node, span: &Span) -> ControlFlow<()>;
+
+    /// Groups of the leaf, or of one before it.
+    fn groups(&mut self, groups: &Groups) -> ControlFlow<()>;
+
+    /// A node that cannot be read, or does not check.
+    fn failed(&mut self, span: &Span, why: index::Error) -> ControlFlow<()>;
+}
+
+/// What all keys below a node begin with.
+type Prefix = Arc<[u8]>;
+
+/// A node ahead.
+struct At {
+    link: Link,
+    prefix: Prefix,
+    /// What it skips is not in the prefix yet.
+    is_root: bool,
+    span: Span,
+    read: Option<Result<Arc<Node>>>,
+}
+
+enum Piece {
+    Node(At),
+    Groups(Groups),
+}
+
+/// Walks all of a version. Whether it came to the end is what `walk` knows.
+pub(crate) fn walk(version: &Version, walk: &mut dyn Walk) {
+    let header = version.header();
+    let Some(pointer) = header.root else { return };
+    let link = Link { pointer, due: header.due };
+    let mut ahead = Vec::new();
+    let root = At { link, prefix: [].into(), is_root: true, span: Span::all(), read: None };
+    push(&mut ahead, walk, vec![Piece::Node(root)]);
+    while let Some(piece) = ahead.pop() {
+        let goes_on = match piece {
+            Piece::Groups(groups) => walk.groups(&groups),
+            Piece::Node(At { read: None, .. }) => {
+                ahead.push(piece);
+                read(version, walk, &mut ahead);
+                ControlFlow::Continue(())
+            }
+            Piece::Node(At { read: Some(Err(why)), span, .. }) => walk.failed(&span, why),
+            Piece::Node(At { read: Some(Ok(node)), prefix, is_root, span, .. }) => {
+                let leaf = if node.level() == 0 { walk.leaf(&node, &span) } else { ControlFlow::Continue(()) };
+                if leaf.is_continue() {
+                    let pieces = take_apart(&node, &prefix, is_root, &span);
+                    push(&mut ahead, walk, pieces);
+                }
+                leaf
+            }
+        };
+        if goes_on.is_break() {
+            return;
+        }
+    }
+}
+
+/// Puts pieces, which are in key order, on top of the stack.
+fn push(ahead: &mut Vec<Piece>, walk: &mut dyn Walk, pieces: Vec<Piece>) {
+    let first = ahead.len();
+    ahead.extend(pieces.into_iter().filter(|piece| match piece {
+        Piece::Groups(_) => true,
+        Piece::Node(at) => walk.enters(&at.span, at.link.due),
+    }));
+    ahead[first..].reverse();
+}
+
+/// Reads the first nodes that are not read yet.
+fn read(version: &Version, walk: &mut dyn Walk, ahead: &mut [Piece]) {
+    let mut unread: Vec<&mut At> = Vec::with_capacity(WINDOW);
+    for piece in ahead.iter_mut().rev() {
+        match piece {
+            Piece::Node(at) if at.read.is_none() => unread.push(at),
+            _ => {}
+        }
+        if unread.len() == WINDOW {
+            break;
+        }
+    }
+    let pointers: Vec<_> = unread.iter().map(|at| at.link.pointer).collect();
+    for (at, node) in unread.into_iter().zip(walk.fetch(version, &pointers)) {
+        at.read = Some(node);
+    }
+}
+
+/// What a node consists of, in key order.
+fn take_apart(node: &Arc<Node>, prefix: &Prefix, is_root: bool, span: &Span) -> Vec<Piece> {
+    let prefix =
+        if is_root && !node.skip().is_empty() { [prefix, node.skip()].concat().into() } else { Arc::clone(prefix) };
+    let begin = |index: usize| [&prefix, node.bound(index)].concat();
+    let within = |first: usize, end: usize| Span {
+        low: if first == 0 { span.low.clone() } else { begin(first) },
+        high: if end < node.len() { Some(begin(end)) } else { span.high.clone() },
+    };
+    let (mut pieces, mut first) = (Vec::new(), 0);
+    while first < node.len() {
+        let end = match node.link(first) {
+            Some(_) => first + 1,
+            None => (first..node.len()).find(|index| node.link(*index).is_some()).unwrap_or(node.len()),
+        };
+        let span = within(first, end);
+        pieces.push(match node.link(first) {
+            None => {
+                Piece::Groups(Groups { node: Arc::clone(node), range: first..end, prefix: Arc::clone(&prefix), span })
+            }
+            Some(link) if node.level() > 0 => {
+                Piece::Node(At { link, prefix: Arc::clone(&prefix), is_root: false, span, read: None })
+            }
+            Some(link) => Piece::Node(At { link, prefix: begin(first).into(), is_root: true, span, read: None }),
+        });
+        first = end;
+    }
+    pieces
+}

@@ -1,0 +1,129 @@
+//! Keys of a stretch that is to be made anew, and keys that are due.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use doclog::DocPointer;
+use index::due::Due;
+use index::{DueKeys, Error, Part, Result, Time, is_below};
+
+use crate::format::node::Node;
+use crate::ordered::{Groups, Span, Walk, walk};
+use crate::version::Version;
+
+/// What there is in the first stretch of a part of a version.
+#[derive(Default)]
+pub(crate) struct Stretch {
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// Where the next one begins, or what comes behind the part.
+    pub(crate) next: Option<Vec<u8>>,
+    pub(crate) leaves: u64,
+    pub(crate) bytes: usize,
+}
+
+/// Finds the first stretch of a part: leaves that are not behind it, as many as its bytes say.
+pub(crate) fn stretch(version: &Version, part: Part<'_>) -> Result<Stretch> {
+    let mut finder = Finder { part, found: Stretch::default(), failed: None };
+    walk(version, &mut finder);
+    finder.failed.map_or(Ok(finder.found), Err)
+}
+
+struct Finder<'a> {
+    part: Part<'a>,
+    found: Stretch,
+    failed: Option<Error>,
+}
+
+impl Finder<'_> {
+    /// Ends the stretch before these keys.
+    fn end(&mut self, span: &Span) -> ControlFlow<()> {
+        self.found.next = Some(span.low.clone());
+        ControlFlow::Break(())
+    }
+}
+
+impl Walk for Finder<'_> {
+    fn enters(&mut self, span: &Span, _due: Option<Due>) -> bool {
+        is_below(self.part.from, span.high.as_deref())
+    }
+
+    fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
+        version.nodes_or_error(pointers)
+    }
+
+    fn leaf(&mut self, _leaf: &Node, span: &Span) -> ControlFlow<()> {
+        if self.found.bytes >= self.part.bytes || !self.part.has(&span.low) {
+            return self.end(span);
+        }
+        self.found.leaves += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn groups(&mut self, groups: &Groups) -> ControlFlow<()> {
+        if !is_below(self.part.from, groups.span.high.as_deref()) {
+            return ControlFlow::Continue(());
+        }
+        if self.found.bytes >= self.part.bytes || !self.part.has(&groups.span.low) {
+            return self.end(&groups.span);
+        }
+        self.found.bytes += groups.bytes();
+        groups.each_key(|key, _| {
+            self.found.keys.push(key);
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn failed(&mut self, _span: &Span, why: Error) -> ControlFlow<()> {
+        self.failed = Some(why);
+        ControlFlow::Break(())
+    }
+}
+
+/// Keys of leaves that are due at `now`: neighbours together, at most `most` ranges, the first in key order. Reads only nodes that lead there.
+pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+    let mut looker = Looker { now, most, found: Vec::new(), failed: None };
+    walk(version, &mut looker);
+    looker.failed.map_or(Ok(looker.found), Err)
+}
+
+struct Looker {
+    now: Time,
+    most: usize,
+    found: Vec<DueKeys>,
+    failed: Option<Error>,
+}
+
+impl Walk for Looker {
+    fn enters(&mut self, span: &Span, due: Option<Due>) -> bool {
+        // What is in a leaf that is due as a whole goes with it.
+        let is_found = self.found.last().is_some_and(|last| is_below(&span.low, last.high.as_deref()));
+        due.is_some_and(|due| due.is_past(self.now)) && !is_found
+    }
+
+    fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
+        version.nodes_or_error(pointers)
+    }
+
+    fn leaf(&mut self, leaf: &Node, span: &Span) -> ControlFlow<()> {
+        if !leaf.own_due(Time(0)).is_some_and(|due| due.is_past(self.now)) {
+            return ControlFlow::Continue(());
+        }
+        if let Some(last) = self.found.last_mut().filter(|last| last.high.as_ref() == Some(&span.low)) {
+            last.high.clone_from(&span.high);
+        } else if self.found.len() < self.most {
+            self.found.push(DueKeys { low: span.low.clone(), high: span.high.clone() });
+        } else {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn groups(&mut self, _groups: &Groups) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn failed(&mut self, _span: &Span, why: Error) -> ControlFlow<()> {
+        self.failed = Some(why);
+        ControlFlow::Break(())
+    }
+}

@@ -1,0 +1,267 @@
+//! The structures that tables can have: the only place that knows more than their trait.
+//!
+//! 1. [`Trees`] is what the structures of a database share among themselves, each kind by itself, and one memory for all: the cache is divided among the kinds
+//!    by the bytes that their tables have ([`Trees::divide_cache`]).
+//! 2. A [`Tree`] is the structure of one table, and an [`Index`] like any. Beside that it can be loaded ([`Load`]).
+
+use std::{ops::Deref, sync::Arc};
+
+use append::Trie;
+use btree::BTree;
+use doclog::DocLog;
+use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId};
+use psync::File;
+use space::{FileStore, PagedFile};
+
+use crate::{Error, Result, Structure, catalog::TableCore, format::CreateTable};
+
+/// A kind of structure that tables have gets at least one part in so many of the cache.
+const CACHE_PARTS: u64 = 8;
+
+/// Longest key, in bytes, of any structure.
+pub(crate) const KEY_BYTES_MAX: usize =
+    if append::KEY_BYTES_MAX > btree::KEY_BYTES_MAX { append::KEY_BYTES_MAX } else { btree::KEY_BYTES_MAX };
+
+/// Longest key of a table, in bytes.
+pub(crate) const fn key_bytes_max(structure: Structure) -> usize {
+    match structure {
+        Structure::BTree => btree::KEY_BYTES_MAX,
+        Structure::Append => append::KEY_BYTES_MAX,
+    }
+}
+
+/// Whether the pages of a leaf are chosen.
+pub(crate) const fn has_leaf_sizes(structure: Structure) -> bool {
+    matches!(structure, Structure::BTree)
+}
+
+/// What the structures of all tables share.
+pub(crate) struct Trees {
+    btree: Arc<btree::Shared>,
+    append: Arc<append::Shared>,
+    read_ahead: Arc<ReadAhead>,
+    cache_bytes: u64,
+}
+
+/// The structure of a table.
+pub(crate) enum Tree {
+    BTree(BTree),
+    Append(Box<Trie>),
+}
+
+impl Trees {
+    /// Those of a database with these pages; incarnations begin with the epoch.
+    pub(crate) fn new(
+        store: &FileStore, pages: &Arc<PagedFile>, cache_bytes: u64, epoch: u32, gap_pages: usize,
+        read_ahead: Arc<ReadAhead>,
+    ) -> Self {
+        let btree = btree::Shared::new(Arc::clone(pages), cache_bytes, epoch);
+        let append = append::Shared::new(store, cache_bytes);
+        append.set_cache_bytes(0);
+        Self {
+            btree: Arc::new(btree.with_gap(gap_pages).with_read_ahead(Arc::clone(&read_ahead))),
+            append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead))),
+            read_ahead,
+            cache_bytes,
+        }
+    }
+
+    /// The structure that a log record begins. Values that are too large for it go to `documents`.
+    pub(crate) fn create(&self, record: &CreateTable, documents: &Arc<DocLog>) -> Result<Tree> {
+        Ok(match record.structure {
+            Structure::BTree => Tree::BTree(BTree::create(Arc::clone(&self.btree), record.id, record.leaf_pages)),
+            Structure::Append => {
+                let (append, documents) = (Arc::clone(&self.append), Arc::clone(documents));
+                let trie = Trie::create(append, record.id, documents, append::CHUNK_BYTES_DEFAULT)?;
+                Tree::Append(Box::new(trie))
+            }
+        })
+    }
+
+    /// The structure that its root tells of.
+    pub(crate) fn open(&self, structure: Structure, id: TableId, root: &[u8], documents: &Arc<DocLog>) -> Result<Tree> {
+        Ok(match structure {
+            Structure::BTree => Tree::BTree(BTree::open(Arc::clone(&self.btree), id, root)?),
+            Structure::Append => {
+                let trie = Trie::open(Arc::clone(&self.append), id, Arc::clone(documents), root)?;
+                Tree::Append(Box::new(trie))
+            }
+        })
+    }
+
+    /// What all scans read ahead.
+    pub(crate) const fn read_ahead(&self) -> &Arc<ReadAhead> {
+        &self.read_ahead
+    }
+
+    /// Divides the cache among the kinds of structures that these tables have, by the bytes that they have.
+    pub(crate) fn divide_cache(&self, tables: &[Arc<TableCore>]) {
+        let of = |structure| tables.iter().filter(move |table| table.structure == structure);
+        let (append, btree) = (of(Structure::Append).count() > 0, of(Structure::BTree).count() > 0);
+        let share = match (append, btree) {
+            (false, _) => 0,
+            (true, false) => self.cache_bytes,
+            (true, true) => {
+                let nodes: u64 = of(Structure::Append).map(|table| table.tree.room().live_bytes).sum();
+                let pages = self.btree.pages().stats();
+                let used = (pages.total_pages - pages.free_pages) * space::PAGE as u64;
+                let share = u128::from(self.cache_bytes) * u128::from(nodes) / u128::from((nodes + used).max(1));
+                let least = self.cache_bytes / CACHE_PARTS;
+                u64::try_from(share).unwrap_or(self.cache_bytes).clamp(least, self.cache_bytes - least)
+            }
+        };
+        // What one gives up comes before what the other gets.
+        if share < self.append.cache_stats().capacity_bytes {
+            self.append.set_cache_bytes(share);
+            self.btree.set_cache_bytes(self.cache_bytes - share);
+        } else {
+            self.btree.set_cache_bytes(self.cache_bytes - share);
+            self.append.set_cache_bytes(share);
+        }
+    }
+
+    /// Forgets everything that is cached.
+    pub(crate) fn clear_cache(&self) {
+        self.btree.clear_cache();
+        self.append.clear_cache();
+    }
+
+    /// What the caches hold, of B-trees and of tries.
+    pub(crate) fn caches(&self) -> (cache::Stats, cache::Stats) {
+        (self.btree.cache_stats(), self.append.cache_stats())
+    }
+
+    /// What was read of B-trees.
+    pub(crate) fn counters(&self) -> btree::CountersSnapshot {
+        self.btree.counters()
+    }
+}
+
+impl Deref for Tree {
+    type Target = dyn Index;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::BTree(tree) => tree,
+            Self::Append(trie) => &**trie,
+        }
+    }
+}
+
+impl Tree {
+    /// Begins to load sorted entries, whose versions will say `seq`. None where it is not empty. Nothing else may change it until
+    /// the load is dropped, published or discarded.
+    pub(crate) fn begin_load(&self, seq: Seq) -> Option<Load> {
+        match self {
+            Self::BTree(tree) => tree.begin_load(seq).map(|load| Load::BTree(Box::new(load))),
+            Self::Append(trie) => trie.begin_load(seq).map(|load| Load::Append(Box::new(load))),
+        }
+    }
+
+    /// Takes what was loaded, of which readers below `floor` will see nothing: from here on like what was applied.
+    pub(crate) fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
+        match (self, loaded) {
+            (Self::BTree(tree), Loaded::BTree(loaded)) => tree.take_loaded(loaded, floor),
+            (Self::Append(trie), Loaded::Append(loaded)) => trie.take_loaded(*loaded, floor),
+            _ => unreachable!("what was loaded is taken by the structure that it was loaded for"),
+        }
+    }
+}
+
+/// A structure under construction.
+pub(crate) enum Load {
+    BTree(Box<btree::Load>),
+    Append(Box<append::Load>),
+}
+
+/// One that is written.
+pub(crate) enum Loaded {
+    BTree(btree::Loaded),
+    Append(Box<append::Loaded>),
+}
+
+impl Loaded {
+    /// The files that were written; `pages` is that of all pages.
+    pub(crate) fn files(&self, pages: &File) -> Vec<File> {
+        match self {
+            Self::BTree(_) => vec![pages.clone()],
+            Self::Append(loaded) => loaded.files().to_vec(),
+        }
+    }
+}
+
+/// Makes ready for writing, or refuses to go on.
+type Ready<'a> = dyn Fn() -> Result<()> + 'a;
+
+impl Load {
+    /// The key of the entry before, or nothing before the first.
+    #[inline]
+    pub(crate) fn last_key(&self) -> &[u8] {
+        match self {
+            Self::BTree(load) => load.last_key(),
+            Self::Append(load) => load.last_key(),
+        }
+    }
+
+    /// Takes the next entry.
+    #[inline]
+    pub(crate) fn push(
+        &mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &Ready<'_>,
+    ) -> Result<()> {
+        match self {
+            Self::BTree(load) => load.push::<Error>(key, payload, expiry, ready),
+            Self::Append(load) => load.push::<Error>(key, payload, expiry, ready),
+        }
+    }
+
+    /// Writes what is left.
+    pub(crate) fn finish(self, ready: &Ready<'_>) -> Result<Loaded> {
+        Ok(match self {
+            Self::BTree(load) => Loaded::BTree(load.finish::<Error>(ready)?),
+            Self::Append(load) => Loaded::Append(Box::new(load.finish::<Error>(ready)?)),
+        })
+    }
+}
+
+/// The structures of a database that need not be whole. They are only read.
+pub(crate) struct DamagedTrees {
+    /// None where there is no data file.
+    btree: Option<Arc<btree::Shared>>,
+    append: Arc<append::Shared>,
+}
+
+impl DamagedTrees {
+    /// Those of a database with these pages, if there are any. One table is read after the other.
+    pub(crate) fn new(store: &FileStore, pages: Option<&Arc<PagedFile>>, cache_bytes: u64) -> Self {
+        let btree = pages.map(|pages| Arc::new(btree::Shared::new(Arc::clone(pages), cache_bytes, 0)));
+        Self { btree, append: Arc::new(append::Shared::new(store, cache_bytes)) }
+    }
+
+    /// The structure that its root tells of; none where the file is not there that it is in.
+    pub(crate) fn open(
+        &self, structure: Structure, id: TableId, root: &[u8], documents: &Arc<DocLog>,
+    ) -> Result<Option<Tree>> {
+        Ok(match (structure, &self.btree) {
+            (Structure::BTree, None) => None,
+            (Structure::BTree, Some(shared)) => Some(Tree::BTree(BTree::open(Arc::clone(shared), id, root)?)),
+            (Structure::Append, _) => {
+                let trie = Trie::open(Arc::clone(&self.append), id, Arc::clone(documents), root)?;
+                Some(Tree::Append(Box::new(trie)))
+            }
+        })
+    }
+}
+
+/// The structure that a redo is of, and the root record that it tells: the one that is expected, if it can be.
+pub(crate) fn root_of_redo(expected: Structure, redo: &[u8], table: TableId) -> Result<(Structure, Vec<u8>)> {
+    let root = |structure| {
+        Ok::<_, Error>(match structure {
+            Structure::BTree => btree::root_of_redo(redo, table)?,
+            Structure::Append => append::root_of_redo(redo, table)?,
+        })
+    };
+    let others = Structure::ALL.into_iter().filter(|other| *other != expected);
+    root(expected).map(|found| (expected, found)).or_else(|error| {
+        others.map(|other| (other, root(other))).find_map(|(other, found)| Some((other, found.ok()?))).ok_or(error)
+    })
+}
