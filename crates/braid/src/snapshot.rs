@@ -213,7 +213,10 @@ impl Engine {
         // A range delete is there before it is visible, so none that counts is missing; a snapshot that comes after this look sees them all.
         let visible = visible();
         let tombstones = RangeTombstones::clone(&table.state.load().tombstones);
-        let (moments, now) = self.snapshots.moments(&self.clock);
+        let (mut moments, now) = self.snapshots.moments(&self.clock);
+        if seeded::on(seeded::Bug::ExpiredForAll) {
+            moments.iter_mut().for_each(|moment| moment.now = now);
+        }
         Horizon { tombstones, visible, ..Horizon::new(moments, now) }
     }
 }

@@ -37,11 +37,13 @@ pub enum Bug {
     TombstoneCleared = 12,
     /// What refers to documents that were moved is logged before they are on stable storage.
     MovedUnflushed = 13,
+    /// A value that has expired goes although a snapshot of an earlier time sees it.
+    ExpiredForAll = 14,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
@@ -49,6 +51,7 @@ impl Bug {
         Self::IncarnationReused,
         Self::TombstoneCleared,
         Self::MovedUnflushed,
+        Self::ExpiredForAll,
     ];
 
     /// Every bug that models of threads find: it takes several of them.

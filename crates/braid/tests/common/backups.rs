@@ -2,19 +2,24 @@
 
 use std::{ops::ControlFlow, path::Path};
 
-use braid::{BackupPoint, Database, Error, Options};
+use braid::{BackupPoint, Database, Error, Options, SetClock};
 use psync::sim::SimDisk;
 
 use crate::common::content::{Content, Outcome, difference, read_all};
 
 /// A chain of backups as it grows. Neither a crash nor an opening takes anything back that it has.
-#[derive(Default)]
 pub(crate) struct Backups {
+    clock: SetClock,
     point: Option<BackupPoint>,
     stream: Vec<u8>,
 }
 
 impl Backups {
+    /// None yet; `clock` is that of what is restored.
+    pub(crate) const fn new(clock: SetClock) -> Self {
+        Self { clock, point: None, stream: Vec::new() }
+    }
+
     /// Takes a backup that continues the chain, or a full one where the log does not reach back; false when the power went.
     pub(crate) fn take(&mut self, db: &Database, is_crashed: impl Fn() -> bool) -> Outcome<bool> {
         match self.write(db) {
@@ -50,7 +55,10 @@ impl Backups {
         &self, expected: impl Iterator<Item = (&'a str, &'a Content)>, beside: &[u8],
     ) -> Outcome<()> {
         let disk = SimDisk::new(1);
-        let options = || Options::new().background(false).cache_bytes(1 << 20).segment_bytes(1 << 20).leaf_pages(1);
+        let options = || {
+            let options = Options::new().background(false).clock(self.clock.clone());
+            options.cache_bytes(1 << 20).segment_bytes(1 << 20).leaf_pages(1)
+        };
         let summary = options().restore_on(disk.psync(), &self.stream[..], Path::new("/again"));
         summary.map_err(|error| format!("a restore failed: {error}"))?;
         let db = options().open_on(disk.psync(), Path::new("/again")).map_err(|error| error.to_string())?;

@@ -4,6 +4,7 @@
 //!    background threads, so a seed repeats exactly.
 //! 2. Every commit also writes its number to both tables. What is found after a crash must be the state behind some commit, one
 //!    and the same in both tables, not below the newest commit that was acknowledged as durable.
+//!    Values expire, by a clock that only the seed moves.
 //!    Half of the commits are transactions; a snapshot may be held over rounds and compactions, and a chain of backups grows over all lives.
 //! 3. Between crashes reads are compared with the model; a crash also strikes while the database opens.
 //! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
@@ -13,14 +14,16 @@ pub(crate) mod backups;
 pub(crate) mod content;
 
 use std::{
+    collections::BTreeMap,
     ops::{Bound, ControlFlow, Range},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use backups::Backups;
 use braid::{
-    Database, Durability, ErrorKind, Isolation, Options, Snapshot, Structure, Table, TransactionOptions, WriteBatch,
+    Database, Durability, ErrorKind, Isolation, Options, SetClock, Snapshot, Structure, Table, TransactionOptions,
+    WriteBatch,
 };
 use content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
 use psync::sim::SimDisk;
@@ -31,16 +34,47 @@ const TABLES: [&str; 2] = ["left", "right"];
 const COUNTER: &[u8] = &[0xff; 12];
 const LIVES: u32 = 4;
 const PATH: &str = "/db";
+/// When the clock begins, in milliseconds since the beginning of 1970.
+const BEGIN: u64 = 1_800_000_000_000;
 
 /// What the tables hold after each commit that may still turn out to have happened.
 #[derive(Clone, Default)]
 struct State {
     number: u64,
     tables: [Content; 2],
+    /// When what expires does so, in milliseconds since the clock began.
+    expiries: [BTreeMap<Vec<u8>, u64>; 2],
 }
 
-/// Which table, and what of it is put or deleted.
-type Write = (usize, Vec<u8>, Option<Vec<u8>>);
+impl State {
+    fn put(&mut self, which: usize, key: &[u8], value: &[u8], expiry: Option<u64>) {
+        self.tables[which].insert(key.to_vec(), value.to_vec());
+        match expiry {
+            Some(expiry) => self.expiries[which].insert(key.to_vec(), expiry),
+            None => self.expiries[which].remove(key),
+        };
+    }
+
+    fn delete(&mut self, which: usize, is_deleted: impl Fn(&Vec<u8>) -> bool) {
+        self.tables[which].retain(|key, _| !is_deleted(key));
+        self.expiries[which].retain(|key, _| !is_deleted(key));
+    }
+
+    fn expire(&mut self, now: u64) {
+        for (content, expiries) in self.tables.iter_mut().zip(&mut self.expiries) {
+            expiries.retain(|key, expiry| {
+                let stays = *expiry > now;
+                if !stays {
+                    content.remove(key);
+                }
+                stays
+            });
+        }
+    }
+}
+
+/// Which table, and what of it is put, until when, or deleted.
+type Write = (usize, Vec<u8>, Option<Vec<u8>>, Option<u64>);
 
 /// What a commit does: ranges of keys that it deletes, of which table, and then its writes.
 type Commit = (Vec<(usize, Range<Vec<u8>>)>, Vec<Write>);
@@ -64,6 +98,11 @@ struct World {
     damaged: bool,
     keys: u32,
     value_bytes: usize,
+    clock: SetClock,
+    /// Milliseconds since the clock began.
+    now: u64,
+    /// The share of values that expire.
+    expiring: f64,
     /// A snapshot, and what it must hold.
     kept: Option<(Snapshot, State)>,
     /// Of all lives.
@@ -78,8 +117,10 @@ fn structures(seed: u64) -> [Structure; 2] {
 /// Runs a seed; the error says what was lost or wrong.
 pub(crate) fn run(seed: u64) -> Outcome<()> {
     let mut random = StdRng::seed_from_u64(seed);
+    let clock = SetClock::new(BEGIN);
     let options = Options::new()
         .background(false)
+        .clock(clock.clone())
         .cache_bytes(1 << 20)
         .write_buffer_bytes(64 << 10)
         .segment_bytes(64 << 10 << random.random_range(0..3))
@@ -95,8 +136,11 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         damaged: false,
         keys: *[20, 200, 3000].choose(&mut random).expect("not empty"),
         value_bytes: *[0, 20, 100, 700].choose(&mut random).expect("not empty"),
+        clock: clock.clone(),
+        now: 0,
+        expiring: *[0.0, 0.1, 0.8].choose(&mut random).expect("not empty"),
         kept: None,
-        backups: Backups::default(),
+        backups: Backups::new(clock),
         random,
     };
     for life in 0..LIVES {
@@ -238,6 +282,10 @@ impl World {
             89..90 => self.compact(&tables),
             90..91 => return verify(db).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem)),
             91..92 => return self.back_up(db),
+            92..94 => {
+                self.pass();
+                Ok(())
+            }
             _ => self.commit_many(db, &tables),
         };
         match outcome {
@@ -260,6 +308,19 @@ impl World {
 
     fn unless_crashed(&self, problem: String) -> Outcome<Step> {
         if self.disk.is_crashed() { Ok(Step::Crashed) } else { Err(problem) }
+    }
+
+    /// Time goes by, as it does for each state that may turn out to be the one. What is kept stays at its time.
+    fn pass(&mut self) {
+        let millis = *[1, 900, 30_000, 400_000].choose(&mut self.random).expect("not empty");
+        self.clock.advance(millis);
+        self.now += millis;
+        self.states.iter_mut().for_each(|state| state.expire(self.now));
+    }
+
+    fn expiry(&mut self) -> Option<u64> {
+        let millis = *[1, 1000, 20_000, 100_000, 2_000_000].choose(&mut self.random).expect("not empty");
+        self.random.random_bool(self.expiring).then_some(self.now + millis)
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -293,13 +354,13 @@ impl World {
         let mut state = self.states.last().expect("never empty").clone();
         state.number += 1;
         let counter = state.number.to_le_bytes().to_vec();
-        let mut writes: Vec<Write> = [0, 1].map(|which| (which, COUNTER.to_vec(), Some(counter.clone()))).into();
+        let mut writes: Vec<Write> = [0, 1].map(|which| (which, COUNTER.to_vec(), Some(counter.clone()), None)).into();
         let mut ranges = Vec::new();
         if self.random.random_bool(0.1) {
             let which = self.random.random_range(0..2);
             let (one, other) = (self.key(), self.key());
             let range = one.clone().min(other.clone())..one.max(other);
-            state.tables[which].retain(|key, _| !range.contains(key));
+            state.delete(which, |key| range.contains(key));
             ranges.push((which, range));
         }
         let deletes = self.random.random_bool(0.1);
@@ -307,12 +368,12 @@ impl World {
             let which = self.random.random_range(0..2);
             let key = self.key();
             if self.random.random_bool(if deletes { 0.9 } else { 0.1 }) {
-                state.tables[which].remove(&key);
-                writes.push((which, key, None));
+                state.delete(which, |other| *other == key);
+                writes.push((which, key, None, None));
             } else {
-                let value = self.value();
-                state.tables[which].insert(key.clone(), value.clone());
-                writes.push((which, key, Some(value)));
+                let (value, expiry) = (self.value(), self.expiry());
+                state.put(which, &key, &value, expiry);
+                writes.push((which, key, Some(value), expiry));
             }
         }
         let durability = match self.random.random_range(0..10) {
@@ -479,16 +540,22 @@ impl World {
     }
 }
 
+/// The time of day so many milliseconds after the clock began.
+fn time(millis: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(BEGIN + millis)
+}
+
 fn write(db: &Database, tables: &[Table; 2], commit: &Commit, durability: Durability) -> braid::Result<()> {
     let (ranges, writes) = commit;
     let mut batch = WriteBatch::new();
     for (which, range) in ranges {
         batch.delete_range(&tables[*which], range.clone());
     }
-    for (which, key, value) in writes {
-        match value {
-            Some(value) => batch.put(&tables[*which], key, value),
-            None => batch.delete(&tables[*which], key),
+    for (which, key, value, expiry) in writes {
+        match (value, expiry) {
+            (Some(value), Some(expiry)) => batch.put_expiring(&tables[*which], key, value, time(*expiry)),
+            (Some(value), None) => batch.put(&tables[*which], key, value),
+            (None, _) => batch.delete(&tables[*which], key),
         }
     }
     db.write_with(batch, durability)
@@ -502,10 +569,11 @@ fn transact(db: &Database, tables: &[Table; 2], commit: &Commit, durability: Dur
     for (which, range) in ranges {
         transaction.delete_range(&tables[*which], range.clone())?;
     }
-    for (which, key, value) in writes {
-        match value {
-            Some(value) => transaction.put(&tables[*which], key, value)?,
-            None => transaction.delete(&tables[*which], key)?,
+    for (which, key, value, expiry) in writes {
+        match (value, expiry) {
+            (Some(value), Some(expiry)) => transaction.put_expiring(&tables[*which], key, value, time(*expiry))?,
+            (Some(value), None) => transaction.put(&tables[*which], key, value)?,
+            (None, _) => transaction.delete(&tables[*which], key)?,
         }
     }
     transaction.commit().map(drop)
