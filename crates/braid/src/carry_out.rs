@@ -9,6 +9,7 @@ use index::{Horizon, Seq};
 
 use crate::{
     catalog::TableCore,
+    clean,
     engine::Engine,
     format::{self, Logged},
     opq::Sections,
@@ -99,6 +100,7 @@ impl Engine {
         let before = table.queued_documents.fetch_add(bytes, Ordering::Relaxed);
         let step = self.options.segment_bytes;
         if before / step != (before + bytes) / step {
+            clean::pace(self, table);
             self.signal.kick();
         }
     }

@@ -17,6 +17,7 @@ use wal::Lsn;
 use crate::{
     Error, Result, Structure,
     applied::AppliedThrough,
+    clean::Pace,
     opq::{Frozen, Sections},
     traffic::Traffic,
     tree::Tree,
@@ -58,6 +59,8 @@ pub(crate) struct TableCore {
     pub(crate) active_bytes: AtomicU64,
     /// Bytes of documents that operations in the queues name, about.
     pub(crate) queued_documents: AtomicU64,
+    /// How long new documents wait for cleaning.
+    pub(crate) document_pace: Pace,
     pub(crate) traffic: Traffic,
     /// A load is under way: nothing else may change the table.
     loading: AtomicBool,
@@ -107,6 +110,7 @@ impl TableCore {
             replacing: Mutex::default(),
             active_bytes,
             queued_documents,
+            document_pace: Pace::default(),
             traffic,
             loading,
             loaded,

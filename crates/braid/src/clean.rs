@@ -5,6 +5,7 @@
 //!    that down to [`GOAL`], and no more than a part of what lives is moved at once. One walk through the table empties all of them.
 //! 2. The worker moves a stretch between two rounds, and [`URGENT_STRETCHES`] where the space is above [`URGENT`] times what lives. It makes way for readers as rounds
 //!    do; writers fill the write buffer meanwhile, which slows them down smoothly.
+//!    Above that, commits of documents are delayed too, by ever more up to [`BOUND`] ([`pace`]): so writers settle at the speed of cleaning.
 //! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
 //! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
 //! 5. On a full disk segments are emptied one by one, the one with the least in it first, in ever smaller stretches. Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, or nobody writes
@@ -19,6 +20,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use doclog::{SegmentId, Usage};
@@ -38,6 +40,14 @@ const DUE: u64 = 16;
 const GOAL: u64 = 14;
 /// Cleaning is behind.
 const URGENT: u64 = 19;
+/// It is not to come to this.
+const BOUND: u64 = 22;
+/// What a MiB of new documents is delayed by half way between the two, in nanoseconds, and at most.
+const DELAY_NS_PER_MIB: u64 = 10_000_000;
+const DELAY_NS_PER_MIB_MAX: u64 = 20 * DELAY_NS_PER_MIB;
+/// A delay below this is left to add up with later ones, and none is longer than the other.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Beside that, so many segments: those that are appended to, and those that wait for a checkpoint.
 const SLACK_SEGMENTS: u64 = 4;
 /// A cycle moves this part of what lives, or a segment.
@@ -135,6 +145,59 @@ impl Filling {
     }
 }
 
+/// Decides how long new documents of a table are to wait: not at all, unless cleaning is behind. By who writes many of them, and by the worker.
+pub(crate) fn pace(engine: &Engine, table: &TableCore) {
+    let filling = Filling::of(&table.documents.usage());
+    let queued = table.queued_documents.load(Ordering::Relaxed);
+    // Nobody can say more than that of what the queues have replaced.
+    let live = filling.live_bytes.saturating_sub(queued).max(filling.live_bytes / 2);
+    let space = filling.bytes.saturating_sub(SLACK_SEGMENTS * engine.options.segment_bytes);
+    let waits = !engine.options.background || engine.cleaning.waits.load(Ordering::Relaxed);
+    let delay = if waits { 0 } else { delay_ns_per_mib(space, live) };
+    table.document_pace.set(delay);
+}
+
+/// Nothing below [`URGENT`], and at [`BOUND`] the longest.
+fn delay_ns_per_mib(space: u64, live_bytes: u64) -> u64 {
+    let (from, to) = (live_bytes / 10 * URGENT, live_bytes / 10 * BOUND);
+    match space.checked_sub(from) {
+        None | Some(0) => 0,
+        Some(_) if space >= to => DELAY_NS_PER_MIB_MAX,
+        Some(over) => {
+            let delay = u128::from(DELAY_NS_PER_MIB) * u128::from(over) / u128::from(to - space);
+            u64::try_from(delay).unwrap_or(u64::MAX).min(DELAY_NS_PER_MIB_MAX)
+        }
+    }
+}
+
+/// How long new documents of a table wait.
+#[derive(Default)]
+pub(crate) struct Pace {
+    ns_per_mib: AtomicU64,
+    /// Nanoseconds that were too few to sleep for.
+    owed_ns: AtomicU64,
+}
+
+impl Pace {
+    fn set(&self, ns_per_mib: u64) {
+        self.ns_per_mib.store(ns_per_mib, Ordering::Relaxed);
+    }
+
+    /// Delays a commit with documents of so many bytes.
+    pub(crate) fn wait(&self, bytes: u64) {
+        let ns_per_mib = self.ns_per_mib.load(Ordering::Relaxed);
+        if ns_per_mib == 0 {
+            return;
+        }
+        let own = u64::try_from((u128::from(bytes) * u128::from(ns_per_mib)) >> 20).unwrap_or(u64::MAX);
+        let owed = Duration::from_nanos(self.owed_ns.fetch_add(own, Ordering::Relaxed).saturating_add(own));
+        if owed >= SHORTEST_SLEEP {
+            self.owed_ns.store(0, Ordering::Relaxed);
+            std::thread::sleep(owed.min(LONGEST_SLEEP));
+        }
+    }
+}
+
 /// Whether the queues of a table have to be applied before it can be said what is dead.
 pub(crate) fn needs_apply(engine: &Engine) -> bool {
     let segment_bytes = engine.options.segment_bytes;
@@ -171,7 +234,9 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
         if filling.is_above(URGENT, filling.live_bytes, engine.options.segment_bytes) {
             stretches = URGENT_STRETCHES;
         }
+        let table = Arc::clone(&cycle.table);
         stretch(engine, cycle)?;
+        pace(engine, &table);
     }
     let waits = engine.cleaning.waits.load(Ordering::Relaxed);
     Ok(!waits && (engine.cleaning.cycle.lock().is_some() || choose(engine).is_some()))
@@ -276,22 +341,26 @@ fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u
 
 /// Writes a checkpoint where that releases enough. Whether there is more to do.
 fn release(engine: &Engine) -> Result<bool> {
-    let (kept, mut dead) = (engine.retention.kept(), 0);
-    for table in engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()) {
-        let filling = Filling::of(&table.documents.usage());
-        let of_table: u64 =
-            table.documents.dead().iter().filter(|(last, _)| *last < kept.seq.0).map(|(_, bytes)| bytes).sum();
-        if of_table > filling.live_bytes / CYCLE_PART + SLACK_SEGMENTS * engine.options.segment_bytes {
-            dead += of_table;
-        }
-    }
+    let dead = releasable(engine);
     // What a checkpoint has left is left by the next one, until there is twice as much.
     if dead == 0 || dead < 2 * engine.cleaning.stuck.load(Ordering::Relaxed) {
         return Ok(false);
     }
-    engine.cleaning.stuck.store(dead, Ordering::Relaxed);
     checkpoint::write(engine)?;
+    engine.cleaning.stuck.store(releasable(engine), Ordering::Relaxed);
     Ok(false)
+}
+
+/// Bytes of dead segments that a checkpoint may release, of tables where that is much.
+fn releasable(engine: &Engine) -> u64 {
+    let kept = engine.retention.kept();
+    let of_table = |table: &Arc<TableCore>| {
+        let released = table.documents.dead().into_iter().filter(|(last, _)| *last < kept.seq.0);
+        let dead: u64 = released.map(|(_, bytes)| bytes).sum();
+        let live = table.documents.stats().live_bytes;
+        if dead > live / CYCLE_PART + SLACK_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
+    };
+    engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()).map(of_table).sum()
 }
 
 #[cfg(test)]
@@ -321,6 +390,22 @@ mod tests {
         assert_eq!(chosen(&[segment(1, 100, 95), segment(2, 100, 100)]), [0; 0]);
         let waits = Usage { is_settled: false, ..segment(1, 1000, 1) };
         assert_eq!(chosen(&[waits, segment(2, 100, 30), segment(3, 100, 60)]), [2, 3]);
+    }
+
+    #[test]
+    fn new_documents_wait_the_longer_the_further_cleaning_is_behind() {
+        let delays: Vec<_> =
+            [0, 1800, 1900, 2049, 2050, 2190, 2200, u64::MAX].map(|space| delay_ns_per_mib(space, 1000)).to_vec();
+        assert_eq!(delays[..3], [0; 3]);
+        assert!(delays.is_sorted());
+        assert_eq!(delays[4], DELAY_NS_PER_MIB, "half way");
+        assert_eq!(delays[5..], [DELAY_NS_PER_MIB_MAX; 3]);
+        let pace = Pace::default();
+        pace.set(DELAY_NS_PER_MIB);
+        let begun = std::time::Instant::now();
+        // 256 of 4 KiB are a MiB.
+        (0..256).for_each(|_| pace.wait(4096));
+        assert!(begun.elapsed() >= Duration::from_nanos(DELAY_NS_PER_MIB) - SHORTEST_SLEEP);
     }
 
     #[test]

@@ -273,6 +273,7 @@ impl Engine {
                 .filter(|&i| is_document(&items[i]) && Arc::ptr_eq(items[i].table, table))
                 .collect();
             let values: Vec<&[u8]> = members.iter().map(|&i| items[i].value).collect();
+            table.document_pace.wait(values.iter().map(|value| value.len() as u64).sum());
             match table.documents.append(&values) {
                 Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
                 Err(error) => {
