@@ -21,3 +21,44 @@ pub(crate) fn look(engine: &Engine) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use crate::{Options, Structure};
+
+    #[test]
+    fn tries_that_are_overwritten_all_over_stay_bounded() {
+        let options = Options::new().background(false).write_buffer_bytes(128 << 10).segment_bytes(256 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        let key = |number: u32| number.wrapping_mul(2_654_435_761).to_be_bytes();
+        (0..20_000).for_each(|number| table.put(key(number), [1; 100]).expect("put"));
+        let tree = &table.core.tree;
+        let (mut most, mut written) = (0, 0);
+        for round in 0..60_u32 {
+            for number in 0..2000 {
+                table.put(key((round * 7919 + number * 13) % 20_000), [round.to_le_bytes()[0]; 100]).expect("put");
+            }
+            most = most.max(tree.room().bytes);
+            let node = |stream: &crate::StreamStats| stream.stream == "node";
+            written = db
+                .stats()
+                .expect("stats")
+                .streams
+                .iter()
+                .find(|stream| node(stream))
+                .map_or(0, |node| node.written_bytes);
+        }
+        db.checkpoint().expect("a checkpoint");
+        let live = tree.room().live_bytes;
+        let limit = 2 * live + super::LEAST_BYTES + (64 << 20);
+        assert!(written > 3 * limit, "{written} bytes written, and {limit} may be there");
+        assert!(most <= limit, "{most} bytes of {live} that live");
+        assert_eq!(table.iter().count(), 20_000);
+        assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    }
+}

@@ -1,5 +1,9 @@
 //! What users rely on: pairs, batches, ranges, limits, on every I/O backend.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 use std::{
     collections::BTreeMap,
     ops::Bound,
@@ -10,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use braid::{BackendKind, Database, Durability, ErrorKind, KEY_BYTES_MAX_BTREE, Options, Structure, WriteBatch};
+use braid::{
+    BackendKind, Database, Durability, ErrorKind, KEY_BYTES_MAX_APPEND, KEY_BYTES_MAX_BTREE, Options, Structure,
+    WriteBatch,
+};
 use proptest::prelude::*;
 
 const BACKENDS: [BackendKind; 4] = [BackendKind::IoUring, BackendKind::Libaio, BackendKind::Threads, BackendKind::Sync];
@@ -131,20 +138,20 @@ proptest! {
     }
 }
 
-#[test]
-fn limits_are_named_and_nothing_is_written() {
+fn limits_are_named_and_nothing_is_written(structure: Structure) {
+    let limit = if structure == Structure::BTree { KEY_BYTES_MAX_BTREE } else { KEY_BYTES_MAX_APPEND };
     let (_directory, db) = scratch();
-    let table = db.table("t", Structure::BTree).expect("a table");
-    let longest = vec![1; KEY_BYTES_MAX_BTREE];
+    let table = db.table("t", structure).expect("a table");
+    let longest = vec![1; limit];
     table.put(&longest, "at the limit").expect("fits");
     table.put([0], "shortest").expect("fits");
-    for key in [vec![], vec![1; KEY_BYTES_MAX_BTREE + 1], vec![1; 100_000]] {
+    for key in [vec![], vec![1; limit + 1], vec![1; 100_000]] {
         let mut batch = WriteBatch::new();
         batch.put(&table, "beside", "x");
         batch.put(&table, &key, "x");
         let error = db.write(batch).expect_err("outside the limits");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("1024"), "{error}");
+        assert!(error.to_string().contains(&limit.to_string()), "{error}");
     }
     assert_eq!(table.get("beside").expect("reads"), None);
     assert_eq!(table.get(&longest).expect("reads"), Some(b"at the limit".to_vec()));
@@ -155,14 +162,13 @@ fn limits_are_named_and_nothing_is_written() {
     }
     let error = db.write(batch).expect_err("does not fit a record");
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    assert!(db.table("", Structure::BTree).is_err());
-    assert!(db.table(&"n".repeat(300), Structure::BTree).is_err());
+    assert!(db.table("", structure).is_err());
+    assert!(db.table(&"n".repeat(300), structure).is_err());
 }
 
-#[test]
-fn large_values_come_back_whole() {
+fn large_values_come_back_whole(structure: Structure) {
     let (_directory, db) = scratch();
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     for length in [0, 1, 2047, 2048, 2049, 4096, 65_537, 3 << 20, 80 << 20] {
         let value: Vec<u8> = (0..=250).cycle().take(length).collect();
         table.put("k", &value).expect("put");
@@ -172,11 +178,10 @@ fn large_values_come_back_whole() {
     }
 }
 
-#[test]
-fn space_of_dropped_tables_and_dead_documents_returns() {
+fn space_of_dropped_tables_and_dead_documents_returns(structure: Structure) {
     let (_directory, db) = scratch();
     for round in 0..4 {
-        let table = db.table("t", Structure::BTree).expect("a table");
+        let table = db.table("t", structure).expect("a table");
         for key in 0..3000u32 {
             table.put_with(key.to_be_bytes(), vec![round; 300], Durability::Os).expect("put");
         }
@@ -194,10 +199,9 @@ fn space_of_dropped_tables_and_dead_documents_returns() {
     assert_eq!(db.verify(&mut |_| {}).expect("runs").findings, Vec::<String>::new());
 }
 
-#[test]
-fn a_range_sees_one_moment_while_everything_changes() {
+fn a_range_sees_one_moment_while_everything_changes(structure: Structure) {
     let (_directory, db) = scratch();
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     let put_all = |value: u8| {
         for chunk in 0..10u32 {
             let mut batch = WriteBatch::new();
@@ -222,11 +226,10 @@ fn a_range_sees_one_moment_while_everything_changes() {
     assert!(rest.iter().all(|(_, value)| *value == vec![2; 50]));
 }
 
-#[test]
-fn readers_and_writers_do_not_disturb_each_other() {
+fn readers_and_writers_do_not_disturb_each_other(structure: Structure) {
     let (_directory, db) = scratch();
-    let left = db.table("left", Structure::BTree).expect("a table");
-    let right = db.table("right", Structure::BTree).expect("a table");
+    let left = db.table("left", structure).expect("a table");
+    let right = db.table("right", structure).expect("a table");
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
         for writer in 0..3u32 {
@@ -262,10 +265,9 @@ fn readers_and_writers_do_not_disturb_each_other() {
     assert_eq!(db.verify(&mut |_| {}).expect("runs").findings, Vec::<String>::new());
 }
 
-#[test]
-fn lazy_commits_are_visible_at_once_and_flushed_in_time() {
+fn lazy_commits_are_visible_at_once_and_flushed_in_time(structure: Structure) {
     let (_directory, db) = scratch();
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     let before = db.stats().expect("stats").log.flushes;
     table.put_with("k", "v", Durability::Lazy(Duration::from_millis(5))).expect("put");
     assert_eq!(table.get("k").expect("reads"), Some(b"v".to_vec()));
@@ -274,11 +276,10 @@ fn lazy_commits_are_visible_at_once_and_flushed_in_time() {
     }
 }
 
-#[test]
-fn segments_are_made_ahead_while_lazy_commits_are_always_due() {
+fn segments_are_made_ahead_while_lazy_commits_are_always_due(structure: Structure) {
     let directory = tempfile::tempdir().expect("a directory");
     let db = small().segment_bytes(1 << 20).open(directory.path().join("db")).expect("opens");
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     // Half of the first segment; from then on the log is to have two spares, and nobody but the keeper makes them.
     let mut batch = WriteBatch::new();
     (0..512u32).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 1000]));
@@ -293,10 +294,9 @@ fn segments_are_made_ahead_while_lazy_commits_are_always_due() {
     panic!("no segment was made ahead");
 }
 
-#[test]
-fn a_read_only_database_reads_and_refuses_to_write() {
+fn a_read_only_database_reads_and_refuses_to_write(structure: Structure) {
     let (directory, db) = scratch();
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     table.put("applied", "1").expect("put");
     db.checkpoint().expect("checkpoint");
     table.put("in the log", "2").expect("put");
@@ -334,3 +334,14 @@ fn walk(path: &std::path::Path) -> Vec<std::path::PathBuf> {
     files.sort();
     files
 }
+
+on_every_structure!(
+    limits_are_named_and_nothing_is_written,
+    large_values_come_back_whole,
+    space_of_dropped_tables_and_dead_documents_returns,
+    a_range_sees_one_moment_while_everything_changes,
+    readers_and_writers_do_not_disturb_each_other,
+    lazy_commits_are_visible_at_once_and_flushed_in_time,
+    segments_are_made_ahead_while_lazy_commits_are_always_due,
+    a_read_only_database_reads_and_refuses_to_write,
+);

@@ -1,5 +1,9 @@
 //! What snapshots promise: everything stays as it was, for as long as they are held and no longer.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 use std::ops::ControlFlow;
 
 use braid::{Database, Durability, Options, Snapshot, Structure, Table};
@@ -18,11 +22,10 @@ fn pairs(snapshot: &Snapshot, table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
     snapshot.iter(table).expect("its own").collect::<Result<_, _>>().expect("scans")
 }
 
-#[test]
-fn all_tables_stay_as_they_were_over_rounds_and_compactions() {
+fn all_tables_stay_as_they_were_over_rounds_and_compactions(structure: Structure) {
     let directory = tempfile::tempdir().expect("a directory");
     let db = open(&directory);
-    let tables = ["one", "other"].map(|name| db.table(name, Structure::BTree).expect("a table"));
+    let tables = ["one", "other"].map(|name| db.table(name, structure).expect("a table"));
     let mut held = Vec::new();
     for generation in 0..12_u8 {
         for table in &tables {
@@ -62,11 +65,10 @@ fn all_tables_stay_as_they_were_over_rounds_and_compactions() {
     assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, Vec::<String>::new());
 }
 
-#[test]
-fn what_nobody_sees_any_more_goes_with_the_next_rewrite() {
+fn what_nobody_sees_any_more_goes_with_the_next_rewrite(structure: Structure) {
     let directory = tempfile::tempdir().expect("a directory");
     let db = open(&directory);
-    let table = db.table("table", Structure::BTree).expect("a table");
+    let table = db.table("table", structure).expect("a table");
     let mut held = Vec::new();
     for generation in 0..8_u8 {
         for key in 0..1000_u16 {
@@ -87,11 +89,10 @@ fn what_nobody_sees_any_more_goes_with_the_next_rewrite() {
     assert_eq!(db.stats().expect("stats").snapshots.open, 0);
 }
 
-#[test]
-fn a_key_may_have_more_versions_than_a_leaf_holds() {
+fn a_key_may_have_more_versions_than_a_leaf_holds(structure: Structure) {
     let directory = tempfile::tempdir().expect("a directory");
     let db = open(&directory);
-    let table = db.table("table", Structure::BTree).expect("a table");
+    let table = db.table("table", structure).expect("a table");
     let mut held = Vec::new();
     for number in 0..1000_u32 {
         table.put("hot", [number.to_be_bytes().as_slice(), &[0; 100]].concat()).expect("put");
@@ -108,11 +109,10 @@ fn a_key_may_have_more_versions_than_a_leaf_holds() {
     }
 }
 
-#[test]
-fn a_range_goes_on_after_its_snapshot_was_dropped() {
+fn a_range_goes_on_after_its_snapshot_was_dropped(structure: Structure) {
     let directory = tempfile::tempdir().expect("a directory");
     let db = open(&directory);
-    let table = db.table("table", Structure::BTree).expect("a table");
+    let table = db.table("table", structure).expect("a table");
     for key in 0..500_u16 {
         table.put(key.to_be_bytes(), "then").expect("put");
     }
@@ -166,3 +166,10 @@ fn tables_that_came_later_are_empty_and_those_that_went_are_there() {
     assert!(used() < held, "{held} pages, and now {}", used());
     assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, Vec::<String>::new());
 }
+
+on_every_structure!(
+    all_tables_stay_as_they_were_over_rounds_and_compactions,
+    what_nobody_sees_any_more_goes_with_the_next_rewrite,
+    a_key_may_have_more_versions_than_a_leaf_holds,
+    a_range_goes_on_after_its_snapshot_was_dropped,
+);

@@ -1,5 +1,9 @@
 //! What transactions promise: reads of one moment and of their own writes, conflicts that are found, locks, limits.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 use std::{sync::Arc, thread, time::Duration};
 
 use braid::{Database, Error, ErrorKind, Isolation, Options, Structure, Swap, Table, Transaction, TransactionOptions};
@@ -8,15 +12,15 @@ fn small() -> Options {
     Options::new().cache_bytes(1 << 20).write_buffer_bytes(256 << 10).segment_bytes(256 << 10)
 }
 
-fn scratch_with(options: Options) -> (tempfile::TempDir, Database, Table) {
+fn scratch_with(structure: Structure, options: Options) -> (tempfile::TempDir, Database, Table) {
     let directory = tempfile::tempdir().expect("a directory");
     let db = options.open(directory.path()).expect("opens");
-    let table = db.table("table", Structure::BTree).expect("a table");
+    let table = db.table("table", structure).expect("a table");
     (directory, db, table)
 }
 
-fn scratch() -> (tempfile::TempDir, Database, Table) {
-    scratch_with(small())
+fn scratch(structure: Structure) -> (tempfile::TempDir, Database, Table) {
+    scratch_with(structure, small())
 }
 
 fn serializable(db: &Database) -> Transaction {
@@ -34,9 +38,8 @@ fn is_conflict<T: std::fmt::Debug>(outcome: braid::Result<T>) -> bool {
     true
 }
 
-#[test]
-fn a_transaction_sees_its_own_writes_and_nobody_else_does() {
-    let (_directory, db, table) = scratch();
+fn a_transaction_sees_its_own_writes_and_nobody_else_does(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     for key in ["b", "d", "f"] {
         table.put(key, "old").expect("put");
     }
@@ -60,9 +63,8 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does() {
     assert_eq!(keys(table.iter()), ["a", "b", "d", "g"]);
 }
 
-#[test]
-fn a_transaction_reads_one_moment_over_rounds() {
-    let (_directory, db, table) = scratch();
+fn a_transaction_reads_one_moment_over_rounds(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     table.put("k", "1").expect("put");
     let tx = db.begin().expect("begins");
     for round in 0..5 {
@@ -78,9 +80,8 @@ fn a_transaction_reads_one_moment_over_rounds() {
     tx.commit().expect("commits");
 }
 
-#[test]
-fn a_refused_commit_leaves_no_documents() {
-    let (_directory, db, table) = scratch();
+fn a_refused_commit_leaves_no_documents(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     let long = vec![1; 300_000];
     for _ in 0..20 {
         let mut tx = db.begin().expect("begins");
@@ -91,9 +92,8 @@ fn a_refused_commit_leaves_no_documents() {
     assert_eq!(table.stats().expect("stats").document_bytes, 0);
 }
 
-#[test]
-fn dropping_it_rolls_back() {
-    let (_directory, db, table) = scratch();
+fn dropping_it_rolls_back(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     let mut tx = db.begin().expect("begins");
     tx.put(&table, "k", "v").expect("put");
     drop(tx);
@@ -102,9 +102,8 @@ fn dropping_it_rolls_back() {
     assert_eq!(db.stats().expect("stats").snapshots.open, 0);
 }
 
-#[test]
-fn savepoints_take_back_what_came_after_them() {
-    let (_directory, db, table) = scratch();
+fn savepoints_take_back_what_came_after_them(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     let mut tx = db.begin().expect("begins");
     tx.put(&table, "a", "1").expect("put");
     let first = tx.savepoint();
@@ -127,9 +126,8 @@ fn savepoints_take_back_what_came_after_them() {
     assert_eq!(db.stats().expect("stats").transaction_bytes, 0);
 }
 
-#[test]
-fn of_two_that_write_the_same_key_the_first_to_commit_wins() {
-    let (_directory, db, table) = scratch();
+fn of_two_that_write_the_same_key_the_first_to_commit_wins(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     table.put("k", "0").expect("put");
     let mut one = db.begin().expect("begins");
     let mut other = db.begin().expect("begins");
@@ -141,11 +139,10 @@ fn of_two_that_write_the_same_key_the_first_to_commit_wins() {
 }
 
 /// Writes outside of transactions count as commits, wherever their versions are by then.
-#[test]
-fn a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key() {
+fn a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key(structure: Structure) {
     for applied in [false, true] {
         for deleted in [false, true] {
-            let (_directory, db, table) = scratch();
+            let (_directory, db, table) = scratch(structure);
             table.put("k", "0").expect("put");
             let mut tx = db.begin().expect("begins");
             tx.put(&table, "k", "1").expect("put");
@@ -160,9 +157,8 @@ fn a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key()
 }
 
 /// Whoever inserts new keys beside others who do is in nobody's way, whatever shares a place with whom, and after rounds too.
-#[test]
-fn new_keys_are_no_conflict() {
-    let (_directory, db, table) = scratch();
+fn new_keys_are_no_conflict(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     let mut tx = serializable(&db);
     for key in 0..100_u32 {
         assert_eq!(tx.get(&table, [b"tx", key.to_be_bytes().as_slice()].concat()).expect("get"), None);
@@ -177,10 +173,9 @@ fn new_keys_are_no_conflict() {
     tx.commit().expect("nobody was in its way");
 }
 
-#[test]
-fn a_key_that_came_and_went_is_in_the_way() {
+fn a_key_that_came_and_went_is_in_the_way(structure: Structure) {
     for applied in [false, true] {
-        let (_directory, db, table) = scratch();
+        let (_directory, db, table) = scratch(structure);
         table.put("other", "0").expect("put");
         let mut tx = db.begin().expect("begins");
         tx.put(&table, "k", "1").expect("put");
@@ -198,9 +193,8 @@ fn a_key_that_came_and_went_is_in_the_way() {
 }
 
 /// Many keys share a place in the table of recent commits: one that was not changed is no conflict.
-#[test]
-fn neighbours_are_not_in_the_way() {
-    let (_directory, db, table) = scratch_with(small().write_buffer_bytes(8 << 20));
+fn neighbours_are_not_in_the_way(structure: Structure) {
+    let (_directory, db, table) = scratch_with(structure, small().write_buffer_bytes(8 << 20));
     table.put("k", "0").expect("put");
     table.put("other", "0").expect("put");
     for applied in [false, true] {
@@ -221,9 +215,8 @@ fn neighbours_are_not_in_the_way() {
     }
 }
 
-#[test]
-fn write_skew_is_found_where_it_was_asked_for() {
-    let (_directory, db, table) = scratch();
+fn write_skew_is_found_where_it_was_asked_for(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     let skew = |begin: &dyn Fn() -> Transaction| {
         table.put("x", "1").expect("put");
         table.put("y", "1").expect("put");
@@ -239,11 +232,10 @@ fn write_skew_is_found_where_it_was_asked_for() {
     assert!(is_conflict(skew(&|| serializable(&db))));
 }
 
-#[test]
-fn phantoms_are_found_from_both_ends_in_memory_and_after_rounds() {
+fn phantoms_are_found_from_both_ends_in_memory_and_after_rounds(structure: Structure) {
     for applied in [false, true] {
         for backward in [false, true] {
-            let (_directory, db, table) = scratch();
+            let (_directory, db, table) = scratch(structure);
             for key in ["b", "d", "f", "h"] {
                 table.put(key, "").expect("put");
             }
@@ -275,9 +267,8 @@ fn phantoms_are_found_from_both_ends_in_memory_and_after_rounds() {
     }
 }
 
-#[test]
-fn a_range_that_was_walked_to_its_end_counts_to_its_end() {
-    let (_directory, db, table) = scratch();
+fn a_range_that_was_walked_to_its_end_counts_to_its_end(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     table.put("b", "").expect("put");
     let mut tx = serializable(&db);
     assert_eq!(keys(tx.range(&table, "a".."i").expect("its own")), ["b"]);
@@ -292,10 +283,9 @@ fn a_range_that_was_walked_to_its_end_counts_to_its_end() {
     tx.commit().expect("nothing was read");
 }
 
-#[test]
-fn a_load_is_in_the_way_of_whoever_found_the_table_empty() {
-    let (_directory, db, table) = scratch();
-    let other = db.table("other", Structure::BTree).expect("a table");
+fn a_load_is_in_the_way_of_whoever_found_the_table_empty(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
+    let other = db.table("other", structure).expect("a table");
     let mut writer = db.begin().expect("begins");
     writer.put(&table, "k", "").expect("put");
     let mut reader = serializable(&db);
@@ -309,9 +299,8 @@ fn a_load_is_in_the_way_of_whoever_found_the_table_empty() {
     assert_eq!(db.snapshot().get(&table, "k").expect("get").as_deref(), Some(&b"loaded"[..]));
 }
 
-#[test]
-fn a_locked_key_waits_for_its_holder() {
-    let (_directory, db, table) = scratch_with(small().lock_timeout(Duration::from_secs(60)));
+fn a_locked_key_waits_for_its_holder(structure: Structure) {
+    let (_directory, db, table) = scratch_with(structure, small().lock_timeout(Duration::from_secs(60)));
     table.put("k", [0]).expect("put");
     let mut tx = db.begin().expect("begins");
     assert_eq!(tx.get_for_update(&table, "k").expect("locks"), Some(vec![0]));
@@ -330,10 +319,9 @@ fn a_locked_key_waits_for_its_holder() {
     assert_eq!(table.get("k").expect("get"), Some(vec![5]));
 }
 
-#[test]
-fn a_lock_says_what_happened_to_its_key_and_may_be_waited_for_without_end() {
-    let (_directory, db, table) = scratch_with(small().lock_timeout(Duration::MAX));
-    let other = db.table("other", Structure::BTree).expect("a table");
+fn a_lock_says_what_happened_to_its_key_and_may_be_waited_for_without_end(structure: Structure) {
+    let (_directory, db, table) = scratch_with(structure, small().lock_timeout(Duration::MAX));
+    let other = db.table("other", structure).expect("a table");
     let mut tx = db.begin().expect("begins");
     tx.get(&other, "k").expect("get");
     table.load([("k", "loaded")]).expect("loads");
@@ -356,9 +344,8 @@ fn a_lock_says_what_happened_to_its_key_and_may_be_waited_for_without_end() {
     });
 }
 
-#[test]
-fn counters_under_locks_lose_nothing_and_never_conflict() {
-    let (_directory, db, table) = scratch_with(small().lock_timeout(Duration::from_secs(60)));
+fn counters_under_locks_lose_nothing_and_never_conflict(structure: Structure) {
+    let (_directory, db, table) = scratch_with(structure, small().lock_timeout(Duration::from_secs(60)));
     let add = |tx: &mut Transaction| -> braid::Result<()> {
         let value =
             tx.get_for_update(&table, "k")?.map_or(0, |value| u64::from_le_bytes(value.try_into().expect("8 bytes")));
@@ -378,9 +365,8 @@ fn counters_under_locks_lose_nothing_and_never_conflict() {
     assert_eq!(table.get("k").expect("get"), Some(200_u64.to_le_bytes().to_vec()));
 }
 
-#[test]
-fn who_would_wait_for_each_other_are_told() {
-    let (_directory, db, table) = scratch_with(small().lock_timeout(Duration::from_secs(60)));
+fn who_would_wait_for_each_other_are_told(structure: Structure) {
+    let (_directory, db, table) = scratch_with(structure, small().lock_timeout(Duration::from_secs(60)));
     let db = Arc::new(db);
     // Each round both lock one key and then the other's.
     for _ in 0..20 {
@@ -400,9 +386,8 @@ fn who_would_wait_for_each_other_are_told() {
     }
 }
 
-#[test]
-fn run_tries_again_until_it_commits() {
-    let (_directory, db, table) = scratch();
+fn run_tries_again_until_it_commits(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -425,9 +410,8 @@ fn run_tries_again_until_it_commits() {
     assert_eq!(table.get("other").expect("get"), None);
 }
 
-#[test]
-fn conditional_writes_say_what_they_found() {
-    let (_directory, _db, table) = scratch();
+fn conditional_writes_say_what_they_found(structure: Structure) {
+    let (_directory, _db, table) = scratch(structure);
     assert_eq!(table.put_if_absent("k", "1").expect("put"), Swap::Done);
     assert_eq!(table.put_if_absent("k", "2").expect("put"), Swap::Refused(Some(b"1".to_vec())));
     assert_eq!(table.compare_and_swap("k", Some(b"1"), Some(b"3")).expect("swap"), Swap::Done);
@@ -452,9 +436,8 @@ fn conditional_writes_say_what_they_found() {
     });
 }
 
-#[test]
-fn limits_are_clear_errors_and_change_nothing() {
-    let (_directory, db, table) = scratch();
+fn limits_are_clear_errors_and_change_nothing(structure: Structure) {
+    let (_directory, db, table) = scratch(structure);
     let mut tx = db.begin().expect("begins");
     tx.put(&table, "kept", "1").expect("put");
     let error = (0..100_000_u32).find_map(|key| tx.put(&table, key.to_be_bytes(), [0; 100]).err());
@@ -472,7 +455,7 @@ fn limits_are_clear_errors_and_change_nothing() {
     reader.put(&table, "other", "v").expect_err("there is no room");
     assert!(matches!(reader.commit(), Err(Error::TransactionTooLarge { .. })), "what it read is not known any more");
 
-    let (_elsewhere, foreign, _) = scratch();
+    let (_elsewhere, foreign, _) = scratch(structure);
     let mut tx = foreign.begin().expect("begins");
     assert!(matches!(tx.put(&table, "k", "v"), Err(Error::ForeignTable { .. })));
     assert!(matches!(tx.get(&table, "k"), Err(Error::ForeignTable { .. })));
@@ -481,10 +464,9 @@ fn limits_are_clear_errors_and_change_nothing() {
     assert!(matches!(tx.put(&table, "k", "v"), Err(Error::ReadOnlyTransaction)));
 }
 
-#[test]
-fn a_transaction_over_two_tables_with_documents_survives_a_reopen_whole() {
-    let (directory, db, table) = scratch();
-    let other = db.table("other", Structure::BTree).expect("a table");
+fn a_transaction_over_two_tables_with_documents_survives_a_reopen_whole(structure: Structure) {
+    let (directory, db, table) = scratch(structure);
+    let other = db.table("other", structure).expect("a table");
     let long = vec![7; 100_000];
     db.run(|tx| {
         tx.put(&table, "k", &long)?;
@@ -497,3 +479,28 @@ fn a_transaction_over_two_tables_with_documents_survives_a_reopen_whole() {
     assert_eq!(table.get("k").expect("get"), Some(long));
     assert_eq!(other.get("k").expect("get").as_deref(), Some(&b"short"[..]));
 }
+
+on_every_structure!(
+    a_transaction_sees_its_own_writes_and_nobody_else_does,
+    a_transaction_reads_one_moment_over_rounds,
+    a_refused_commit_leaves_no_documents,
+    dropping_it_rolls_back,
+    savepoints_take_back_what_came_after_them,
+    of_two_that_write_the_same_key_the_first_to_commit_wins,
+    a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key,
+    new_keys_are_no_conflict,
+    a_key_that_came_and_went_is_in_the_way,
+    neighbours_are_not_in_the_way,
+    write_skew_is_found_where_it_was_asked_for,
+    phantoms_are_found_from_both_ends_in_memory_and_after_rounds,
+    a_range_that_was_walked_to_its_end_counts_to_its_end,
+    a_load_is_in_the_way_of_whoever_found_the_table_empty,
+    a_locked_key_waits_for_its_holder,
+    a_lock_says_what_happened_to_its_key_and_may_be_waited_for_without_end,
+    counters_under_locks_lose_nothing_and_never_conflict,
+    who_would_wait_for_each_other_are_told,
+    run_tries_again_until_it_commits,
+    conditional_writes_say_what_they_found,
+    limits_are_clear_errors_and_change_nothing,
+    a_transaction_over_two_tables_with_documents_survives_a_reopen_whole,
+);

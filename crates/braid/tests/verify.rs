@@ -26,8 +26,8 @@ fn findings(db: &Database) -> Vec<String> {
 }
 
 /// A tree of two levels, documents, and a log of several segments with something that is not applied.
-fn fill(db: &Database) {
-    let table = db.table("t", Structure::BTree).expect("a table");
+fn fill(db: &Database, structure: Structure) {
+    let table = db.table("t", structure).expect("a table");
     for key in 0..300_u32 {
         table.put(key.to_be_bytes(), vec![7; if key % 50 == 0 { 4000 } else { 600 }]).expect("put");
     }
@@ -55,7 +55,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 fn a_flipped_bit_is_found_wherever_it_counts() {
     let disk = SimDisk::new(1);
     let db = open(&disk);
-    fill(&db);
+    fill(&db, Structure::BTree);
     assert_eq!(findings(&db), [""; 0]);
     let verification = db.verify(&mut |_| {}).expect("verifies");
     assert_eq!((verification.keys, verification.documents, verification.log_records), (300, 6, 321));
@@ -99,7 +99,7 @@ fn a_flipped_bit_is_found_wherever_it_counts() {
 fn what_is_only_read_is_checked_as_it_is_on_storage() {
     let disk = SimDisk::new(2);
     let db = open(&disk);
-    fill(&db);
+    fill(&db, Structure::BTree);
     disk.kill();
     drop(db);
     let before: Vec<_> = disk.files().into_iter().map(|path| disk.read_file(path)).collect();
@@ -113,4 +113,31 @@ fn what_is_only_read_is_checked_as_it_is_on_storage() {
     assert!(disk.flip_bit("/db/superblock", 100));
     let found = db.verify(&mut |_| {}).expect("verifies").findings;
     assert!(found.len() == 1 && found[0].contains("slot 0") && found[0].contains("a crash"), "{found:?}");
+}
+
+#[test]
+fn a_flipped_bit_of_any_live_node_is_found() {
+    const STEP: usize = 97;
+    let disk = SimDisk::new(3);
+    let db = open(&disk);
+    fill(&db, Structure::Append);
+    db.checkpoint().expect("a checkpoint");
+    let verification = db.verify(&mut |_| {}).expect("verifies");
+    assert_eq!((verification.findings, verification.keys), (Vec::new(), 300));
+    // Values that are too long for nodes became documents, the longest when they were committed.
+    assert_eq!(verification.documents, 280);
+    let mut found = 0;
+    for file in disk.files().into_iter().filter(|file| file.starts_with("/db/node")) {
+        let name = file.display().to_string();
+        for place in (0..disk.read_file(&file).expect("it is there").len() as u64).step_by(STEP) {
+            assert!(disk.flip_bit(&file, place));
+            let findings = findings(&db);
+            assert!(findings.iter().all(|finding| finding.contains(&name)), "{findings:?}");
+            found += usize::from(!findings.is_empty());
+            assert!(disk.flip_bit(&file, place));
+        }
+    }
+    let live = db.stats().expect("stats").tables[0].node_live_bytes;
+    assert!((found * STEP) as u64 >= live * 9 / 10, "{found} places of {live} bytes");
+    assert_eq!(findings(&db), [""; 0], "all is as it was");
 }

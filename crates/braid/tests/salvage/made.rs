@@ -113,18 +113,25 @@ impl Made {
         }
         let gone = maker.database.table("gone", Structure::BTree).expect("a table");
         gone.put("k", "v").expect("put");
-        let loaded = maker.database.table("loaded", Structure::BTree).expect("a table");
+        let loaded = maker.database.table("loaded", Structure::Append).expect("a table");
         let pairs: Vec<_> = (0..200_u32).map(|key| (key.to_be_bytes(), value(key, 9, 60))).collect();
         loaded.load(pairs.iter().map(|(key, value)| (key, value))).expect("loads");
         for (key, value) in pairs {
             maker.note(&loaded, key.to_vec(), Some(value));
+        }
+        let nodes = maker.database.table("nodes", Structure::Append).expect("a table");
+        for key in 0..300 {
+            maker.put(&nodes, key, value(key, 0, if key % 25 == 0 { 3000 } else { 100 + (key as usize % 3) * 100 }));
         }
         let names = maker.database.tables().into_iter().map(|table| (table.id, table.name));
         let mut names: BTreeMap<_, _> = names.collect();
         maker.database.drain().expect("drains");
         for key in (0..250).step_by(9) {
             maker.put(&large, key, value(key, 1, 310));
+            maker.put(&nodes, key, value(key, 1, 290));
+            maker.delete(&nodes, key + 1);
         }
+        maker.delete_range(&nodes, 200..220);
         // Ranges that the image knows, and that only the log does.
         maker.delete_range(&large, 100..120);
         maker.put(&large, 110, value(110, 3, 20));
@@ -134,6 +141,7 @@ impl Made {
         // A root that only the log has.
         for key in (0..250).step_by(10) {
             maker.delete(&large, key);
+            maker.put(&nodes, key, value(key, 2, 30));
         }
         maker.database.drain().expect("drains");
         // Operations that no tree has.
@@ -143,6 +151,8 @@ impl Made {
         }
         maker.put(&large, 3, value(3, 2, 2500));
         maker.delete(&small, 5);
+        maker.put(&nodes, 5, value(5, 4, 270));
+        maker.delete(&nodes, 77);
         maker.delete_range(&small, 300..330);
         maker.put(&small, 310, value(310, 3, 20));
         let late = maker.database.table("late", Structure::BTree).expect("a table");
@@ -151,7 +161,7 @@ impl Made {
         (0..3).for_each(|_| late.put("last", [1; 2 * super::SECTOR]).expect("put"));
         names.extend(maker.database.tables().into_iter().map(|table| (table.id, table.name)));
         let tables = maker.tables;
-        drop((small, large, loaded, late));
+        drop((small, large, loaded, nodes, late));
         match end {
             End::Closed => maker.database.close().expect("closes"),
             End::Killed => disk.kill(),
