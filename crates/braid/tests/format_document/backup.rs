@@ -30,10 +30,10 @@ impl Reader<'_> {
         ensure!(incremental.continued == full.id && incremental.continued_seq == 5, "the chain is broken");
         ensure!(full.id != incremental.id && full.id != [0; 16], "the ids are no ids");
         let kinds = |backup: &Backup| backup.blocks.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
-        ensure!(kinds(&full) == [1, 2, 3, 3, 1, 6], "the blocks are {:?}", kinds(&full));
+        ensure!(kinds(&full) == [1, 2, 4, 3, 3, 1, 6], "the blocks are {:?}", kinds(&full));
         ensure!(kinds(&incremental) == [4, 5, 6], "the blocks are {:?}", kinds(&incremental));
 
-        for (block, id, name) in [(0, 1, "one"), (4, 2, "two")] {
+        for (block, id, name) in [(0, 1, "one"), (5, 2, "two")] {
             let payload = &full.blocks[block].1;
             let table = self.decode("create table", payload)?;
             table.expect(&[("id", id), ("structure", 1), ("leaf pages", LEAF_PAGES.into())])?;
@@ -44,11 +44,16 @@ impl Reader<'_> {
         ensure!(pairs[at..].starts_with(b"value"), "another value");
         at += 5;
         at += self.pair(&pairs[at..], 0, b"like", 0)?;
-        at += self.pair(&pairs[at..], 1, b"long", LONG_BYTES as u64)?;
-        ensure!(at == pairs.len(), "something is behind a long pair");
-        let long = [&full.blocks[2].1[..], &full.blocks[3].1].concat();
-        ensure!(full.blocks[2].1.len() == 256 << 10 && long == value(3, LONG_BYTES), "another long value");
-        self.end(&full.blocks[5].1, [2, 3, 0])?;
+        ensure!(at == pairs.len(), "something is behind the pairs");
+        // The value was a document.
+        let documents = &full.blocks[2].1;
+        let put = self.decode("backup change", documents)?;
+        put.expect(&[("code", 1), ("table", 1)])?;
+        let value_at = put.length + self.pair(&documents[put.length..], 1, b"long", LONG_BYTES as u64)?;
+        ensure!(value_at == documents.len(), "something is behind a long pair");
+        let long = [&full.blocks[3].1[..], &full.blocks[4].1].concat();
+        ensure!(full.blocks[3].1.len() == 256 << 10 && long == value(3, LONG_BYTES), "another long value");
+        self.end(&full.blocks[6].1, [2, 2, 1])?;
 
         let changes = &incremental.blocks[0].1;
         let put = self.decode("backup change", changes)?;
