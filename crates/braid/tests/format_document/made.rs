@@ -129,6 +129,7 @@ fn backups() -> (Vec<u8>, Vec<u8>) {
     let (one, _two) = (table("one"), table("two"));
     one.put("key", "value").expect("writes");
     one.put("like", "").expect("writes");
+    one.put("short", "s").expect("writes");
     one.put("long", value(3, LONG_BYTES)).expect("writes");
     let mut stream = Vec::new();
     let on = &mut |_| ControlFlow::Continue(());
