@@ -158,9 +158,6 @@ impl Shared {
 
     /// An incarnation that was never given before.
     pub(crate) fn incarnation(&self) -> u64 {
-        if seeded::on(Bug::IncarnationReused) {
-            return 1;
-        }
         let counter = self.incarnations.fetch_add(1, Ordering::Relaxed);
         (u64::from(self.epoch) << INCARNATION_COUNTER_BITS).wrapping_add(counter)
     }

@@ -19,7 +19,7 @@ pub enum Bug {
     FlushOverHole = 3,
     /// An append to a leaf starts from a cached page that misses the leaf's newest run.
     StaleCachedTail = 4,
-    /// A leaf in a reused extent carries the incarnation of the leaf that lived there before.
+    /// What is stored of a leaf or node in a reused extent has the incarnation of what lived there before.
     IncarnationReused = 5,
     /// The leader of a slot of the log wakes one of the members that wait for it, not all.
     SlotWakeDropped = 6,

@@ -211,10 +211,11 @@ pub(crate) fn decode(identity: &NodeIdentity, page: &[u8]) -> Result<Node, Damag
     if page[8] != VERSION {
         return Err(Damage::new(8, WHAT, format!("version {VERSION}"), page[8]));
     }
+    let reused = seeded::on(seeded::Bug::IncarnationReused);
     let found = NodeIdentity {
         table: TableId(u32_at(page, 32).unwrap_or(0)),
         page: u64_at(page, 16).unwrap_or(0),
-        incarnation: u64_at(page, 24).unwrap_or(0),
+        incarnation: if reused { identity.incarnation } else { u64_at(page, 24).unwrap_or(0) },
         level: page[9],
     };
     if found != *identity {

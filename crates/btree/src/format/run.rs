@@ -103,7 +103,8 @@ pub(crate) struct Identity {
 impl Identity {
     fn crc(&self, position: u32, previous: u32, run: &[u8]) -> u32 {
         let mut seed = [0; 22];
-        seed[..8].copy_from_slice(&self.incarnation.to_le_bytes());
+        let incarnation = if seeded::on(seeded::Bug::IncarnationReused) { 1 } else { self.incarnation };
+        seed[..8].copy_from_slice(&incarnation.to_le_bytes());
         seed[8..12].copy_from_slice(&self.table.0.to_le_bytes());
         seed[12..16].copy_from_slice(&position.to_le_bytes());
         seed[16..20].copy_from_slice(&previous.to_le_bytes());
