@@ -60,7 +60,7 @@ impl Engine {
                     Logged::DeleteRange { low, high } => return self.enter_tombstone(table, low, high, seq),
                 };
                 if update.operation.expiry().is_some() {
-                    table.note_expiring();
+                    self.note_expiring(table);
                 }
                 if let Some(document) = update.operation.document() {
                     if let Err(error) = table.documents.retain(&document, seq.0) {
@@ -85,6 +85,12 @@ impl Engine {
                 table.traffic.changed(count);
             }
         }
+    }
+
+    /// Something that expires is about to become visible in `table`.
+    pub(crate) fn note_expiring(&self, table: &TableCore) {
+        table.note_expiring();
+        self.clock.note_expiring();
     }
 
     /// The keys of a range are gone, as far as they are older than `seq`, which is not visible yet.

@@ -227,6 +227,11 @@ impl TableCore {
         self.expiring.store(true, Ordering::Release);
     }
 
+    /// Whether anything that expires was ever put into it.
+    pub(crate) fn is_expiring(&self) -> bool {
+        self.expiring.load(Ordering::Acquire)
+    }
+
     /// What a reader that begins now reads: a state, and a moment whose seq is visible and of which the state has every commit whole. What time it
     /// is, is asked only where anything can have expired.
     ///
@@ -237,7 +242,7 @@ impl TableCore {
             let state = self.state.load_full();
             let seq = visible();
             // The time comes last: what a merge found expired by its own time, and dropped from this state, has expired by this one too.
-            let now = if self.expiring.load(Ordering::Acquire) { now() } else { Time(0) };
+            let now = if self.is_expiring() { now() } else { Time(0) };
             let at = Moment { seq, now };
             if Arc::ptr_eq(&state, &self.state.load()) {
                 return (state, at);

@@ -2,14 +2,15 @@
 //!
 //! 1. The time of day follows the system's clock, and never runs backwards: where that is set back, time goes on from where it was with the
 //!    steady clock that instants are of. So what has expired does not come back.
-//! 2. It begins at the latest time that the newest checkpoint knows of, if the system's clock is behind that.
+//! 2. It begins at the latest time that the newest checkpoint and the log behind it know of, if the system's clock is behind that. Whatever takes away what has
+//!    expired says when it did; and from when on anything can expire, so does each commit, for it may rest on what was gone.
 //!
 //! Invariant: who asks later, in whatever thread, is not told an earlier time.
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -22,6 +23,8 @@ pub(crate) struct Clock {
     begun: Instant,
     /// The latest time of day, by anything known, at which `begun` can have been, in milliseconds.
     origin: AtomicU64,
+    /// Something may expire.
+    counts: AtomicBool,
     set: Option<SetClock>,
 }
 
@@ -29,7 +32,20 @@ impl Clock {
     /// A clock that tells no time before `earliest`, and goes by `set` instead of the system where there is one.
     pub(crate) fn new(set: Option<SetClock>, earliest: Time) -> Self {
         let begun = set.as_ref().map_or_else(Instant::now, SetClock::instant);
-        Self { begun, origin: AtomicU64::new(earliest.0), set }
+        Self { begun, origin: AtomicU64::new(earliest.0), counts: AtomicBool::new(false), set }
+    }
+
+    /// Something that expires is about to become visible.
+    pub(crate) fn note_expiring(&self) {
+        // Nearly always it is set, and everybody reads it.
+        if !self.counts.load(Ordering::Relaxed) {
+            self.counts.store(true, Ordering::Release);
+        }
+    }
+
+    /// What a commit says of its time: nothing as long as nothing can have expired.
+    pub(crate) fn of_commit(&self) -> Option<Time> {
+        self.counts.load(Ordering::Acquire).then(|| self.now())
     }
 
     /// The steady time.

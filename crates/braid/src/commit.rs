@@ -205,7 +205,7 @@ impl Engine {
     }
 
     fn check_limits(&self, items: &[Item<'_>]) -> Result<()> {
-        let mut bytes = 0;
+        let mut bytes = format::COMMIT_TIME_BYTES as u64;
         for item in items {
             if item.is_point() {
                 check_pair(item.table, item.key, item.value)?;
@@ -458,8 +458,12 @@ fn record_bytes(item: &Item<'_>) -> usize {
 }
 
 fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], clock: &Clock) -> Vec<u8> {
-    let mut now = None;
-    let mut payload = Vec::with_capacity(items.iter().map(record_bytes).sum());
+    let bytes = items.iter().map(record_bytes).sum::<usize>();
+    let mut payload = Vec::with_capacity(format::COMMIT_TIME_BYTES + bytes);
+    let mut now = clock.of_commit();
+    if let Some(now) = now {
+        format::put_commit_time(&mut payload, now);
+    }
     for (item, document) in items.iter().zip(documents) {
         let expiry = item.expires.map(|expires| expires.expiry(*now.get_or_insert_with(|| clock.now())));
         let operation = match (item.operation, document) {

@@ -301,6 +301,7 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
     round::flush(engine, std::iter::once(&applied)).map_err(|error| engine.write_error(error))?;
     let record = FlushEnd {
         table: table.id,
+        time: engine.clock.now(),
         applied: table.applied(),
         redo: applied.redo.clone(),
         dropped: applied.dropped_documents.clone(),

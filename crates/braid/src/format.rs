@@ -328,7 +328,7 @@ pub(crate) mod kind {
     pub(crate) const LOAD: u8 = 6;
 }
 
-/// Operation codes inside a commit; 0 is never valid, 7 and up are free.
+/// Operation codes inside a commit; 0 is never valid, 8 and up are free.
 mod code {
     pub(super) const PUT: u8 = 1;
     pub(super) const PUT_DOCUMENT: u8 = 2;
@@ -336,6 +336,16 @@ mod code {
     pub(super) const DELETE_RANGE: u8 = 4;
     pub(super) const PUT_EXPIRING: u8 = 5;
     pub(super) const PUT_DOCUMENT_EXPIRING: u8 = 6;
+    pub(super) const TIME: u8 = 7;
+}
+
+/// Bytes of the time that a commit begins with.
+pub(crate) const COMMIT_TIME_BYTES: usize = 9;
+
+/// Begins a commit's payload with the time at which it is made, where anything can have expired by then.
+pub(crate) fn put_commit_time(payload: &mut Vec<u8>, time: Time) {
+    payload.push(code::TIME);
+    payload.extend_from_slice(&time.0.to_le_bytes());
 }
 
 /// Appends one operation to a commit's payload: code, table, key, expiry of what expires, value.
@@ -400,6 +410,8 @@ impl Logged<'_> {
 
 /// The operations of a commit's payload, each with its table; updates have the commit's seq.
 pub(crate) struct Operations<'a> {
+    /// When the commit was made, if it says so; else the earliest time.
+    pub(crate) time: Time,
     fields: Fields<'a>,
     seq: Seq,
 }
@@ -407,7 +419,12 @@ pub(crate) struct Operations<'a> {
 impl<'a> Operations<'a> {
     /// Reads `payload`, the commit of `seq`.
     pub(crate) const fn new(payload: &'a [u8], seq: Seq) -> Self {
-        Self { fields: Fields(payload), seq }
+        match payload.split_first_chunk::<COMMIT_TIME_BYTES>() {
+            Some(([code::TIME, time @ ..], rest)) => {
+                Self { time: Time(u64::from_le_bytes(*time)), fields: Fields(rest), seq }
+            }
+            _ => Self { time: Time(0), fields: Fields(payload), seq },
+        }
     }
 
     fn read(&mut self) -> Option<(TableId, Logged<'a>)> {
@@ -460,6 +477,8 @@ fn document(fields: &mut Fields<'_>) -> Option<DocPointer> {
 pub(crate) struct FlushEnd {
     /// Whose structure.
     pub(crate) table: TableId,
+    /// The time when it ended: what had expired before may be gone.
+    pub(crate) time: Time,
     /// Which commits it has.
     pub(crate) applied: AppliedThrough,
     /// Redo in the structure's own format.
@@ -502,7 +521,7 @@ impl FlushEnd {
     }
 
     fn body(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = self.time.0.to_le_bytes().to_vec();
         put_applied(&mut bytes, &self.applied);
         put_block(&mut bytes, &self.redo);
         for count in [self.dropped.len(), self.retained.len()] {
@@ -522,6 +541,7 @@ impl FlushEnd {
     /// Decodes the bytes of all pieces.
     pub(crate) fn decode(table: TableId, body: &[u8]) -> Option<Self> {
         let mut fields = Fields(body);
+        let time = Time(fields.u64()?);
         let applied = applied(&mut fields)?;
         let redo = fields.block()?.to_vec();
         let counts = (fields.u32()?, fields.u32()?);
@@ -533,7 +553,7 @@ impl FlushEnd {
         for _ in 0..counts.1 {
             retained.push(Retained { segment: SegmentId(fields.u64()?), bytes: fields.u64()?, end: fields.u64()? });
         }
-        fields.end().then_some(Self { table, applied, redo, dropped, retained })
+        fields.end().then_some(Self { table, time, applied, redo, dropped, retained })
     }
 }
 
@@ -714,6 +734,7 @@ mod tests {
         let retained = Retained { segment: SegmentId(6), bytes: 70_024, end: 90_000 };
         let record = FlushEnd {
             table: TableId(7),
+            time: Time(1_800_000_000_000),
             applied: applied_through(),
             redo: vec![3; 100],
             dropped: vec![document; 5],
@@ -730,6 +751,47 @@ mod tests {
             }
             assert_eq!(FlushEnd::decode(TableId(7), &body), Some(record.clone()));
         }
+    }
+
+    #[test]
+    fn flush_end_bytes_are_those_of_version_1() {
+        let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let record = FlushEnd {
+            table: TableId(7),
+            time: Time(0x0102_0304_0506),
+            applied: AppliedThrough::new(Seq(9)),
+            redo: vec![3, 4],
+            dropped: vec![document],
+            retained: vec![Retained { segment: SegmentId(6), bytes: 10, end: 11 }],
+        };
+        let fields: [&[u8]; 9] = [
+            &[7, 0, 0, 0, 0, 0, 0, 0],
+            &[6, 5, 4, 3, 2, 1, 0, 0],
+            &[12, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0, 3, 4],
+            &[1, 0, 0, 0, 1, 0, 0, 0],
+            &document.encode(),
+            &[6, 0, 0, 0, 0, 0, 0, 0],
+            &[10, 0, 0, 0, 0, 0, 0, 0],
+            &[11, 0, 0, 0, 0, 0, 0, 0],
+        ];
+        assert_eq!(record.encode(1000), [fields.concat()]);
+    }
+
+    #[test]
+    fn a_commit_says_when_it_was_made_before_its_operations() {
+        let mut payload = Vec::new();
+        put_commit_time(&mut payload, Time(0x0102_0304_0506));
+        assert_eq!(payload, [7, 6, 5, 4, 3, 2, 1, 0, 0]);
+        put_operation(&mut payload, TableId(2), b"key", Operation::Delete);
+        let mut read = Operations::new(&payload, Seq(6));
+        assert_eq!(read.time, Time(0x0102_0304_0506));
+        let update = Update { key: b"key", seq: Seq(6), operation: Operation::Delete };
+        assert_eq!(read.next(), Some(Some((TableId(2), Logged::Update(update)))));
+        assert_eq!(read.next(), None);
+        // A part of a time is none, and there is one at most.
+        assert_eq!(Operations::new(&payload[..8], Seq(6)).next(), Some(None));
+        assert_eq!(Operations::new(&[&payload[..9], &payload[..9]].concat(), Seq(6)).next(), Some(None));
     }
 
     #[test]

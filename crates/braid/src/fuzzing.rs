@@ -154,7 +154,14 @@ fn a_flush_end(table: u32, redo: Vec<u8>) -> FlushEnd {
     let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
     let retained = Retained { segment: SegmentId(6), bytes: 70_024, end: 90_000 };
     let (dropped, retained) = (vec![document; 2], vec![retained; 2]);
-    FlushEnd { table: TableId(table), applied: applied_through(), redo, dropped, retained }
+    FlushEnd {
+        table: TableId(table),
+        time: Time(1_800_000_000_000),
+        applied: applied_through(),
+        redo,
+        dropped,
+        retained,
+    }
 }
 
 fn flush_ends() -> Vec<Vec<u8>> {

@@ -174,6 +174,7 @@ impl Loader {
         let engine = self.table.engine();
         let record = FlushEnd {
             table: self.table.core.id,
+            time: engine.clock.now(),
             applied: AppliedThrough::new(seq),
             redo: applied.redo.clone(),
             dropped: Vec::new(),
@@ -196,7 +197,7 @@ impl Loader {
         table.set_applied(AppliedThrough::new(seq));
         table.note_load(seq);
         if table.tree.expires() {
-            table.note_expiring();
+            self.table.engine().note_expiring(table);
         }
         let active = Arc::clone(&table.state.load().active);
         // It was empty: range deletes that came before have nothing to hide.

@@ -11,7 +11,7 @@
 //! durable counts only when every document it names is whole; every step can be repeated after a crash within it.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
@@ -19,7 +19,7 @@ use std::{
 };
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
-use index::{Horizon, RangeTombstones, Seq};
+use index::{Horizon, RangeTombstones, Seq, Time};
 use psync::{Buffer, Lock, Request};
 use space::{AllocatorImage, FileStore, PAGE, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict, Wal};
@@ -80,12 +80,13 @@ pub(crate) fn recover(
         catalog: &catalog,
         image: &image,
         unflushed: &unflushed,
+        time: Cell::new(image.time),
         pieces: RefCell::default(),
         backlogs: RefCell::default(),
     };
     let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
-    let mut backlogs = replay.backlogs.into_inner();
+    let (time, mut backlogs) = (replay.time.get(), replay.backlogs.into_inner());
     pages.release_all_retired();
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
@@ -113,10 +114,13 @@ pub(crate) fn recover(
         lock,
         replayed,
         kept,
-        clock: Arc::new(Clock::new(options.clock.clone(), image.time)),
+        clock: Arc::new(Clock::new(options.clock.clone(), time)),
     });
     engine.trees.divide_cache(&engine.catalog.live());
     for table in engine.catalog.live() {
+        if table.is_expiring() {
+            engine.clock.note_expiring();
+        }
         table.documents.set_segment_bytes(engine.options.segment_bytes);
         backlogs.remove(&table.id).unwrap_or_default().settle(&engine, &table)?;
     }
@@ -245,6 +249,8 @@ struct Replay<'a> {
     catalog: &'a Catalog,
     image: &'a Image,
     unflushed: &'a UnflushedDocuments,
+    /// The latest time that anything told.
+    time: Cell<Time>,
     pieces: RefCell<Pieces>,
     /// What the tables' structures lack.
     backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
@@ -303,7 +309,9 @@ impl Replay<'_> {
 
     fn commit(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
         let (catalog, mut backlogs) = (self.catalog.read(), self.backlogs.borrow_mut());
-        for operation in Operations::new(payload, seq) {
+        let operations = Operations::new(payload, seq);
+        self.note_time(operations.time);
+        for operation in operations {
             let (id, logged) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
             let Some(table) = catalog.by_id(id) else { continue };
             let update = match logged {
@@ -338,6 +346,7 @@ impl Replay<'_> {
         let body = self.pieces.borrow_mut().end(id);
         let malformed = || self.malformed(lsn, "a flush-end that does not decode".into());
         let record = FlushEnd::decode(id, &body).ok_or_else(malformed)?;
+        self.note_time(record.time);
         let table = self.catalog.any_by_id(record.table);
         let table =
             table.ok_or_else(|| self.malformed(lsn, format!("a flush-end of unknown table {}", record.table.0)))?;
@@ -359,6 +368,11 @@ impl Replay<'_> {
             backlog.sweep(&table.applied());
         }
         Ok(())
+    }
+
+    /// It was so late when the log was written.
+    fn note_time(&self, time: Time) {
+        self.time.set(self.time.get().max(time));
     }
 
     /// Takes a piece of a flush-end; returns whose it is.

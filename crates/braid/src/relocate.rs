@@ -224,6 +224,7 @@ fn place(
     moved.iter().for_each(|document| Retained::count(&mut retained, document));
     let record = FlushEnd {
         table: table.id,
+        time: engine.clock.now(),
         applied: table.applied(),
         redo: applied.redo.clone(),
         dropped: applied.dropped_documents.clone(),

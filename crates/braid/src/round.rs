@@ -205,6 +205,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
 fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
     let record = FlushEnd {
         table: part.table.id,
+        time: engine.clock.now(),
         applied: part.through.clone(),
         redo: part.applied.redo.clone(),
         dropped: part.applied.dropped_documents.clone(),

@@ -52,6 +52,17 @@ impl Home {
         Self { disk, clock, db, table }
     }
 
+    /// The power goes, and when it is back the system's clock says it is `of_day`.
+    fn crash(self, of_day: u64) -> Self {
+        let Self { disk, clock, db, table } = self;
+        let structure = table.structure();
+        disk.restart();
+        drop((db, table));
+        clock.set_of_day(of_day);
+        let (db, table) = open_on(structure, &disk, &clock);
+        Self { disk, clock, db, table }
+    }
+
     fn put(&self, key: &str, value: impl AsRef<[u8]>, minutes: u64) {
         self.table.put_expiring(key, value, Duration::from_millis(minutes * MINUTE)).expect("put");
     }
@@ -224,6 +235,42 @@ fn a_clock_that_is_set_back_brings_nothing_back(structure: Structure) {
     assert_eq!(home.keys(), [""; 0]);
 }
 
+fn a_crash_does_not_bring_back_what_was_told_to_be_gone(structure: Structure) {
+    type Tell = fn(&Home);
+    let tells: [(&str, Tell); 3] = [
+        // What makes its flush-end durable says no time.
+        ("a sweep", |home| {
+            home.db.drain().expect("sweeps");
+            home.db.table("other", Structure::BTree).expect("created");
+        }),
+        ("a commit", |home| home.table.put("b", "two").expect("put")),
+        ("a commit to another table", |home| {
+            home.db.table("swept", Structure::BTree).expect("opened").delete("nothing").expect("deleted");
+        }),
+    ];
+    for (what, tell) in tells {
+        let home = Home::new(structure);
+        let swept = home.db.table("swept", Structure::BTree).expect("created");
+        swept.put_expiring("a", "one", Duration::from_millis(5 * MINUTE)).expect("put");
+        home.put("a", "one", 5);
+        // Too much beside it for a sweep of its leaf.
+        for key in 0..20_u8 {
+            home.table.put([b'c', key], "stays").expect("put");
+        }
+        home.db.checkpoint().expect("a checkpoint");
+        home.pass(10);
+        tell(&home);
+        drop(swept);
+        let home = home.crash(BEGIN);
+        assert_eq!(home.table.get("a").expect("reads"), None, "after {what}");
+        home.put("a", "again", 5);
+        home.pass(4);
+        assert!(home.table.get("a").expect("reads").is_some(), "after {what}");
+        home.pass(1);
+        assert_eq!(home.table.get("a").expect("reads"), None, "after {what}");
+    }
+}
+
 fn conditional_writes_take_what_has_expired_for_absent(structure: Structure) {
     let home = Home::new(structure);
     home.put("a", "one", 5);
@@ -315,6 +362,7 @@ on_every_structure!(
     a_snapshot_sees_what_was_there_when_it_was_taken,
     what_has_expired_gives_pages_and_documents_back_though_nobody_writes,
     a_clock_that_is_set_back_brings_nothing_back,
+    a_crash_does_not_bring_back_what_was_told_to_be_gone,
     conditional_writes_take_what_has_expired_for_absent,
     a_transaction_reads_at_the_time_of_its_begin_and_expiry_is_no_conflict,
     batches_loads_and_changes_carry_the_expiry,

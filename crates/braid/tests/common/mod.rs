@@ -4,7 +4,8 @@
 //!    background threads, so a seed repeats exactly.
 //! 2. Every commit also writes its number to both tables. What is found after a crash must be the state behind some commit, one
 //!    and the same in both tables, not below the newest commit that was acknowledged as durable.
-//!    Values expire, by a clock that only the seed moves.
+//!    Values expire, by a clock that only the seed moves. It may be set back while the database is closed: then what is found is that state as of a time at
+//!    which it was there, and not before anything durable.
 //!    Half of the commits are transactions; a snapshot may be held over rounds and compactions, and a chain of backups grows over all lives.
 //! 3. Between crashes reads are compared with the model; a crash also strikes while the database opens.
 //! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
@@ -41,14 +42,18 @@ const BEGIN: u64 = 1_800_000_000_000;
 #[derive(Clone, Default)]
 struct State {
     number: u64,
+    /// When it was committed, in milliseconds since the clock began.
+    time: u64,
     tables: [Content; 2],
-    /// When what expires does so, in milliseconds since the clock began.
+    /// When what expires does so.
     expiries: [BTreeMap<Vec<u8>, u64>; 2],
+    expired: [Expired; 2],
 }
 
 impl State {
     fn put(&mut self, which: usize, key: &[u8], value: &[u8], expiry: Option<u64>) {
         self.tables[which].insert(key.to_vec(), value.to_vec());
+        self.expired[which].remove(key);
         match expiry {
             Some(expiry) => self.expiries[which].insert(key.to_vec(), expiry),
             None => self.expiries[which].remove(key),
@@ -58,20 +63,33 @@ impl State {
     fn delete(&mut self, which: usize, is_deleted: impl Fn(&Vec<u8>) -> bool) {
         self.tables[which].retain(|key, _| !is_deleted(key));
         self.expiries[which].retain(|key, _| !is_deleted(key));
+        self.expired[which].retain(|key, _| !is_deleted(key));
     }
 
     fn expire(&mut self, now: u64) {
-        for (content, expiries) in self.tables.iter_mut().zip(&mut self.expiries) {
-            expiries.retain(|key, expiry| {
+        for which in 0..2 {
+            self.expiries[which].retain(|key, expiry| {
                 let stays = *expiry > now;
                 if !stays {
-                    content.remove(key);
+                    let value = self.tables[which].remove(key).expect("it was put");
+                    self.expired[which].insert(key.clone(), (value, *expiry));
                 }
                 stays
             });
         }
     }
+
+    /// What a table held at an earlier time, had it been committed by then.
+    fn as_of(&self, which: usize, time: u64) -> Content {
+        let mut content = self.tables[which].clone();
+        let back = self.expired[which].iter().filter(|(_, (_, expiry))| *expiry > time);
+        content.extend(back.map(|(key, (value, _))| (key.clone(), value.clone())));
+        content
+    }
 }
+
+/// Values that have expired, and when.
+type Expired = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// Which table, and what of it is put, until when, or deleted.
 type Write = (usize, Vec<u8>, Option<Vec<u8>>, Option<u64>);
@@ -99,8 +117,11 @@ struct World {
     keys: u32,
     value_bytes: usize,
     clock: SetClock,
-    /// Milliseconds since the clock began.
+    /// Milliseconds since the clock began, now and whenever it was moved.
     now: u64,
+    times: Vec<u64>,
+    /// A time that a crash does not take back.
+    told: u64,
     /// The share of values that expire.
     expiring: f64,
     /// A snapshot, and what it must hold.
@@ -138,6 +159,8 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         value_bytes: *[0, 20, 100, 700].choose(&mut random).expect("not empty"),
         clock: clock.clone(),
         now: 0,
+        times: vec![0],
+        told: 0,
         expiring: *[0.0, 0.1, 0.8].choose(&mut random).expect("not empty"),
         kept: None,
         backups: Backups::new(clock),
@@ -175,6 +198,7 @@ impl World {
                     let closed = db.close();
                     if closed.is_ok() {
                         self.states.drain(..self.states.len() - 1);
+                        self.told = self.now;
                     } else if !self.disk.is_crashed() {
                         return Err(format!("close failed: {closed:?}"));
                     }
@@ -198,8 +222,11 @@ impl World {
         Ok(())
     }
 
-    /// Opens the database; none when the power went meanwhile.
+    /// Opens the database; none when the power went meanwhile. The system's clock may be behind.
     fn open(&mut self) -> Outcome<Option<Database>> {
+        if self.random.random_bool(0.3) {
+            self.clock.set_of_day(BEGIN + self.times.choose(&mut self.random).expect("not empty"));
+        }
         match self.options.clone().open_on(self.disk.psync(), Path::new(PATH)) {
             Ok(db) => Ok(Some(db)),
             Err(_) if self.disk.is_crashed() => Ok(None),
@@ -239,11 +266,26 @@ impl World {
         };
         self.states = vec![self.states[found].clone()];
         self.written = left;
+        self.compare_recovered(&tables)?;
+        self.clock.set_of_day(BEGIN + self.now);
         self.compare_all(&tables)?;
         if self.random.random_bool(0.3) {
             verify(db)?;
         }
         Ok(Step::Done)
+    }
+
+    /// What was found is the state as of one time, at which what is durable had been told.
+    fn compare_recovered(&self, tables: &[Table; 2]) -> Outcome<()> {
+        let (state, mut found) = (&self.states[0], [read_all(&tables[0])?, read_all(&tables[1])?]);
+        found.iter_mut().for_each(|found| drop(found.remove(COUNTER)));
+        let problem = |time| (0..2).find_map(|which| difference(&state.as_of(which, time), &found[which]));
+        let earliest = self.told.max(state.time);
+        if self.times.iter().any(|&time| time >= earliest && problem(time).is_none()) {
+            return Ok(());
+        }
+        let problem = problem(earliest).unwrap_or_default();
+        Err(format!("the tables are as at no time from {earliest} to {}; at the first, {problem}", self.now))
     }
 
     fn compare_all(&mut self, tables: &[Table; 2]) -> Outcome<()> {
@@ -275,6 +317,7 @@ impl World {
                 let outcome = db.checkpoint();
                 if outcome.is_ok() {
                     self.states.drain(..self.states.len() - 1);
+                    self.told = self.now;
                 }
                 outcome
             }
@@ -315,6 +358,7 @@ impl World {
         let millis = *[1, 900, 30_000, 400_000].choose(&mut self.random).expect("not empty");
         self.clock.advance(millis);
         self.now += millis;
+        self.times.push(self.now);
         self.states.iter_mut().for_each(|state| state.expire(self.now));
     }
 
@@ -352,7 +396,7 @@ impl World {
 
     fn write(&mut self, db: &Database, tables: &[Table; 2], operations: usize) -> braid::Result<()> {
         let mut state = self.states.last().expect("never empty").clone();
-        state.number += 1;
+        (state.number, state.time) = (state.number + 1, self.now);
         let counter = state.number.to_le_bytes().to_vec();
         let mut writes: Vec<Write> = [0, 1].map(|which| (which, COUNTER.to_vec(), Some(counter.clone()), None)).into();
         let mut ranges = Vec::new();

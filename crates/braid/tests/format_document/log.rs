@@ -168,6 +168,11 @@ impl Reader<'_> {
 
     fn commit(&self, payload: &[u8]) -> Outcome<Operations> {
         let (mut at, mut operations) = (0, Operations::new());
+        if payload.first() == Some(&7) {
+            let time = self.decode("commit time", payload)?;
+            ensure!((1..EXPIRY_MILLIS).contains(&time.number("time")?), "a commit at {}", time.number("time")?);
+            at = time.length;
+        }
         while at < payload.len() {
             let operation = self.decode("commit operation", &payload[at..])?;
             at += operation.length;
@@ -217,6 +222,7 @@ impl Reader<'_> {
     fn flush_end(&self, payload: &[u8], operations: &Operations, replaced: &Operations) -> Outcome<u64> {
         let end = self.decode("flush-end", payload)?;
         end.expect(&[("retained segments", 0)])?;
+        ensure!((1..EXPIRY_MILLIS).contains(&end.number("time")?), "a flush-end at {}", end.number("time")?);
         self.applied(end.bytes("applied")?, 113)?;
         let table = end.number("table")?;
         let mut pointers = Vec::new();
