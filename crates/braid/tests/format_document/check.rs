@@ -25,6 +25,7 @@ pub(crate) fn layouts() -> Vec<&'static str> {
         "checkpoint image",
         "column",
         "commit operation",
+        "commit time",
         "create table",
         "data file header",
         "document",
