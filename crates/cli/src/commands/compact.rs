@@ -25,7 +25,7 @@ Examples:
   braid compact my.db                           every table
   braid compact my.db --table people            one of them
   braid compact my.db --submission-batch 1 --unsorted
-                                                documents one after the other, in key order
+                                                documents one by one, by key
   braid stats my.db                             what it has brought")]
 pub(crate) struct Compact {
     #[command(flatten)]
