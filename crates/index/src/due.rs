@@ -1,15 +1,15 @@
 //! When a leaf is worth rewriting for what has expired in it.
 //!
-//! 1. A leaf is *due* when a quarter of its entries have expired ([`PART`]): to rewrite it writes three bytes or fewer for each that it gives back, as
+//! 1. A leaf is *due* when a quarter of its entries have expired (`PART`): to rewrite it writes three bytes or fewer for each that it gives back, as
 //!    where a leaf shrinks for its tombstones.
 //! 2. The pointer to a leaf says when that is, and the pointer to a node says when it is first so below that node. So the root says when there
 //!    is anything to do in a tree, and who looks for it goes down to nothing else. It costs a tree without such values a column without numbers
 //!    in each node.
 //! 3. It is exact when a leaf is made. Of a leaf that is appended to, it is worked out from what it was and from what is appended, without
 //!    reading the leaf: so it may come somewhat early or late until the leaf is made anew.
-//! 4. What has expired and yet had to stay, because a snapshot sees it, makes its leaf due again after [`RETRY_MILLIS`], not before.
+//! 4. What has expired and yet had to stay, because a snapshot sees it, makes its leaf due again after `RETRY_MILLIS`, not before.
 //!
-//! Times are coarse ([`UNIT_BITS`]), so that they take few bytes where those of neighbours are alike.
+//! Times are coarse (`UNIT_BITS`), so that they take few bytes where those of neighbours are alike.
 
 use std::num::NonZeroU64;
 
