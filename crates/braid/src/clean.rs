@@ -36,12 +36,12 @@ use crate::{
 };
 
 /// Segments may hold so many times what lives in them, in tenths, and a cycle brings them down to that.
-const DUE: u64 = 16;
-const GOAL: u64 = 14;
+const DUE: u64 = 15;
+const GOAL: u64 = 13;
 /// Cleaning is behind.
-const URGENT: u64 = 19;
+const URGENT: u64 = 17;
 /// It is not to come to this.
-const BOUND: u64 = 22;
+const BOUND: u64 = 19;
 /// What a MiB of new documents is delayed by half way between the two, in nanoseconds, and at most.
 const DELAY_NS_PER_MIB: u64 = 10_000_000;
 const DELAY_NS_PER_MIB_MAX: u64 = 20 * DELAY_NS_PER_MIB;
@@ -52,10 +52,12 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 const SLACK_SEGMENTS: u64 = 4;
 /// A cycle moves this part of what lives, or a segment.
 const CYCLE_PART: u64 = 8;
+/// A checkpoint comes where this part of what lives is dead, and waits for one.
+const DEAD_PART: u64 = 16;
 /// A segment that is fuller than this, in tenths, is left alone.
 const FULL: u64 = 9;
 /// Documents in queues are many if they take this part of what lives.
-const QUEUED_PART: u64 = 4;
+const QUEUED_PART: u64 = 8;
 /// Stretches of a turn where cleaning is behind.
 const URGENT_STRETCHES: usize = 4;
 /// A stretch moves so many bytes at most, or this part of the write buffer.
@@ -358,7 +360,7 @@ fn releasable(engine: &Engine) -> u64 {
         let released = table.documents.dead().into_iter().filter(|(last, _)| *last < kept.seq.0);
         let dead: u64 = released.map(|(_, bytes)| bytes).sum();
         let live = table.documents.stats().live_bytes;
-        if dead > live / CYCLE_PART + SLACK_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
+        if dead > live / DEAD_PART + SLACK_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
     };
     engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()).map(of_table).sum()
 }
@@ -394,8 +396,10 @@ mod tests {
 
     #[test]
     fn new_documents_wait_the_longer_the_further_cleaning_is_behind() {
-        let delays: Vec<_> =
-            [0, 1800, 1900, 2049, 2050, 2190, 2200, u64::MAX].map(|space| delay_ns_per_mib(space, 1000)).to_vec();
+        let (from, to) = (100 * URGENT, 100 * BOUND);
+        let middle = u64::midpoint(from, to);
+        let delays = [0, from - 100, from, middle - 1, middle, to - 1, to, u64::MAX];
+        let delays = delays.map(|space| delay_ns_per_mib(space, 1000));
         assert_eq!(delays[..3], [0; 3]);
         assert!(delays.is_sorted());
         assert_eq!(delays[4], DELAY_NS_PER_MIB, "half way");

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar, or a spinner where the end is not known.
+/// A bar, or a spinner as long as the end is not known.
 pub(crate) struct Progress {
     bar: ProgressBar,
+    with_end: String,
 }
 
 impl Progress {
@@ -23,27 +24,26 @@ impl Progress {
     /// Counts parts of the whole, which people read as a percentage.
     pub(crate) fn share(what: &str) -> Self {
         let progress = Self::new(what, Some(0), "", "", "");
-        let template = "{prefix} [{bar:30}] {percent}%, {elapsed}  {wide_msg}";
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        progress.bar.set_style(style.progress_chars("=> "));
+        progress.show_as("{prefix} [{bar:30}] {percent}%, {elapsed}  {wide_msg}");
         progress
     }
 
     fn new(what: &str, total: Option<u64>, position: &str, length: &str, rate: &str) -> Self {
-        let (bar, template) = match total {
-            Some(total) => {
-                let template = format!("{{prefix}} [{{bar:30}}] {position} of {length}, {rate}, {{eta}} left  {{msg}}");
-                (ProgressBar::new(total), template)
-            }
-            None => (ProgressBar::new_spinner(), format!("{{spinner}} {{prefix}} {position}, {rate}  {{msg}}")),
-        };
-        let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("=> "));
-        bar.set_prefix(what.to_owned());
-        if !bar.is_hidden() {
-            bar.enable_steady_tick(Duration::from_millis(200));
+        let with_end = format!("{{prefix}} [{{bar:30}}] {position} of {length}, {rate}, {{eta}} left  {{msg}}");
+        let without = format!("{{spinner}} {{prefix}} {position}, {rate}  {{msg}}");
+        let progress = Self { bar: ProgressBar::new_spinner(), with_end };
+        progress.show_as(&without);
+        progress.bar.set_prefix(what.to_owned());
+        progress.total(total);
+        if !progress.bar.is_hidden() {
+            progress.bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Self { bar }
+        progress
+    }
+
+    fn show_as(&self, template: &str) {
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        self.bar.set_style(style.progress_chars("=> "));
     }
 
     pub(crate) fn set(&self, position: u64) {
@@ -54,8 +54,12 @@ impl Progress {
         self.bar.inc(by);
     }
 
+    /// The end, if it is known, or known better: from then on there is a bar, and the time that is left.
     pub(crate) fn total(&self, total: Option<u64>) {
         if let Some(total) = total {
+            if self.bar.length().is_none() {
+                self.show_as(&self.with_end);
+            }
             self.bar.set_length(total);
         }
     }
