@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
 use crate::{
-    Error, Result, Structure,
+    Error, Result, Structure, TableSettings,
     applied::AppliedThrough,
     clean::Pace,
     opq::{Frozen, Sections},
@@ -43,6 +43,7 @@ pub(crate) struct TableIdentity {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) structure: Structure,
+    pub(crate) settings: TableSettings,
 }
 
 /// One table, as the engine knows it. Queues and view of its state are replaced by whoever holds [`crate::engine::Engine::maintenance`]; range
@@ -51,6 +52,7 @@ pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) structure: Structure,
+    pub(crate) settings: TableSettings,
     pub(crate) tree: Tree,
     pub(crate) documents: Arc<DocLog>,
     pub(crate) state: ArcSwap<TableState>,
@@ -87,7 +89,7 @@ impl TableCore {
     pub(crate) fn new(
         image: TableIdentity, tree: Tree, documents: Arc<DocLog>, applied: AppliedThrough, queues: Sections,
     ) -> Self {
-        let TableIdentity { id, name, structure } = image;
+        let TableIdentity { id, name, structure, settings } = image;
         let pin = Arc::new(());
         let state = TableState {
             active: Arc::new(queues),
@@ -104,6 +106,7 @@ impl TableCore {
             id,
             name,
             structure,
+            settings,
             tree,
             documents,
             state,

@@ -23,7 +23,7 @@ use index::{DocPointer, Expiry, Operation, Payload, Seq, TableId};
 use wal::{Reader, Record};
 
 use crate::{
-    Database, Error, Result, Structure,
+    Database, Error, Result, Structure, TableSettings,
     catalog::TableCore,
     clock::system_time,
     convert::malformed_record,
@@ -88,6 +88,8 @@ pub enum ChangeEvent {
         table: ChangedTable,
         /// Its structure.
         structure: Structure,
+        /// What was chosen for it: a copy gets it by [`TableOptions::settings`](crate::TableOptions::settings).
+        settings: TableSettings,
     },
     /// A table ended, with everything in it.
     TableDropped {
@@ -308,7 +310,8 @@ impl Changes {
         Ok(match what {
             What::Malformed(error) => return Err(error),
             What::Create(record) => {
-                ChangeEvent::TableCreated { table: self.table(record.id), structure: record.structure }
+                let CreateTable { id, structure, settings, .. } = record;
+                ChangeEvent::TableCreated { table: self.table(id), structure, settings }
             }
             What::Drop(table) => ChangeEvent::TableDropped { table: self.table(table) },
             What::Load(table) => ChangeEvent::Loaded { table: self.table(table) },

@@ -142,6 +142,7 @@ fn table_image(table: &TableCore) -> TableImage {
     TableImage {
         id: table.id,
         structure: table.structure,
+        settings: table.settings,
         applied: table.applied(),
         dropped: table.dropped(),
         name: table.name.clone(),

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, thread::JoinHandle};
 use psync::Psync;
 
 use crate::{
-    Durability, Error, Options, Result, Structure, Table, TableOptions, WriteBatch,
+    Durability, Error, Options, Result, Structure, Table, TableOptions, TableSettings, WriteBatch,
     engine::Engine,
     keeper, open,
     stats::Stats,
@@ -66,6 +66,8 @@ pub struct TableInfo {
     pub id: u32,
     /// Its structure.
     pub structure: Structure,
+    /// What was chosen for it when it was created.
+    pub settings: TableSettings,
 }
 
 impl Database {
@@ -121,7 +123,8 @@ impl Database {
         self.table_with(name, structure, &TableOptions::new())
     }
 
-    /// Opens a table, creating it with this structure, for the use that `expected` says, where there is none.
+    /// Opens a table, creating it with this structure, for the use that `expected` says and with the settings in it, where there is none. One that is there
+    /// stays as it is.
     ///
     /// # Errors
     /// As [`Database::table`], and when `expected` is out of bounds.
@@ -147,6 +150,7 @@ impl Database {
             name: table.name.clone(),
             id: table.id.0,
             structure: table.structure,
+            settings: table.settings,
         };
         self.engine().catalog.live().into_iter().map(info).collect()
     }

@@ -21,12 +21,14 @@
 //! The image is [`Image`], field by field in its order of declaration. A log record is [`Record`]; the log frames and checks it.
 
 mod ranges;
+mod settings;
 
 use doclog::{Retained, SegmentId};
 use index::{DocPointer, Expiry, Operation, Payload, RangeTombstones, Seq, TableId, Time, Update};
 use space::{Extent, PageId};
 use wal::Lsn;
 
+pub use self::settings::TableSettings;
 use crate::{Structure, applied::AppliedThrough, fields::Fields};
 
 /// Version of everything in a database directory; a newer one is refused, an older one is read while it is supported.
@@ -145,6 +147,8 @@ pub(crate) struct TableImage {
     pub(crate) id: TableId,
     /// Its structure.
     pub(crate) structure: Structure,
+    /// What was chosen for it.
+    pub(crate) settings: TableSettings,
     /// Which commits are in the structure.
     pub(crate) applied: AppliedThrough,
     /// The commit that dropped it; 0 while it is live.
@@ -201,6 +205,7 @@ impl Image {
             for table in tables {
                 bytes.extend_from_slice(&table.id.0.to_le_bytes());
                 bytes.push(structure_code(table.structure));
+                bytes.extend_from_slice(&table.settings.encode());
                 put_applied(&mut bytes, &table.applied);
                 bytes.extend_from_slice(&table.dropped.0.to_le_bytes());
                 put_block(&mut bytes, table.name.as_bytes());
@@ -257,6 +262,7 @@ fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
         tables.push(TableImage {
             id: new_table_id(fields)?,
             structure: structure_from(fields.u8()?)?,
+            settings: TableSettings::read(fields)?,
             applied: applied(fields)?,
             dropped: Seq(fields.u64()?),
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,
@@ -564,6 +570,8 @@ pub(crate) struct CreateTable {
     pub(crate) id: TableId,
     /// Its structure.
     pub(crate) structure: Structure,
+    /// What was chosen for it.
+    pub(crate) settings: TableSettings,
     /// Pages of a leaf, where the structure has leaves.
     pub(crate) leaf_pages: u32,
     /// Name.
@@ -575,6 +583,7 @@ impl CreateTable {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.id.0.to_le_bytes().to_vec();
         bytes.push(structure_code(self.structure));
+        bytes.extend_from_slice(&self.settings.encode());
         bytes.extend_from_slice(&self.leaf_pages.to_le_bytes());
         put_block(&mut bytes, self.name.as_bytes());
         bytes
@@ -586,6 +595,7 @@ impl CreateTable {
         let record = Self {
             id: new_table_id(&mut fields)?,
             structure: structure_from(fields.u8()?)?,
+            settings: TableSettings::read(&mut fields)?,
             leaf_pages: fields.u32()?,
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,
         };
@@ -606,6 +616,7 @@ pub(crate) fn decode_table(payload: &[u8]) -> Option<TableId> {
 
 #[cfg(test)]
 mod tests {
+    use doclog::Compression;
     use index::DocPointer;
     use proptest::prelude::*;
 
@@ -677,6 +688,7 @@ mod tests {
         let table = TableImage {
             id: TableId(3),
             structure: Structure::BTree,
+            settings: TableSettings { compression: Compression::Lz4 },
             applied: applied_through(),
             dropped: Seq(11),
             name: "users".into(),
@@ -706,7 +718,14 @@ mod tests {
 
     #[test]
     fn the_last_id_and_the_last_seq_are_none() {
-        let create = |id| CreateTable { id: TableId(id), structure: Structure::BTree, leaf_pages: 1, name: "t".into() };
+        let settings = TableSettings::default();
+        let create = |id| CreateTable {
+            id: TableId(id),
+            structure: Structure::BTree,
+            settings,
+            leaf_pages: 1,
+            name: "t".into(),
+        };
         assert!(CreateTable::decode(&create(u32::MAX - 1).encode()).is_some());
         assert_eq!(CreateTable::decode(&create(u32::MAX).encode()), None);
         let image = |visible| Image {

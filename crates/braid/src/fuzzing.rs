@@ -6,14 +6,14 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use doclog::{DocPointer, Retained, SegmentId};
+use doclog::{Compression, DocPointer, Retained, SegmentId};
 use index::{Expiry, Horizon, Operation, Payload, RangeTombstones, Seq, TableId, Time};
 use psync::{Buffer, Request, sim::SimDisk};
 use space::{Extent, FileStore, PAGE, PageId, StreamKind};
 use wal::{Alone, Claim, Lsn, Verdict, Wal};
 
 use crate::{
-    Database, Options, Structure, WriteBatch,
+    Database, Options, Structure, TableSettings, WriteBatch,
     applied::AppliedThrough,
     backup::fuzzing as backup,
     format::{
@@ -78,10 +78,15 @@ fn tombstones() -> RangeTombstones {
     tombstones
 }
 
+fn settings() -> TableSettings {
+    TableSettings { compression: Compression::Zstd }
+}
+
 fn images() -> Vec<Vec<u8>> {
     let table = |id: u32| TableImage {
         id: TableId(id),
         structure: Structure::BTree,
+        settings: settings(),
         applied: applied_through(),
         dropped: Seq(0),
         name: format!("table {id}"),
@@ -179,7 +184,13 @@ fn table_record(bytes: &[u8]) {
 }
 
 fn table_records() -> Vec<Vec<u8>> {
-    let record = CreateTable { id: TableId(5), structure: Structure::BTree, leaf_pages: 4, name: "a table".into() };
+    let record = CreateTable {
+        id: TableId(5),
+        structure: Structure::BTree,
+        settings: settings(),
+        leaf_pages: 4,
+        name: "a table".into(),
+    };
     vec![record.encode(), encode_table(TableId(5)).to_vec()]
 }
 
@@ -307,7 +318,13 @@ fn logs() -> Vec<Vec<u8>> {
     // A flush-end that leaves the tree as it is.
     let redo = btree::fuzzing::unchanged(&table.root, table.id);
     let end = FlushEnd { dropped: vec![], retained: vec![], ..a_flush_end(table.id.0, redo) };
-    let create = CreateTable { id: TableId(9), structure: Structure::BTree, leaf_pages: 4, name: "other".into() };
+    let create = CreateTable {
+        id: TableId(9),
+        structure: Structure::BTree,
+        settings: settings(),
+        leaf_pages: 4,
+        name: "other".into(),
+    };
     let begins = record(kind::CREATE_TABLE, &create.encode());
     let ends = record(kind::DROP_TABLE, &encode_table(TableId(9)));
     let pieces: Vec<_> = end.encode(60);

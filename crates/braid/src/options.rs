@@ -6,7 +6,7 @@ use psync::{BackendKind, Psync};
 use wal::FlushScheme;
 
 use crate::{
-    Database, Error, Result,
+    Compression, Database, Error, Result, TableSettings,
     clock::SetClock,
     opq::{self, SORT_PERIOD},
 };
@@ -103,7 +103,7 @@ impl FromStr for Structure {
 }
 
 /// What a table that is created will be used for: its leaves get the size with the least time per operation (the cost model of the PIO B-tree, `btree::cost`).
-/// Nothing depends on it but speed.
+/// And what is chosen for it ([`TableSettings`]). What a table holds does not depend on any of it: only time and space do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableOptions {
     pub(crate) insert_share: f64,
@@ -112,11 +112,19 @@ pub struct TableOptions {
     pub(crate) record_bytes: u64,
     /// Pages of a leaf, where they are known: those of a table that is restored.
     pub(crate) leaf_pages: Option<u32>,
+    pub(crate) settings: TableSettings,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { insert_share: 0.5, batched_share: 0.0, records: 10_000_000, record_bytes: 128, leaf_pages: None }
+        Self {
+            insert_share: 0.5,
+            batched_share: 0.0,
+            records: 10_000_000,
+            record_bytes: 128,
+            leaf_pages: None,
+            settings: TableSettings::default(),
+        }
     }
 }
 
@@ -152,6 +160,34 @@ impl TableOptions {
     #[must_use]
     pub const fn record_bytes(mut self, bytes: u64) -> Self {
         self.record_bytes = bytes;
+        self
+    }
+
+    /// How values are compressed that are stored apart from their keys: those above 2 KiB, in tables with [`Structure::Append`] those above 256 bytes. Each is
+    /// compressed by itself, and stored as it is where that saves nothing to speak of; by default none is.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Compression, Structure, TableOptions};
+    ///
+    /// let options = TableOptions::new().compression(Compression::Zstd);
+    /// let pages = db.table_with("pages", Structure::BTree, &options)?;
+    /// pages.put("/", "<p>hello</p>".repeat(1000))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn compression(mut self, compression: Compression) -> Self {
+        self.settings.compression = compression;
+        self
+    }
+
+    /// All that is chosen for a table, as another has it ([`TableInfo::settings`](crate::TableInfo::settings)).
+    #[must_use]
+    pub const fn settings(mut self, settings: TableSettings) -> Self {
+        self.settings = settings;
         self
     }
 

@@ -205,7 +205,8 @@ fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<Ta
     let documents = DocImage::decode(&image.documents)?;
     let documents = Arc::new(DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?);
     let tree = trees.open(image.structure, image.id, &image.root, &documents)?;
-    let identity = TableIdentity { id: image.id, name: image.name.clone(), structure: image.structure };
+    let TableImage { id, structure, settings, .. } = *image;
+    let identity = TableIdentity { id, name: image.name.clone(), structure, settings };
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(1));
     table.set_dropped(image.dropped);
     table.change_tombstones(|tombstones| tombstones.clone_from(&image.tombstones));

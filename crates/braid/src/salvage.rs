@@ -72,7 +72,8 @@ pub fn salvage_on(
     let mut tables = std::collections::BTreeMap::new();
     for (id, table) in source.tables() {
         let name = free_name(&database, table);
-        let new = database.table_with(&name, table.structure, &TableOptions::new())?;
+        let options = TableOptions::new().settings(table.settings);
+        let new = database.table_with(&name, table.structure, &options)?;
         let mut told = SalvagedTable::new(*id, name, table);
         copy::copy(&source, *id, table, &new, &mut told, progress)?;
         tables.insert(*id, new);

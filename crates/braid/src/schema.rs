@@ -43,6 +43,7 @@ impl Engine {
         let record = format::CreateTable {
             id: self.catalog.take_id(),
             structure,
+            settings: expected.settings,
             leaf_pages: self.tuning.leaf_pages(expected),
             name: name.to_owned(),
         };
@@ -75,7 +76,8 @@ pub(crate) fn new_table(
 ) -> Result<TableCore> {
     let documents = Arc::new(DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?);
     let tree = trees.create(record, &documents)?;
-    let identity = TableIdentity { id: record.id, name: record.name.clone(), structure: record.structure };
+    let format::CreateTable { id, structure, settings, .. } = *record;
+    let identity = TableIdentity { id, name: record.name.clone(), structure, settings };
     let applied = AppliedThrough::new(Seq(0));
     Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sort_period)))
 }
@@ -87,10 +89,11 @@ pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Resul
         (segment.live_bytes, segment.sealed) = (0, true);
     }
     let documents = Arc::new(DocLog::open(store, table.id.0, &image, DOCUMENT_SEGMENT_BYTES)?);
-    let (id, name, structure) = (table.id, table.name.clone(), table.structure);
-    let record = format::CreateTable { id, structure, leaf_pages: table.tree.leaf_pages(), name: name.clone() };
+    let (id, name, structure, settings) = (table.id, table.name.clone(), table.structure, table.settings);
+    let leaf_pages = table.tree.leaf_pages();
+    let record = format::CreateTable { id, structure, settings, leaf_pages, name: name.clone() };
     let tree = trees.create(&record, &documents)?;
-    let identity = TableIdentity { id, name, structure };
+    let identity = TableIdentity { id, name, structure, settings };
     let husk = TableCore::new(identity, tree, documents, table.applied(), Sections::new(1));
     husk.set_dropped(table.dropped());
     Ok(husk)

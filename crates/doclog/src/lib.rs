@@ -23,6 +23,7 @@
 
 mod ahead;
 mod appender;
+mod compression;
 mod error;
 mod files;
 mod format;
@@ -36,6 +37,7 @@ mod write;
 
 pub use ahead::ReadAhead;
 pub use appender::Appender;
+pub use compression::Compression;
 pub use error::{Error, Result};
 pub use files::Content;
 pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocPointer, SegmentId, SegmentImage};

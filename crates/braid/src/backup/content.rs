@@ -16,7 +16,8 @@ use super::{
     stretches::{Piece, Shows, Stretches},
 };
 use crate::{
-    ChangeEvent, ChangeOperation, ChangedTable, Changes, Error, Expires, Result, Structure, Table, format::CreateTable,
+    ChangeEvent, ChangeOperation, ChangedTable, Changes, Error, Expires, Result, Structure, Table, TableSettings,
+    format::CreateTable,
 };
 
 impl Backup {
@@ -26,6 +27,7 @@ impl Backup {
             id: table.core.id,
             leaf_pages: table.core.tree.leaf_pages(),
             structure: table.structure(),
+            settings: table.core.settings,
             name: table.name().to_owned(),
         })?;
         let stretches = Stretches::new(&self.snapshot, table)?;
@@ -72,7 +74,9 @@ impl Backup {
                         write_operation(operation, &copied, encoder)?;
                     }
                 }
-                ChangeEvent::TableCreated { table, structure } => encoder.table(&self.begun(&table, structure))?,
+                ChangeEvent::TableCreated { table, structure, settings } => {
+                    encoder.table(&self.begun(&table, structure, settings))?;
+                }
                 ChangeEvent::TableDropped { table } => encoder.dropped(TableId(table.id))?,
                 ChangeEvent::Loaded { table } => {
                     // One that is dropped by now needs no content.
@@ -88,11 +92,11 @@ impl Backup {
         Ok(documents)
     }
 
-    fn begun(&self, table: &ChangedTable, structure: Structure) -> CreateTable {
+    fn begun(&self, table: &ChangedTable, structure: Structure, settings: TableSettings) -> CreateTable {
         let id = TableId(table.id);
         let core = self.database.engine().catalog.any_by_id(id);
         let leaf_pages = core.map_or(0, |core| core.tree.leaf_pages());
-        CreateTable { id, leaf_pages, structure, name: table.name.to_string() }
+        CreateTable { id, leaf_pages, structure, settings, name: table.name.to_string() }
     }
 }
 

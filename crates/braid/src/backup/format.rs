@@ -322,13 +322,19 @@ mod tests {
         super::encoder::{ToStream, run},
         *,
     };
-    use crate::{Structure, format::CreateTable};
+    use crate::{Structure, TableSettings, format::CreateTable};
 
     #[test]
     fn a_backup_has_the_bytes_of_version_1() {
         let continues = Some(([3; 16], Seq(0x0102)));
         let header = Header { database: *b"0123456789abcdef", id: [2; 16], continues, seq: Seq(0x0304) };
-        let table = CreateTable { id: TableId(5), structure: Structure::BTree, leaf_pages: 4, name: "t".into() };
+        let table = CreateTable {
+            id: TableId(5),
+            structure: Structure::BTree,
+            settings: TableSettings::default(),
+            leaf_pages: 4,
+            name: "t".into(),
+        };
         let mut stream = Vec::new();
         let long = vec![9; PAYLOAD_BYTES_MAX];
         let (counts, bytes, ()) =
@@ -355,12 +361,12 @@ mod tests {
             golden.extend_from_slice(&[kind, 0, 0, 0]);
             golden.extend_from_slice(payload);
         };
-        block(0x1b1a_5cbd, 1, b"\x05\0\0\0\x01\x04\0\0\0\x01\0\0\0t");
-        block(0x95e7_3e8c, 2, b"\0\x01\0\x05\0\0\0kvalue\x01\x04\0\0\0\x04\0long");
-        block(0x4d79_181b, 3, &long);
-        block(0x4eb8_dfde, 4, b"\x01\x05\0\0\0\0\x01\0\0\0\0\0k\x02\x05\0\0\0\0\x01\0\0\0\0\0k");
-        block(0xc743_8833, 5, b"\x05\0\0\0");
-        block(0x7f79_740f, 6, &[[1, 0, 0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0]].concat());
+        block(0xbf57_fa57, 1, b"\x05\0\0\0\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\x01\0\0\0t");
+        block(0x7222_6a6a, 2, b"\0\x01\0\x05\0\0\0kvalue\x01\x04\0\0\0\x04\0long");
+        block(0xf914_6bd2, 3, &long);
+        block(0x496e_d4ea, 4, b"\x01\x05\0\0\0\0\x01\0\0\0\0\0k\x02\x05\0\0\0\0\x01\0\0\0\0\0k");
+        block(0x8456_8934, 5, b"\x05\0\0\0");
+        block(0x9fa5_4cec, 6, &[[1, 0, 0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0]].concat());
         assert_eq!(stream.len(), golden.len());
         let differs = |at: &usize| stream[*at] != golden[*at];
         let differs: Vec<usize> = (0..stream.len()).filter(differs).collect();

@@ -357,8 +357,8 @@ impl<'a> Restore<'a> {
         if self.db.open_table(&begin.name).is_ok() {
             return Ok(None);
         }
-        let options =
-            TableOptions { leaf_pages: Some(begin.leaf_pages).filter(|&pages| pages > 0), ..TableOptions::new() };
+        let leaf_pages = Some(begin.leaf_pages).filter(|&pages| pages > 0);
+        let options = TableOptions { leaf_pages, settings: begin.settings, ..TableOptions::new() };
         let table = self.db.table_with(&begin.name, begin.structure, &options)?;
         self.tables.insert(begin.id, table);
         self.current = Some(begin.id);

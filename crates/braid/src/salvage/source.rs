@@ -23,7 +23,7 @@ use super::{
     report::{LostCommits, Salvage},
 };
 use crate::{
-    Error, Result, Structure,
+    Error, Result, Structure, TableSettings,
     applied::AppliedThrough,
     convert::log_error,
     format::{self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, kind},
@@ -39,6 +39,8 @@ pub(crate) struct SourceTable {
     /// None where it is lost.
     pub(super) name: Option<String>,
     pub(super) structure: Structure,
+    /// Unless the record that began it is lost, and any image that knows it.
+    pub(super) settings: TableSettings,
     /// The newest root record; none where no tree was ever written.
     pub(super) root: Option<Vec<u8>>,
     pub(super) applied: AppliedThrough,
@@ -129,9 +131,9 @@ impl Source {
             // What an image that does not check says is applied may be too much.
             let applied = if is_checked { table.applied } else { AppliedThrough::new(Seq(0)) };
             let (id, root) = (table.id, Some(table.root));
-            let (name, structure, tombstones) = (Some(table.name), table.structure, table.tombstones);
-            let logged = RangeTombstones::default();
-            let table = SourceTable { id, name, structure, root, applied, tombstones, logged };
+            let (name, structure, settings) = (Some(table.name), table.structure, table.settings);
+            let (tombstones, logged) = (table.tombstones, RangeTombstones::default());
+            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged };
             self.tables.insert(id, table);
         }
         self.dropped.extend(image.dropped.iter().map(|table| table.id));
@@ -305,8 +307,9 @@ impl Source {
     fn note(&mut self, id: TableId) {
         if !self.is_dropped(id) && !self.tables.contains_key(&id) {
             let applied = AppliedThrough::new(Seq(0));
-            let (structure, (tombstones, logged)) = (Structure::BTree, Default::default());
-            let table = SourceTable { id, name: None, structure, root: None, applied, tombstones, logged };
+            let (structure, settings) = (Structure::BTree, TableSettings::default());
+            let (tombstones, logged) = Default::default();
+            let table = SourceTable { id, name: None, structure, settings, root: None, applied, tombstones, logged };
             self.tables.insert(id, table);
         }
     }
@@ -318,7 +321,7 @@ impl Source {
         }
         self.note(record.id);
         if let Some(table) = self.tables.get_mut(&record.id) {
-            (table.name, table.structure) = (Some(record.name), record.structure);
+            (table.name, table.structure, table.settings) = (Some(record.name), record.structure, record.settings);
         }
     }
 

@@ -30,7 +30,7 @@ fn told(db: &Database, from: u64) -> Vec<(u64, String)> {
 fn short(event: &ChangeEvent) -> String {
     match event {
         ChangeEvent::Commit(operations) => operations.iter().map(operation).collect::<Vec<_>>().join(" "),
-        ChangeEvent::TableCreated { table, structure } => format!("create {} {} {structure}", table.id, table.name),
+        ChangeEvent::TableCreated { table, structure, .. } => format!("create {} {} {structure}", table.id, table.name),
         ChangeEvent::TableDropped { table } => format!("drop {} {}", table.id, table.name),
         ChangeEvent::Loaded { table } => format!("load {} {}", table.id, table.name),
         other => format!("{other:?}"),

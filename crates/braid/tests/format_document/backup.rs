@@ -37,6 +37,7 @@ impl Reader<'_> {
             let payload = &full.blocks[block].1;
             let table = self.decode("create table", payload)?;
             table.expect(&[("id", id), ("structure", 1), ("leaf pages", LEAF_PAGES.into())])?;
+            self.settings(&table, if name == "two" { 3 } else { 1 })?;
             ensure!(table.bytes("name")? == name.as_bytes() && table.length == payload.len(), "not table {name}");
         }
         let pairs = &full.blocks[1].1;

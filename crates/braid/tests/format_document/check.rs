@@ -47,6 +47,7 @@ pub(crate) fn layouts() -> Vec<&'static str> {
         "run entry",
         "superblock slot",
         "table entry",
+        "table settings",
         "uniform run",
         "uniform run entry",
     ]
@@ -212,6 +213,7 @@ impl Reader<'_> {
             let table = self.decode("table entry", &rest)?;
             rest.drain(..table.length);
             table.expect(&[("id", id), ("structure", 1), ("dropped", dropped)])?;
+            self.settings(&table, if name == "gone" { 3 } else { 1 })?;
             self.applied(table.bytes("applied")?, applied)?;
             ensure!(table.bytes("name")? == name.as_bytes(), "{name} is called {:?}", table.bytes("name")?);
             let root = self.root(table.bytes("root")?, id)?;
@@ -250,6 +252,14 @@ impl Reader<'_> {
         }
         ensure!(rest.is_empty(), "{} bytes behind the last table", rest.len());
         Ok(())
+    }
+
+    /// The settings of a table that is compressed like that.
+    pub(crate) fn settings(&self, table: &Values, compression: u64) -> Outcome<()> {
+        let bytes = table.bytes("settings")?;
+        let settings = self.decode("table settings", bytes)?;
+        ensure!(settings.length == bytes.len(), "settings of {} bytes", bytes.len());
+        settings.expect(&[("compression", compression)])
     }
 
     /// The ranges that were deleted of the second table, and of no other.

@@ -38,6 +38,7 @@ impl Reader<'_> {
         ensure!(kinds == expected, "the records are {kinds:?}");
         let create = self.payload("create table", &records[0])?;
         create.expect(&[("id", 4), ("structure", 1), ("leaf pages", LEAF_PAGES.into())])?;
+        self.settings(&create, 2)?;
         ensure!(create.bytes("name")? == b"late", "a table {:?}", create.bytes("name")?);
         self.payload("load", &records[6])?.expect(&[("table", 5)])?;
         self.payload("drop table", &records[8])?.expect(&[("id", 4)])?;

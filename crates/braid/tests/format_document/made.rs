@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use braid::{Durability, Options, Structure, WriteBatch};
+use braid::{Compression, Durability, Options, Structure, TableOptions, WriteBatch};
 use psync::sim::SimDisk;
 
 /// Bytes of a log segment.
@@ -49,7 +49,10 @@ pub(crate) fn make() -> Made {
         .leaf_pages(LEAF_PAGES);
     let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
     let table = |name: &str| db.table(name, Structure::BTree).expect("the table opens");
-    let (first, second, gone) = (table("first"), table("second"), table("gone"));
+    let compressed = |name: &str, compression| {
+        db.table_with(name, Structure::BTree, &TableOptions::new().compression(compression)).expect("the table opens")
+    };
+    let (first, second, gone) = (table("first"), table("second"), compressed("gone", Compression::Zstd));
 
     let expiry = SystemTime::UNIX_EPOCH + Duration::from_millis(EXPIRY_MILLIS);
     // Three levels, keys that share much and little, tombstones, documents.
@@ -97,7 +100,7 @@ pub(crate) fn make() -> Made {
     // What follows is in the log only.
     let documents: BTreeMap<_, _> =
         [(&b"long"[..], 5001), (b"longer", 70_000)].map(|(key, bytes)| (key.to_vec(), value(7, bytes))).into();
-    let late = table("late");
+    let late = compressed("late", Compression::Lz4);
     second.put_with("replaced", value(9, 4000), Durability::Os).expect("writes");
     let mut batch = WriteBatch::new();
     batch.put(&second, "short", "inline");
@@ -126,7 +129,9 @@ fn backups() -> (Vec<u8>, Vec<u8>) {
     let options = Options::new().background(false).cache_bytes(1 << 20).leaf_pages(LEAF_PAGES);
     let db = options.retain_log_bytes(1 << 20).open_on(disk.psync(), Path::new("/db")).expect("opens");
     let table = |name: &str| db.table(name, Structure::BTree).expect("the table opens");
-    let (one, _two) = (table("one"), table("two"));
+    let zstd = TableOptions::new().compression(Compression::Zstd);
+    let one = table("one");
+    db.table_with("two", Structure::BTree, &zstd).expect("the table opens");
     one.put("key", "value").expect("writes");
     one.put("like", "").expect("writes");
     one.put("short", "s").expect("writes");

@@ -65,9 +65,10 @@ fn line(change: Change) -> Map<String, Value> {
             let operations = operations.into_iter().map(|of| Value::Object(operation(&of))).collect();
             line.insert("operations".into(), Value::Array(operations));
         }
-        ChangeEvent::TableCreated { table, structure } => {
+        ChangeEvent::TableCreated { table, structure, settings } => {
             let mut created = named("table", &table);
             created.insert("structure".into(), structure.to_string().into());
+            created.insert("compression".into(), settings.compression.to_string().into());
             line.insert("created".into(), created.into());
         }
         ChangeEvent::TableDropped { table } => drop(line.insert("dropped".into(), named("table", &table).into())),

@@ -38,7 +38,7 @@ fn what_was_committed_is_told_as_far_as_it_is_kept() {
     braid(&[&["del", &db, "ada"][..], &keep[..]].concat()).expect(0);
     let told = braid(&["changes", &db]).expect(0).text();
     let expected = [
-        r#"{"seq":1,"created":{"table":"default","id":1,"structure":"btree"}}"#,
+        r#"{"seq":1,"created":{"table":"default","id":1,"structure":"btree","compression":"none"}}"#,
         r#"{"seq":2,"operations":[{"put":"default","id":1,"key":"ada","value":"1815"}]}"#,
         r#"{"seq":3,"operations":[{"put":"default","id":1,"key_hex":"00ff","value_hex":"fe"}]}"#,
         r#"{"seq":4,"operations":[{"delete":"default","id":1,"key":"ada"}]}"#,

@@ -1,0 +1,73 @@
+//! What is chosen for a table when it is created, and stays with it: in the record that begins it, in every checkpoint, and in every copy of it.
+//!
+//! The encoding has room for more: zero in bytes that are not used yet means what was before there was a choice, and anything else is refused.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | compression: 1 none, 2 LZ4, 3 Zstandard |
+//! | 1 | 15 | zero |
+
+use doclog::Compression;
+
+use crate::fields::Fields;
+
+/// Bytes of encoded settings.
+const BYTES: usize = 16;
+
+/// What was chosen for a table when it was created ([`TableOptions`](crate::TableOptions)), and holds as long as it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableSettings {
+    /// How values are compressed that are stored apart from their keys.
+    pub compression: Compression,
+}
+
+impl TableSettings {
+    pub(super) fn encode(self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[0] = match self.compression {
+            Compression::Lz4 => 2,
+            Compression::Zstd => 3,
+            Compression::None => 1,
+        };
+        bytes
+    }
+
+    /// Reads settings; none where they say what this version does not write.
+    pub(super) fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let mut fields = Fields(fields.bytes(BYTES)?);
+        let compression = match fields.u8()? {
+            1 => Compression::None,
+            2 => Compression::Lz4,
+            3 => Compression::Zstd,
+            _ => return None,
+        };
+        fields.0.iter().all(|byte| *byte == 0).then_some(Self { compression })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_they_were_written_and_nothing_else_is() {
+        for (compression, code) in Compression::ALL.into_iter().zip([1, 2, 3]) {
+            let settings = TableSettings { compression };
+            let bytes = settings.encode();
+            assert_eq!(bytes, [code, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(TableSettings::read(&mut Fields(&bytes)), Some(settings));
+            for at in 1..BYTES {
+                let mut other = bytes;
+                other[at] = 1;
+                assert_eq!(TableSettings::read(&mut Fields(&other)), None, "byte {at}");
+            }
+            assert_eq!(TableSettings::read(&mut Fields(&bytes[1..])), None);
+        }
+        for code in [0].into_iter().chain(4..=u8::MAX) {
+            let mut bytes = TableSettings::default().encode();
+            bytes[0] = code;
+            assert_eq!(TableSettings::read(&mut Fields(&bytes)), None, "code {code}");
+        }
+    }
+}
