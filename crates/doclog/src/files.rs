@@ -1,12 +1,7 @@
-//! The files of a table's segments: their names, and a bounded number of open ones for reading.
-//!
-//! A table may have many more segments than a process may have open files. Sealed segments are opened when they are read, directly where
-//! the file system allows it, and the one that was not used for longest is closed when there are [`OPEN_MAX`].
+//! The files of a table's segments, and their names.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
 use psync::File;
 use space::{FileStore, StreamKind};
 
@@ -49,28 +44,17 @@ impl Content {
     }
 }
 
-/// Most segments of a table that are open for reading at a time. Those in use by a read stay open beyond it.
-const OPEN_MAX: usize = 64;
-
 /// The files of one table's segments.
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     store: FileStore,
     content: Content,
     table: u32,
-    open: Mutex<Open>,
-}
-
-#[derive(Debug, Default)]
-struct Open {
-    files: HashMap<SegmentId, (File, u64)>,
-    /// Counts uses, to tell which file was not used for longest.
-    uses: u64,
 }
 
 impl SegmentFiles {
     pub(crate) fn new(store: &FileStore, content: Content, table: u32) -> Self {
-        Self { store: store.clone(), content, table, open: Mutex::default() }
+        Self { store: store.clone(), content, table }
     }
 
     pub(crate) const fn store(&self) -> &FileStore {
@@ -119,23 +103,10 @@ impl SegmentFiles {
         Ok(file.len()?)
     }
 
-    /// A segment's file, for writing through the page cache.
-    pub(crate) fn open_buffered(&self, segment: SegmentId) -> Result<File> {
-        self.open_as(segment, false)
-    }
-
-    /// A sealed segment's file, for reading.
-    pub(crate) fn open(&self, segment: SegmentId) -> Result<File> {
-        if let Some(file) = self.open.lock().find(segment) {
-            return Ok(file);
-        }
-        let file = self.open_as(segment, true)?;
-        self.open.lock().keep(segment, file.clone());
-        Ok(file)
-    }
-
-    fn open_as(&self, segment: SegmentId, direct: bool) -> Result<File> {
-        self.store.open_existing(self.content.stream(), &self.name(segment), direct).map_err(|error| match error {
+    /// The file of a segment that nothing is appended to any more: directly where that is wanted and the file system allows it.
+    pub(crate) fn open(&self, segment: SegmentId, direct: bool) -> Result<File> {
+        let file = self.store.open_kept(self.content.stream(), &self.name(segment), direct);
+        file.map_err(|error| match error {
             space::Error::Io(cause) if cause.is_not_found() => {
                 Error::corrupt(&self.path(segment), 0, "segment", "a file", "none")
             }
@@ -145,28 +116,7 @@ impl SegmentFiles {
 
     /// Unlinks a segment; it may be gone already.
     pub(crate) fn remove(&self, segment: SegmentId) -> Result<()> {
-        self.open.lock().files.remove(&segment);
         Ok(self.store.release(&self.name(segment))?)
-    }
-}
-
-impl Open {
-    fn find(&mut self, segment: SegmentId) -> Option<File> {
-        self.uses += 1;
-        let (file, used) = self.files.get_mut(&segment)?;
-        *used = self.uses;
-        Some(file.clone())
-    }
-
-    fn keep(&mut self, segment: SegmentId, file: File) {
-        self.uses += 1;
-        self.files.insert(segment, (file, self.uses));
-        if self.files.len() > OPEN_MAX {
-            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(segment, _)| *segment) {
-                self.files.remove(&oldest);
-            }
-        }
     }
 }
 
@@ -192,23 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn open_files_are_bounded() {
-        let files = files(1);
-        for number in 1..=OPEN_MAX as u64 + 10 {
-            files.create(SegmentId(number)).expect("created");
-            files.open(SegmentId(number)).expect("opened");
-            // The first one is always in use.
-            files.open(SegmentId(1)).expect("opened");
-        }
-        let open = files.open.lock();
-        assert_eq!(open.files.len(), OPEN_MAX);
-        assert!(open.files.contains_key(&SegmentId(1)));
-        assert!(!open.files.contains_key(&SegmentId(2)));
-    }
-
-    #[test]
     fn a_missing_segment_is_named() {
-        let error = files(1).open(SegmentId(9)).expect_err("missing");
+        let error = files(1).open(SegmentId(9), true).expect_err("missing");
         assert!(error.is_damage() && error.to_string().contains("doc/1-9.doc"), "{error}");
     }
 }

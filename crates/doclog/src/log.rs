@@ -242,7 +242,7 @@ impl DocLog {
             return Err(space::Error::ReadOnly { operation: "write", path: self.files.path(segment) }.into());
         }
         let file = self.segments.lock().writable_file(segment);
-        file.map_or_else(|| self.files.open_buffered(segment), Ok)
+        file.map_or_else(|| self.files.open(segment, false), Ok)
     }
 
     /// Reads each document once and checks it. Without `keep`, payloads are empty.
@@ -293,8 +293,7 @@ impl DocLog {
             let file = match (active?, &last) {
                 (Some(active), _) => active,
                 (None, Some((id, file))) if *id == segment => file.clone(),
-                (None, _) if direct => self.files.open(segment)?,
-                (None, _) => self.files.open_buffered(segment)?,
+                (None, _) => self.files.open(segment, direct)?,
             };
             last = Some((segment, file.clone()));
             Ok(file)

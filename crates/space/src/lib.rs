@@ -19,6 +19,7 @@ mod extent;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod open_files;
 mod paged;
 mod runs;
 mod store;

@@ -7,6 +7,7 @@
 //! 2. Creating or releasing a file notes its directory; [`FileStore::sync_directories`] makes all noted ones durable. The names that
 //!    lead to a directory which is there already are made durable when it is opened for writing: they may be as new as its files.
 //! 3. Every file counts its I/O in the counters of its [`StreamKind`].
+//! 4. Files that are read again and again stay open ([`FileStore::open_kept`]), a bounded number of them.
 //!
 //! Invariant: a name never leads out of the directory. Left to others: locking, file contents and their durability.
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use psync::{Counters, File, OpenOptions, Psync};
 
+use crate::open_files::OpenFiles;
 use crate::{Error, Result};
 
 /// What a file is for. I/O is counted by it, and a device that can keep streams apart does.
@@ -71,6 +73,7 @@ struct Inner {
     changed: Mutex<BTreeSet<PathBuf>>,
     /// Held while directories are synced: who finds nothing noted has still to wait for the sync that took it.
     syncing: Mutex<()>,
+    open: OpenFiles,
 }
 
 impl FileStore {
@@ -102,6 +105,7 @@ impl FileStore {
             counters: StreamKind::ALL.map(|_| Arc::default()),
             changed: Mutex::new(changed),
             syncing: Mutex::new(()),
+            open: OpenFiles::new(),
         };
         Ok(Self { psync, inner: Arc::new(inner) })
     }
@@ -193,6 +197,14 @@ impl FileStore {
         )?)
     }
 
+    /// The same, of a file that is read again and again: it stays open until it is released, or others need its place.
+    ///
+    /// # Errors
+    /// As [`FileStore::open_existing`].
+    pub fn open_kept(&self, kind: StreamKind, name: &str, direct: bool) -> Result<File> {
+        self.inner.open.get_or_open(name, direct, || self.open_existing(kind, name, direct))
+    }
+
     /// Whether the file `name` exists.
     ///
     /// # Errors
@@ -208,7 +220,9 @@ impl FileStore {
     pub fn release(&self, name: &str) -> Result<()> {
         let path = self.path_of(name)?;
         self.writable("remove", &path)?;
-        match self.psync.remove(&path) {
+        let removed = self.psync.remove(&path);
+        self.inner.open.forget(name);
+        match removed {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error.into()),
             Ok(()) => {

@@ -1,0 +1,104 @@
+//! Files that stay open for reading.
+//!
+//! A database may have many more files than a process may have open. Those that are read stay open, until others need their places:
+//! [`OPEN_PART`] of what the system lets the process have open. Who reads from a file keeps it open beyond that.
+//!
+//! Invariant: a file that is released is not handed out again ([`OpenFiles::forget`] comes behind its removal).
+
+use psync::File;
+use quick_cache::sync::Cache;
+use rustix::process::{Resource, getrlimit};
+
+use crate::Result;
+
+/// One file in so many that the process may have open.
+const OPEN_PART: u64 = 4;
+/// However few those are.
+const OPEN_MIN: u64 = 32;
+/// However many those are.
+const OPEN_MAX: u64 = 4096;
+
+/// Open files of a directory, each as it was opened: past the page cache or not.
+pub(crate) struct OpenFiles {
+    direct: Cache<String, File>,
+    buffered: Cache<String, File>,
+}
+
+impl OpenFiles {
+    /// As many as this process can afford.
+    pub(crate) fn new() -> Self {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self::with_most(usize::try_from((limit / OPEN_PART).clamp(OPEN_MIN, OPEN_MAX)).unwrap_or(usize::MAX))
+    }
+
+    /// At most so many: few are read in both ways.
+    fn with_most(most: usize) -> Self {
+        Self { direct: Cache::new(most / 2), buffered: Cache::new(most / 2) }
+    }
+
+    /// The file of that name, opened now unless it is open.
+    pub(crate) fn get_or_open(&self, name: &str, direct: bool, open: impl FnOnce() -> Result<File>) -> Result<File> {
+        let files = if direct { &self.direct } else { &self.buffered };
+        if let Some(file) = files.get(name) {
+            return Ok(file);
+        }
+        let file = open()?;
+        files.insert(name.to_owned(), file.clone());
+        Ok(file)
+    }
+
+    /// The file of that name is gone.
+    pub(crate) fn forget(&self, name: &str) {
+        self.direct.remove(name);
+        self.buffered.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+    use psync::{OpenOptions, Psync};
+
+    use super::*;
+
+    fn open(psync: &Psync, name: &str) -> Result<File> {
+        let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
+        Ok(psync.open(Path::new(name), &options)?)
+    }
+
+    #[test]
+    fn files_stay_open_and_are_bounded() {
+        let (psync, files, opened) = (SimDisk::new(1).psync(), OpenFiles::with_most(64), Cell::new(0));
+        let get = |name: &str, direct| {
+            let counted = || {
+                opened.set(opened.get() + 1);
+                open(&psync, name)
+            };
+            files.get_or_open(name, direct, counted).expect("opened");
+        };
+        for _ in 0..3 {
+            get("/one", true);
+        }
+        assert_eq!(opened.get(), 1);
+        get("/one", false);
+        assert_eq!(opened.get(), 2, "the other way of reading is another file");
+        files.forget("/one");
+        get("/one", true);
+        get("/one", false);
+        assert_eq!(opened.get(), 4);
+        (0..1000).for_each(|number| get(&format!("/{number}"), number % 2 == 0));
+        assert!(files.direct.len() <= 32 && files.buffered.len() <= 32);
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_tried_again() {
+        let (psync, files) = (SimDisk::new(1).psync(), OpenFiles::with_most(64));
+        let none = || Ok(psync.open(Path::new("/one"), &OpenOptions::default())?);
+        files.get_or_open("/one", true, none).expect_err("there is none");
+        open(&psync, "/one").expect("made");
+        files.get_or_open("/one", true, none).expect("opened");
+    }
+}
