@@ -136,7 +136,7 @@ impl Scale {
                 self.cache_bytes >> 20,
                 self.write_buffer_bytes >> 20
             ),
-            "The table is a `btree` with its values in document segments: what compaction does with documents is the same for every structure.".into(),
+            "The table is an `append` table, an HB+-trie as ForestDB's; what compaction does with documents is the same for every structure.".into(),
             "sync reads one document after the other; libaio and io_uring submit 128 at a time and go on when all are there, as in the paper; `overlapped` is \
              what the product does: the next batch is under way while one is written."
                 .into(),

@@ -48,7 +48,7 @@ impl Stock {
         lab.phase(&format!("writing {} pairs of 4 KiB", set.pairs));
         let directory = tempfile::tempdir_in(lab.path()).map_err(Error::io("creating a directory in", lab.path()))?;
         let database = scale.options().open_on(lab.psync().clone(), directory.path())?;
-        let table = database.table(TABLE, Structure::BTree)?;
+        let table = database.table(TABLE, Structure::Append)?;
         for (number, share) in [(1, set.pairs), (2, set.pairs / 2)] {
             let order = Permutation::new(set.pairs, number);
             let mut batch = WriteBatch::new();
