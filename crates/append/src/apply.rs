@@ -194,7 +194,9 @@ impl<'a> Apply<'a> {
         };
         let place = self.nodes.push(&header.encode())?;
         self.made.insert(place_of(&place), Made { pointer: place, node: None });
-        // Documents first: nothing in a node leads to one that is not there.
+        // Documents first: nothing in a node leads to one that is not there. Where the nodes find no room, those go too.
+        self.documents.write()?;
+        self.nodes.write()?;
         let mut files = self.documents.finish()?;
         self.nodes.finish()?;
         files.extend(base.nodes.take_unflushed());

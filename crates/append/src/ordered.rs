@@ -1,7 +1,8 @@
 //! A walk over leaves in key order, told what it meets: for what takes a trie as it is, and not what a reader sees of it.
 //!
 //! 1. What is ahead is a stack of pieces, the first in key order on top: nodes that are not read yet, and groups of a leaf next to each other.
-//! 2. Where a node has to be read, those behind it on the stack are read with it, in one psync.
+//! 2. Where a node has to be read, those behind it on the stack are read with it, in one psync, ever more of them as the walk goes on: some walks end
+//!    in the first leaf.
 //! 3. Each piece has a [`Span`]: no other piece has keys of it. Who walks decides by it, before anything is read, whether to go there.
 
 use std::ops::{ControlFlow, Range};
@@ -15,7 +16,8 @@ use crate::format::Link;
 use crate::format::node::{Group, Node, Versions};
 use crate::version::Version;
 
-/// Nodes that are read in one psync.
+/// Nodes that the first psync brings, and most that one does.
+const FIRST_WINDOW: usize = 2;
 const WINDOW: usize = 64;
 
 /// Keys, from the first to below the second where there is one.
@@ -101,7 +103,7 @@ pub(crate) fn walk(version: &Version, walk: &mut dyn Walk) {
     let header = version.header();
     let Some(pointer) = header.root else { return };
     let link = Link { pointer, due: header.due };
-    let mut ahead = Vec::new();
+    let (mut ahead, mut window) = (Vec::new(), FIRST_WINDOW);
     let root = At { link, prefix: [].into(), is_root: true, span: Span::all(), read: None };
     push(&mut ahead, walk, vec![Piece::Node(root)]);
     while let Some(piece) = ahead.pop() {
@@ -109,7 +111,8 @@ pub(crate) fn walk(version: &Version, walk: &mut dyn Walk) {
             Piece::Groups(groups) => walk.groups(&groups),
             Piece::Node(At { read: None, .. }) => {
                 ahead.push(piece);
-                read(version, walk, &mut ahead);
+                read(version, walk, &mut ahead, window);
+                window = (2 * window).min(WINDOW);
                 ControlFlow::Continue(())
             }
             Piece::Node(At { read: Some(Err(why)), span, .. }) => walk.failed(&span, why),
@@ -139,14 +142,14 @@ fn push(ahead: &mut Vec<Piece>, walk: &mut dyn Walk, pieces: Vec<Piece>) {
 }
 
 /// Reads the first nodes that are not read yet.
-fn read(version: &Version, walk: &mut dyn Walk, ahead: &mut [Piece]) {
-    let mut unread: Vec<&mut At> = Vec::with_capacity(WINDOW);
+fn read(version: &Version, walk: &mut dyn Walk, ahead: &mut [Piece], window: usize) {
+    let mut unread: Vec<&mut At> = Vec::with_capacity(window);
     for piece in ahead.iter_mut().rev() {
         match piece {
             Piece::Node(at) if at.read.is_none() => unread.push(at),
             _ => {}
         }
-        if unread.len() == WINDOW {
+        if unread.len() == window {
             break;
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use append::{Shared, Trie};
 use doclog::{DocImage, DocLog};
 use index::testing::Updates;
-use index::{Bounds, Direction, Horizon, Index, ReadAhead, Seq, TableId};
+use index::{Bounds, Direction, Horizon, Index, Part, ReadAhead, Seq, TableId};
 use psync::sim::SimDisk;
 use space::{FileStore, StreamKind};
 
@@ -53,6 +53,18 @@ fn a_short_scan_reads_little_and_a_long_one_nothing_twice() {
         let all = read_bytes(&store) - before;
         assert!(all <= live + live / 8, "a scan of {live} bytes read {all}");
     }
+}
+
+#[test]
+fn who_makes_a_few_keys_anew_reads_the_way_to_them_and_little_beside() {
+    let (store, trie) = uncached(&Arc::new(ReadAhead::new(u64::MAX)));
+    let (from, until) = (key(5000), key(5001));
+    let part = Part { from: &from, until: Some(&until), bytes: 1 << 20, reclaims: true };
+    let before = read_bytes(&store);
+    let done = trie.compact(part, 1, Seq::MAX, &Horizon::default()).expect("whole").expect("not empty");
+    trie.publish(&done.applied);
+    let read = read_bytes(&store) - before;
+    assert!(done.leaves <= 2 && read <= 24 * 4096, "{read} bytes were read for {} leaves", done.leaves);
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Reads that bring something else than what is stored and say nothing of it: a flipped bit, or what lies elsewhere. Each read of a small run is
 //! garbled in each way: what is shown is then right, or an error says that it is damaged, and nothing wrong is written.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 #[path = "common/content.rs"]
 #[expect(dead_code, reason = "other tests compare with more")]
 mod content;
@@ -44,7 +48,7 @@ fn expected(young: u32) -> [Content; 2] {
     for number in 0..3000_u32 {
         all[0].insert(number.to_be_bytes().to_vec(), vec![byte(number); 100]);
     }
-    for number in 0..60_u32 {
+    for number in 0..90_u32 {
         all[1].insert(number.to_be_bytes().to_vec(), vec![byte(number); 5000]);
     }
     for number in 1..=young {
@@ -55,9 +59,9 @@ fn expected(young: u32) -> [Content; 2] {
     all
 }
 
-fn fill(disk: &SimDisk) {
+fn fill(structure: Structure, disk: &SimDisk) {
     let db = open(disk, options()).expect("opens");
-    let tables = TABLES.map(|name| db.table(name, Structure::BTree).expect("a table"));
+    let tables = TABLES.map(|name| db.table(name, structure).expect("a table"));
     for (table, content) in tables.iter().zip(expected(0)) {
         content.iter().for_each(|(key, value)| table.put(key, value).expect("put"));
     }
@@ -101,10 +105,9 @@ fn is_damage(error: &braid::Error) -> bool {
     error.kind() == ErrorKind::Corrupt
 }
 
-#[test]
-fn whoever_only_reads_is_shown_what_is_stored_or_an_error() {
+fn whoever_only_reads_is_shown_what_is_stored_or_an_error(structure: Structure) {
     let disk = SimDisk::new(1);
-    fill(&disk);
+    fill(structure, &disk);
     let run = || open(&disk, options().read_only(true)).and_then(|db| read(&db));
     let before = disk.reads();
     assert_eq!(run().expect("reads"), YOUNG);
@@ -141,11 +144,10 @@ fn write(disk: &SimDisk, put: &mut Vec<u32>) -> braid::Result<()> {
     db.close()
 }
 
-#[test]
-fn whoever_writes_writes_nothing_wrong() {
+fn whoever_writes_writes_nothing_wrong(structure: Structure) {
     let reads = {
         let disk = SimDisk::new(1);
-        fill(&disk);
+        fill(structure, &disk);
         let before = disk.reads();
         write(&disk, &mut Vec::new()).expect("writes");
         disk.reads() - before
@@ -154,7 +156,7 @@ fn whoever_writes_writes_nothing_wrong() {
     let mut found = 0;
     for (count, how) in (0..reads).flat_map(|count| KINDS.map(|how| (count, how))) {
         let disk = SimDisk::new(1);
-        fill(&disk);
+        fill(structure, &disk);
         disk.garble_read(count, how);
         let mut put = Vec::new();
         let context = format!("read {count} garbled: {how:?}");
@@ -179,3 +181,5 @@ fn whoever_writes_writes_nothing_wrong() {
     }
     assert!(found > reads, "{found} of {reads} reads in {} ways", KINDS.len());
 }
+
+on_every_structure!(whoever_only_reads_is_shown_what_is_stored_or_an_error, whoever_writes_writes_nothing_wrong,);

@@ -1,5 +1,9 @@
 //! What opening says to everything that is not a whole database of this version.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 use std::{fs, path::Path};
 
 use braid::{Database, ErrorKind, Options, Structure};
@@ -120,15 +124,18 @@ fn a_truncated_or_missing_data_file_is_reported() {
     assert!(error.to_string().contains("data"), "{error}");
 }
 
-#[test]
-fn garbage_in_the_data_file_is_named_and_the_rest_stays_readable() {
+fn garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable(structure: Structure) {
     let directory = tempfile::tempdir().expect("a directory");
     // Loaded into small leaves, so that leaf follows on leaf, and what is damaged is some leaves wherever it is.
     let db = Database::options().leaf_pages(1).open(directory.path()).expect("opens");
     let pairs = (0..20_000u32).map(|key| (key.to_be_bytes(), [7; 100]));
-    db.table("t", Structure::BTree).expect("a table").load(pairs).expect("loads");
+    db.table("t", structure).expect("a table").load(pairs).expect("loads");
     db.close().expect("closes");
-    let data = directory.path().join("data");
+    let data = match structure {
+        Structure::BTree => directory.path().join("data"),
+        _ => directory.path().join("node/1-1.node"),
+    };
+    let name = data.file_name().and_then(|name| name.to_str()).expect("a name");
     let mut bytes = fs::read(&data).expect("reads");
     let length = bytes.len();
     let used = bytes.chunks(4096).rposition(|page| page.iter().any(|&byte| byte != 0)).expect("pages in use");
@@ -148,14 +155,14 @@ fn garbage_in_the_data_file_is_named_and_the_rest_stays_readable() {
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-                assert!(error.to_string().contains("data") && error.to_string().contains("byte"), "{error}");
+                assert!(error.to_string().contains(name) && error.to_string().contains("byte"), "{error}");
                 corrupt += 1;
             }
         }
     }
     assert!(corrupt > 0 && right > corrupt, "{right} right, {corrupt} noticed");
     let found = db.verify(&mut |_| {}).expect("verify runs");
-    assert!(found.findings.iter().any(|finding| finding.contains("data")), "{:?}", found.findings);
+    assert!(found.findings.iter().any(|finding| finding.contains(name)), "{:?}", found.findings);
 }
 
 #[test]
@@ -207,3 +214,5 @@ fn a_table_keeps_its_handle_open_and_the_database_with_it() {
         Some(b"v".to_vec())
     );
 }
+
+on_every_structure!(garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable);

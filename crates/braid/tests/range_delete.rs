@@ -1,5 +1,9 @@
 //! Deletes of ranges: what they cost, who sees them, and what becomes of the space.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 #[path = "common/whole.rs"]
 mod whole;
 
@@ -20,9 +24,9 @@ fn options() -> Options {
         .leaf_pages(1)
 }
 
-fn open(disk: &SimDisk) -> (Database, Table) {
+fn open(structure: Structure, disk: &SimDisk) -> (Database, Table) {
     let db = options().open_on(disk.psync(), Path::new("/db")).expect("opens");
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     (db, table)
 }
 
@@ -31,8 +35,8 @@ fn key(number: u32) -> [u8; 4] {
 }
 
 /// A table with many keys in its structure.
-fn filled(disk: &SimDisk) -> (Database, Table) {
-    let (db, table) = open(disk);
+fn filled(structure: Structure, disk: &SimDisk) -> (Database, Table) {
+    let (db, table) = open(structure, disk);
     table.load((0..KEYS).map(|number| (key(number), [7; 60]))).expect("loads");
     db.drain().expect("applies");
     (db, table)
@@ -50,9 +54,8 @@ fn leaf_reads(db: &Database) -> u64 {
     db.stats().expect("stats").cache.leaf_reads
 }
 
-#[test]
-fn later_operations_of_a_batch_stay_and_earlier_ones_go() {
-    let (db, table) = open(&SimDisk::new(1));
+fn later_operations_of_a_batch_stay_and_earlier_ones_go(structure: Structure) {
+    let (db, table) = open(structure, &SimDisk::new(1));
     table.put("b", "old").expect("put");
     let mut batch = WriteBatch::new();
     batch.put(&table, "a", "before");
@@ -71,9 +74,8 @@ fn later_operations_of_a_batch_stay_and_earlier_ones_go() {
 }
 
 /// A snapshot keeps the sweep away, so that what was deleted is still in the structure.
-#[test]
-fn scans_do_not_pay_for_what_was_deleted() {
-    let (db, table) = filled(&SimDisk::new(1));
+fn scans_do_not_pay_for_what_was_deleted(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(1));
     let then = db.snapshot();
     table.delete_range(key(100)..key(KEYS - 100)).expect("deletes");
     db.drop_caches();
@@ -95,10 +97,9 @@ fn scans_do_not_pay_for_what_was_deleted() {
     check_whole(&db);
 }
 
-#[test]
-fn the_space_comes_back_without_a_look_at_what_was_deleted() {
+fn the_space_comes_back_without_a_look_at_what_was_deleted(structure: Structure) {
     let disk = SimDisk::new(1);
-    let (db, table) = filled(&disk);
+    let (db, table) = filled(structure, &disk);
     table.put(key(7), vec![1; 9000]).expect("a document");
     db.drain().expect("applies");
     let before = table.stats().expect("stats");
@@ -116,14 +117,13 @@ fn the_space_comes_back_without_a_look_at_what_was_deleted() {
     assert_eq!(count(&table), 100);
     drop((db, table));
     disk.restart();
-    let (db, table) = open(&disk);
+    let (db, table) = open(structure, &disk);
     assert_eq!(count(&table), 100);
     check_whole(&db);
 }
 
-#[test]
-fn snapshots_see_what_they_saw_through_sweeps_and_compactions() {
-    let (db, table) = filled(&SimDisk::new(1));
+fn snapshots_see_what_they_saw_through_sweeps_and_compactions(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(1));
     let mut seen = vec![(db.snapshot(), KEYS as usize)];
     table.delete_range(key(1000)..key(2000)).expect("deletes");
     seen.push((db.snapshot(), KEYS as usize - 1000));
@@ -143,9 +143,8 @@ fn snapshots_see_what_they_saw_through_sweeps_and_compactions() {
     assert_eq!(table.stats().expect("stats").entries, u64::from(KEYS) - 1950);
 }
 
-#[test]
-fn a_transaction_is_in_conflict_over_a_range_and_a_range_over_a_transaction() {
-    let (db, table) = filled(&SimDisk::new(1));
+fn a_transaction_is_in_conflict_over_a_range_and_a_range_over_a_transaction(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(1));
     let mut one = db.begin().expect("begins");
     one.put(&table, key(150), "mine").expect("put");
     table.delete_range(key(100)..key(200)).expect("deletes");
@@ -172,9 +171,8 @@ fn a_transaction_is_in_conflict_over_a_range_and_a_range_over_a_transaction() {
     assert_eq!(table.range(key(300)..key(400)).count(), 1);
 }
 
-#[test]
-fn the_ranges_of_a_batch_count_too() {
-    let (db, table) = filled(&SimDisk::new(1));
+fn the_ranges_of_a_batch_count_too(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(1));
     let _then = db.snapshot();
     let write = |from: u32, count: u32| {
         let mut batch = WriteBatch::new();
@@ -189,10 +187,9 @@ fn the_ranges_of_a_batch_count_too() {
 }
 
 /// Whatever the worker has swept by the time that the last deletes come, it goes on.
-#[test]
-fn a_range_that_takes_many_stretches_is_waited_for() {
+fn a_range_that_takes_many_stretches_is_waited_for(structure: Structure) {
     let db = options().background(true).open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     table.load((0..10 * KEYS).map(|number| (key(number), [7; 60]))).expect("loads");
     let then = db.snapshot();
     let first = 9 * KEYS;
@@ -212,9 +209,8 @@ fn a_range_that_takes_many_stretches_is_waited_for() {
     db.close().expect("closes");
 }
 
-#[test]
-fn many_ranges_are_bounded_and_swept() {
-    let (db, table) = filled(&SimDisk::new(1));
+fn many_ranges_are_bounded_and_swept(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(1));
     let then = db.snapshot();
     let refused = (0..KEYS / 2).find_map(|number| table.delete_range(key(2 * number)..key(2 * number + 1)).err());
     assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Conflict));
@@ -229,3 +225,14 @@ fn many_ranges_are_bounded_and_swept() {
     assert_eq!(table.stats().expect("stats").entries, u64::from(KEYS / 2));
     check_whole(&db);
 }
+
+on_every_structure!(
+    later_operations_of_a_batch_stay_and_earlier_ones_go,
+    scans_do_not_pay_for_what_was_deleted,
+    the_space_comes_back_without_a_look_at_what_was_deleted,
+    snapshots_see_what_they_saw_through_sweeps_and_compactions,
+    a_transaction_is_in_conflict_over_a_range_and_a_range_over_a_transaction,
+    the_ranges_of_a_batch_count_too,
+    a_range_that_takes_many_stretches_is_waited_for,
+    many_ranges_are_bounded_and_swept,
+);

@@ -2,6 +2,10 @@
 //!
 //! Everything is done by the calls that make it due, on a simulated disk, so each test repeats exactly.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 use std::path::Path;
 
 use braid::{Database, Durability, Options, Stats, Structure, Table, WriteBatch};
@@ -35,9 +39,9 @@ fn put(db: &Database, table: &Table, numbers: std::ops::Range<u64>) {
 }
 
 /// A table of some hundred leaves, with nothing waiting.
-fn filled(disk: &SimDisk, options: Options) -> (Database, Table) {
+fn filled(structure: Structure, disk: &SimDisk, options: Options) -> (Database, Table) {
     let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     put(&db, &table, 0..10_000);
     db.drain().expect("drains");
     (db, table)
@@ -47,9 +51,8 @@ fn waiting(stats: &Stats) -> u64 {
     stats.tables.iter().map(|table| table.waiting_operations).sum()
 }
 
-#[test]
-fn a_round_takes_a_part_and_the_rest_waits() {
-    let (db, table) = filled(&SimDisk::new(1), options());
+fn a_round_takes_a_part_and_the_rest_waits(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(1), options());
     let (mut before, mut seen) = (db.stats().expect("stats"), 0);
     for number in 10_000..20_000 {
         table.put(key(number), [7; 100]).expect("writes");
@@ -70,10 +73,9 @@ fn a_round_takes_a_part_and_the_rest_waits() {
     assert_eq!(table.iter().rev().count(), 20_000);
 }
 
-#[test]
-fn recovery_brings_back_what_waited_and_nothing_else() {
+fn recovery_brings_back_what_waited_and_nothing_else(structure: Structure) {
     let disk = SimDisk::new(2);
-    let (db, table) = filled(&disk, options());
+    let (db, table) = filled(structure, &disk, options());
     put(&db, &table, 10_000..20_000);
     let before = db.stats().expect("stats");
     assert!(waiting(&before) > 1000 && waiting(&before) < 8000, "{}", waiting(&before));
@@ -86,9 +88,8 @@ fn recovery_brings_back_what_waited_and_nothing_else() {
     assert!(db.verify(&mut |_| {}).expect("verifies").findings.is_empty());
 }
 
-#[test]
-fn a_cold_section_does_not_pin_the_log() {
-    let (db, table) = filled(&SimDisk::new(3), options());
+fn a_cold_section_does_not_pin_the_log(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(3), options());
     table.put([0xff; 8], "cold").expect("writes");
     for number in 0..100_000_u64 {
         // All in one corner of the key space.
@@ -99,10 +100,9 @@ fn a_cold_section_does_not_pin_the_log() {
     assert_eq!(table.get([0xff; 8]).expect("reads"), Some(b"cold".to_vec()));
 }
 
-#[test]
-fn bcnt_bounds_every_round() {
+fn bcnt_bounds_every_round(structure: Structure) {
     const BCNT: u64 = 150;
-    let (db, table) = filled(&SimDisk::new(4), options().bcnt(150).speriod(50));
+    let (db, table) = filled(structure, &SimDisk::new(4), options().bcnt(150).speriod(50));
     let mut before = db.stats().expect("stats");
     assert!(before.applied_operations <= before.applies * BCNT, "{before:?}");
     for number in 10_000..14_000 {
@@ -116,3 +116,10 @@ fn bcnt_bounds_every_round() {
     assert_eq!(table.iter().count(), 14_000);
     assert_eq!(waiting(&db.stats().expect("stats")), 0);
 }
+
+on_every_structure!(
+    a_round_takes_a_part_and_the_rest_waits,
+    recovery_brings_back_what_waited_and_nothing_else,
+    a_cold_section_does_not_pin_the_log,
+    bcnt_bounds_every_round,
+);

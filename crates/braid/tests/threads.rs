@@ -1,5 +1,9 @@
 //! Power goes while many threads commit: what each was told is durable is there, whole, and of every thread a prefix.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 use std::{path::Path, thread};
 
 use braid::{Database, Durability, FlushScheme, Options, Structure, WriteBatch};
@@ -42,11 +46,11 @@ fn committer(database: &Database, thread: u8) -> Option<u32> {
 }
 
 /// Records that entered the log in slots.
-fn life(seed: u64) -> u64 {
+fn life(structure: Structure, seed: u64) -> u64 {
     let disk = SimDisk::new(seed);
     let scheme = FlushScheme::ALL[usize::try_from(seed).expect("small") % FlushScheme::ALL.len()];
     let database = options().flush_scheme(scheme).open_on(disk.psync(), Path::new("/db")).expect("it opens");
-    database.table("t", Structure::BTree).expect("a table");
+    database.table("t", structure).expect("a table");
     disk.crash_after(20 + seed * 7 % 300);
     let acknowledged: Vec<u32> = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -85,8 +89,9 @@ fn life(seed: u64) -> u64 {
     consolidated
 }
 
-#[test]
-fn what_threads_were_told_survives_every_crash() {
-    let consolidated: u64 = (0..80).map(life).sum();
+fn what_threads_were_told_survives_every_crash(structure: Structure) {
+    let consolidated: u64 = (0..80).map(|seed| life(structure, seed)).sum();
     println!("{consolidated} records went through slots");
 }
+
+on_every_structure!(what_threads_were_told_survives_every_crash,);

@@ -2,7 +2,8 @@
 //!
 //! 1. [`Appender::push`] reserves room for a document and computes its pointer, before anything is written: what follows may refer to it.
 //! 2. What is pushed gathers, and is written in few large pieces ([`crate::write`]), the first ones while later documents come.
-//! 3. [`Appender::finish`] waits for all of them.
+//! 3. [`Appender::write`] waits for all of them, and [`Appender::finish`] says that they stay: what is to be there together with documents of another log is
+//!    written before either is finished.
 //!
 //! Invariant: an append that is not finished, or failed, leaves nothing behind but room that is given out again.
 
@@ -17,13 +18,13 @@ use crate::{DocLog, DocPointer, Error, Result};
 pub struct Appender<'a> {
     log: &'a DocLog,
     lane: Lane,
-    /// None once it was finished.
+    /// None once everything was written.
     writer: Option<Writer<'a>>,
     reserved: Vec<Reservation>,
 }
 
 impl<'a> Appender<'a> {
-    pub(crate) fn new(log: &'a DocLog, lane: Lane, expected: u64) -> Self {
+    pub(crate) fn new(log: &'a DocLog, lane: Lane, expected: Option<u64>) -> Self {
         Self { log, lane, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
     }
 
@@ -42,10 +43,17 @@ impl<'a> Appender<'a> {
         let offset = end - unplaced.stored_bytes();
         let crc = checksum::crc32c_append(identity_crc(table, segment, offset, length), document);
         let pointer = DocPointer { offset, crc, ..unplaced };
-        if let Some(writer) = &mut self.writer {
-            put(writer, file, table, &pointer, document);
-        }
+        let writer = self.writer.as_mut().expect("nothing is pushed behind what was written");
+        put(writer, file, table, &pointer, document);
         Ok(pointer)
+    }
+
+    /// Writes what is not written yet. Nothing is pushed any more.
+    ///
+    /// # Errors
+    /// When the disk is full or a write fails. The documents are gone with the appender then.
+    pub fn write(&mut self) -> Result<()> {
+        self.writer.take().map_or(Ok(()), Writer::finish)
     }
 
     /// Writes what is not written yet; the files that documents were written to. They are not flushed: [`DocLog::take_unflushed`] has them too, except
@@ -55,8 +63,7 @@ impl<'a> Appender<'a> {
     /// # Errors
     /// When the disk is full or a write fails. No document is appended then.
     pub fn finish(mut self) -> Result<Vec<File>> {
-        let writer = self.writer.take().expect("it is finished once");
-        writer.finish()?;
+        self.write()?;
         let mut files: Vec<File> = Vec::new();
         for reservation in &self.reserved {
             if files.last() != Some(&reservation.file) && !files.contains(&reservation.file) {

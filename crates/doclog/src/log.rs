@@ -86,7 +86,7 @@ impl DocLog {
         if let Some(length) = lengths.clone().find(|length| *length > DOCUMENT_BYTES_MAX) {
             return Err(Error::TooLarge { length });
         }
-        let mut appender = Appender::new(self, Lane::New, lengths.map(stored_bytes).sum());
+        let mut appender = Appender::new(self, Lane::New, Some(lengths.map(stored_bytes).sum()));
         let pointers = documents.iter().map(|document| appender.push(document)).collect::<Result<Vec<_>>>()?;
         appender.finish()?;
         Ok(pointers)
@@ -95,14 +95,14 @@ impl DocLog {
     /// Appends documents one after the other, any number of them, whose pointers are known before they are written.
     #[must_use]
     pub fn appender(&self) -> Appender<'_> {
-        Appender::new(self, Lane::New, u64::MAX)
+        Appender::new(self, Lane::New, None)
     }
 
     /// As [`DocLog::appender`], for documents that are moved out of other segments: they go to segments of their own, and nobody but the caller
     /// flushes them.
     #[must_use]
     pub fn mover(&self) -> Appender<'_> {
-        Appender::new(self, Lane::Moved, u64::MAX)
+        Appender::new(self, Lane::Moved, None)
     }
 
     /// From here on a segment gets about so many bytes.

@@ -10,6 +10,8 @@ use crate::Result;
 
 /// Most bytes of one write.
 const PIECE_BYTES: usize = 1 << 20;
+/// The first write of an append whose length nobody knows: the next ones are twice as long each. Most such appends are short, and memory has to be made zero.
+const FIRST_PIECE_BYTES: usize = 64 << 10;
 /// Most writes in flight: what an append needs of memory beside its documents.
 const PIECES_IN_FLIGHT: usize = 16;
 
@@ -24,8 +26,10 @@ struct Piece {
 /// Collects the pieces of a call.
 pub(crate) struct Writer<'a> {
     psync: &'a Psync,
-    /// How many bytes are to come at most, to choose the length of pieces by.
-    expected: u64,
+    /// How many bytes are to come, if that is known, to choose the length of pieces by.
+    expected: Option<u64>,
+    /// The next piece of those whose number is not known.
+    next_bytes: usize,
     piece: Option<Piece>,
     gathered: Vec<Request>,
     stream: Option<Stream>,
@@ -34,8 +38,17 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(psync: &'a Psync, expected: u64) -> Self {
-        Self { psync, expected, piece: None, gathered: Vec::new(), stream: None, spare: Vec::new(), outcome: Ok(()) }
+    pub(crate) fn new(psync: &'a Psync, expected: Option<u64>) -> Self {
+        Self {
+            psync,
+            expected,
+            next_bytes: FIRST_PIECE_BYTES,
+            piece: None,
+            gathered: Vec::new(),
+            stream: None,
+            spare: Vec::new(),
+            outcome: Ok(()),
+        }
     }
 
     /// Takes the bytes that go to `offset` of a file.
@@ -47,7 +60,7 @@ impl<'a> Writer<'a> {
             room[..now.len()].copy_from_slice(now);
             piece.filled += now.len();
             offset += now.len() as u64;
-            self.expected = self.expected.saturating_sub(now.len() as u64);
+            self.expected = self.expected.map(|expected| expected.saturating_sub(now.len() as u64));
             bytes = later;
             self.piece = Some(piece);
         }
@@ -62,7 +75,13 @@ impl<'a> Writer<'a> {
             }
             self.close(piece);
         }
-        let bytes = usize::try_from(self.expected).unwrap_or(PIECE_BYTES).clamp(1, PIECE_BYTES);
+        let bytes = match self.expected {
+            Some(expected) => usize::try_from(expected).unwrap_or(PIECE_BYTES).clamp(1, PIECE_BYTES),
+            None => {
+                let longer = (2 * self.next_bytes).min(PIECE_BYTES);
+                std::mem::replace(&mut self.next_bytes, longer)
+            }
+        };
         Piece { file: file.clone(), offset, buffer: self.buffer(bytes), filled: 0 }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use braid::{BackupPoint, Database, Durability, Error, ErrorKind, WriteBatch};
+use braid::{BackupPoint, Database, Durability, Error, ErrorKind, Structure, WriteBatch};
 use psync::sim::SimDisk;
 
 use crate::{assert_holds, database, full, on, options, restored, table, tables};
@@ -32,14 +32,13 @@ impl Chain {
     }
 }
 
-#[test]
-fn a_chain_holds_what_comes_and_goes_between_its_backups() {
+fn a_chain_holds_what_comes_and_goes_between_its_backups(structure: Structure) {
     let db = database(&SimDisk::new(1));
-    let one = table(&db, "one");
+    let one = table(&db, structure, "one");
     one.put("a", "1").expect("puts");
     one.put("b", vec![2; 5000]).expect("puts");
     one.put("long", vec![3; 600 << 10]).expect("puts");
-    table(&db, "goes").put("x", "y").expect("puts");
+    table(&db, structure, "goes").put("x", "y").expect("puts");
     let mut chain = Chain::begin(&db);
     assert_eq!(chain.go_on(&db), 0, "nothing changed");
 
@@ -53,25 +52,24 @@ fn a_chain_holds_what_comes_and_goes_between_its_backups() {
     assert_eq!(chain.go_on(&db), 1);
 
     // The same name again, with something else in it.
-    table(&db, "goes").put("z", "z").expect("puts");
+    table(&db, structure, "goes").put("z", "z").expect("puts");
     let mut batch = WriteBatch::new();
     batch.delete(&one, "a");
-    batch.put(&table(&db, "goes"), "both", "tables");
+    batch.put(&table(&db, structure, "goes"), "both", "tables");
     db.write(batch).expect("writes");
     chain.go_on(&db);
 
     // One that comes and goes between two backups.
-    table(&db, "short").put("k", "v").expect("puts");
+    table(&db, structure, "short").put("k", "v").expect("puts");
     db.drop_table("short").expect("drops");
     db.drop_table("goes").expect("drops");
     chain.go_on(&db);
     assert_eq!(chain.go_on(&db), 0);
 }
 
-#[test]
-fn loads_are_in_it_though_the_log_has_not_what_they_brought() {
+fn loads_are_in_it_though_the_log_has_not_what_they_brought(structure: Structure) {
     let db = database(&SimDisk::new(1));
-    let loaded = table(&db, "loaded");
+    let loaded = table(&db, structure, "loaded");
     loaded.put("before", "the load").expect("puts");
     loaded.delete("before").expect("deletes");
     let mut chain = Chain::begin(&db);
@@ -80,11 +78,11 @@ fn loads_are_in_it_though_the_log_has_not_what_they_brought() {
     assert_eq!(loaded.load(pairs()).expect("loads"), 5000);
     loaded.put(77_u32.to_be_bytes(), "changed since").expect("puts");
     loaded.delete(78_u32.to_be_bytes()).expect("deletes");
-    let other = table(&db, "other");
+    let other = table(&db, structure, "other");
     other.load([("a", "b")]).expect("loads");
     other.put("c", "d").expect("puts");
     // Loaded, and gone.
-    table(&db, "gone").load(pairs()).expect("loads");
+    table(&db, structure, "gone").load(pairs()).expect("loads");
     db.drop_table("gone").expect("drops");
     chain.go_on(&db);
 
@@ -100,21 +98,20 @@ fn loads_are_in_it_though_the_log_has_not_what_they_brought() {
     chain.go_on(&db);
 }
 
-#[test]
-fn a_chain_goes_on_after_the_database_was_closed_killed_or_lost_its_power() {
+fn a_chain_goes_on_after_the_database_was_closed_killed_or_lost_its_power(structure: Structure) {
     let disk = SimDisk::new(5);
     let mut db = database(&disk);
-    table(&db, "t").put("k", "0").expect("puts");
+    table(&db, structure, "t").put("k", "0").expect("puts");
     let mut chain = Chain::begin(&db);
     for life in 1..30_u32 {
         // What is only in memory when a backup begins is durable when it has: else its seq could come again.
         let durability =
             if life % 2 == 0 { Durability::Os } else { Durability::Lazy(std::time::Duration::from_secs(3600)) };
         for number in 0..life {
-            table(&db, "t").put_with(number.to_be_bytes(), life.to_be_bytes(), durability).expect("puts");
+            table(&db, structure, "t").put_with(number.to_be_bytes(), life.to_be_bytes(), durability).expect("puts");
         }
         chain.go_on(&db);
-        table(&db, "t").put_with("lost, perhaps", life.to_be_bytes(), durability).expect("puts");
+        table(&db, structure, "t").put_with("lost, perhaps", life.to_be_bytes(), durability).expect("puts");
         match life % 3 {
             0 => db.close().expect("closes"),
             1 => {
@@ -135,7 +132,7 @@ fn a_chain_goes_on_after_the_database_was_closed_killed_or_lost_its_power() {
 fn what_cannot_be_continued_is_refused_and_says_what_to_do() {
     let disk = SimDisk::new(1);
     let db = database(&disk);
-    let t = table(&db, "t");
+    let t = table(&db, Structure::BTree, "t");
     t.put("a", "1").expect("puts");
     let chain = Chain::begin(&db);
     let refused = |db: &Database, point: &BackupPoint| {
@@ -156,7 +153,7 @@ fn what_cannot_be_continued_is_refused_and_says_what_to_do() {
     db.close().expect("closes");
     let db = options().open_on(disk.psync(), Path::new("/db")).expect("opens");
     for number in 0..40_000_u32 {
-        table(&db, "t").put_with(number.to_be_bytes(), [1; 100], Durability::Os).expect("puts");
+        table(&db, Structure::BTree, "t").put_with(number.to_be_bytes(), [1; 100], Durability::Os).expect("puts");
     }
     db.checkpoint().expect("checkpoints");
     let error = refused(&db, &chain.point);
@@ -172,7 +169,7 @@ fn backups_in_the_wrong_order_are_refused() {
     parts.push(full(&first));
     let mut point = first.stream(std::io::sink(), &mut on).expect("backs up").point;
     for number in 0..2_u8 {
-        table(&db, "t").put([number], "value").expect("puts");
+        table(&db, Structure::BTree, "t").put([number], "value").expect("puts");
         let mut bytes = Vec::new();
         let backup = db.begin_backup().expect("begins");
         point = backup.stream_since(&point, &mut bytes, &mut on).expect("backs up").point;
@@ -195,3 +192,9 @@ fn backups_in_the_wrong_order_are_refused() {
         );
     }
 }
+
+on_every_structure!(
+    a_chain_holds_what_comes_and_goes_between_its_backups,
+    loads_are_in_it_though_the_log_has_not_what_they_brought,
+    a_chain_goes_on_after_the_database_was_closed_killed_or_lost_its_power,
+);

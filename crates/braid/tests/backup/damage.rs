@@ -5,7 +5,7 @@ use std::{
     ops::ControlFlow,
 };
 
-use braid::{Database, Error, ErrorKind};
+use braid::{Database, Error, ErrorKind, Structure};
 use psync::sim::SimDisk;
 
 use crate::{assert_holds, database, full, on, restored, table, tables};
@@ -13,16 +13,16 @@ use crate::{assert_holds, database, full, on, restored, table, tables};
 /// Small, with every type of block.
 fn chain() -> (Database, Vec<u8>) {
     let db = database(&SimDisk::new(1));
-    let one = table(&db, "one");
+    let one = table(&db, Structure::BTree, "one");
     one.put("a", "1").expect("puts");
     one.put("b", "2").expect("puts");
-    drop(table(&db, "two"));
+    drop(table(&db, Structure::BTree, "two"));
     let mut stream = Vec::new();
     let point = db.begin_backup().expect("begins").stream(&mut stream, &mut on).expect("backs up").point;
     one.delete("a").expect("deletes");
     one.put("c", "3").expect("puts");
     db.drop_table("two").expect("drops");
-    table(&db, "three").load([("x", "y")]).expect("loads");
+    table(&db, Structure::BTree, "three").load([("x", "y")]).expect("loads");
     db.begin_backup().expect("begins").stream_since(&point, &mut stream, &mut on).expect("backs up");
     (db, stream)
 }
@@ -30,7 +30,7 @@ fn chain() -> (Database, Vec<u8>) {
 /// One whose blocks are as large as can be, and whose value goes over several.
 fn large() -> (Database, Vec<u8>) {
     let db = database(&SimDisk::new(1));
-    let large = table(&db, "large");
+    let large = table(&db, Structure::BTree, "large");
     for number in 0..400_u32 {
         large.put(number.to_be_bytes(), vec![7; 1500]).expect("puts");
     }
@@ -154,7 +154,7 @@ fn a_stream_that_fails_anywhere_fails_the_backup_and_nothing_else() {
         assert!(error.to_string().contains("the backup stream"), "{error}");
     }
     assert_holds(&full(&backup), &tables(&db));
-    table(&db, "large").put("still", "writes").expect("puts");
+    table(&db, Structure::BTree, "large").put("still", "writes").expect("puts");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use braid::{BackupKind, Database, Error, ErrorKind, Options, RestoreProgress};
+use braid::{BackupKind, Database, Error, ErrorKind, Options, RestoreProgress, Structure};
 use tempfile::TempDir;
 
 use crate::{on, options, table, tables, whole::check_whole};
@@ -24,7 +24,7 @@ impl Place {
     fn new() -> Self {
         let home = tempfile::tempdir().expect("a directory");
         let db = options().retain_log_bytes(1 << 30).open(home.path().join("db")).expect("opens");
-        table(&db, "t").put("a", "1").expect("puts");
+        table(&db, Structure::BTree, "t").put("a", "1").expect("puts");
         Self { home, db }
     }
 
@@ -68,14 +68,14 @@ fn files_of_a_directory_are_numbered_and_the_newest_chain_is_restored() {
     assert_eq!(fs::metadata(backups.join("000001.full")).expect("it is there").len(), first.bytes);
     place.assert_restores(&backups);
     for number in 2..5_u8 {
-        table(&place.db, "t").put([number], vec![number; 3000]).expect("puts");
+        table(&place.db, Structure::BTree, "t").put([number], vec![number; 3000]).expect("puts");
         let summary = place.backup(BackupKind::IncrementalOrFull).expect("backs up");
         assert_eq!((summary.incremental, summary.pairs, summary.changes), (true, 0, 1));
         place.assert_restores(&backups);
     }
-    table(&place.db, "t").delete("a").expect("deletes");
+    table(&place.db, Structure::BTree, "t").delete("a").expect("deletes");
     place.db.backup(&backups).expect("backs up");
-    table(&place.db, "t").put("b", "2").expect("puts");
+    table(&place.db, Structure::BTree, "t").put("b", "2").expect("puts");
     place.backup(BackupKind::Incremental).expect("backs up");
     let files = [
         "000001.full",
@@ -106,7 +106,9 @@ fn files_of_a_directory_are_numbered_and_the_newest_chain_is_restored() {
 fn a_backup_that_did_not_end_is_none() {
     let place = Place::new();
     for number in 0..2000_u32 {
-        table(&place.db, "t").put_with(number.to_be_bytes(), [3; 1000], braid::Durability::Os).expect("puts");
+        table(&place.db, Structure::BTree, "t")
+            .put_with(number.to_be_bytes(), [3; 1000], braid::Durability::Os)
+            .expect("puts");
     }
     let backups = place.path("backups");
     let mut left = 4;
@@ -179,7 +181,7 @@ fn a_restore_is_there_as_a_whole_or_not_at_all() {
 fn damage_is_named_with_its_file_and_offset() {
     let place = Place::new();
     place.backup(BackupKind::Full).expect("backs up");
-    table(&place.db, "t").put("b", "2").expect("puts");
+    table(&place.db, Structure::BTree, "t").put("b", "2").expect("puts");
     let file = place.backup(BackupKind::Incremental).expect("backs up").file.expect("a file");
     let mut bytes = fs::read(&file).expect("reads");
     bytes[90] ^= 1;
@@ -193,7 +195,7 @@ fn damage_is_named_with_its_file_and_offset() {
 fn a_database_that_is_open_for_reading_is_backed_up_too() {
     let place = Place::new();
     place.backup(BackupKind::Full).expect("backs up");
-    table(&place.db, "t").put_with("b", vec![2; 4000], braid::Durability::Os).expect("puts");
+    table(&place.db, Structure::BTree, "t").put_with("b", vec![2; 4000], braid::Durability::Os).expect("puts");
     let expected = tables(&place.db);
     let Place { home, db } = place;
     db.close().expect("closes");

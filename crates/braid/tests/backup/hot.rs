@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use braid::{Error, WriteBatch};
+use braid::{Error, Structure, WriteBatch};
 use psync::sim::SimDisk;
 
 use crate::{Tables, assert_holds, database, full, on, table};
@@ -15,10 +15,9 @@ const EACH: u64 = 1000;
 const THREADS: u32 = 3;
 const BACKUPS: usize = 6;
 
-#[test]
-fn a_backup_between_transfers_is_what_a_snapshot_shows_and_no_transfer_is_in_it_in_part() {
+fn a_backup_between_transfers_is_what_a_snapshot_shows_and_no_transfer_is_in_it_in_part(structure: Structure) {
     let db = database(&SimDisk::new(1));
-    let halves = [table(&db, "left"), table(&db, "right")];
+    let halves = [table(&db, structure, "left"), table(&db, structure, "right")];
     let mut batch = WriteBatch::new();
     for account in 0..ACCOUNTS {
         halves.iter().for_each(|half| batch.put(half, account.to_be_bytes(), EACH.to_le_bytes()));
@@ -71,3 +70,5 @@ fn a_backup_between_transfers_is_what_a_snapshot_shows_and_no_transfer_is_in_it_
         done.store(true, Ordering::Relaxed);
     });
 }
+
+on_every_structure!(a_backup_between_transfers_is_what_a_snapshot_shows_and_no_transfer_is_in_it_in_part,);

@@ -1,5 +1,9 @@
 //! What a backup holds is what its database held at its seq, whatever goes on meanwhile; and one that is not whole is never taken for whole.
 
+#[macro_use]
+#[path = "../common/structures.rs"]
+mod structures;
+
 #[path = "../common/whole.rs"]
 mod whole;
 
@@ -31,8 +35,8 @@ fn database(disk: &SimDisk) -> Database {
     options().retain_log_bytes(1 << 30).open_on(disk.psync(), Path::new("/db")).expect("opens")
 }
 
-fn table(db: &Database, name: &str) -> Table {
-    db.table(name, Structure::BTree).expect("a table")
+fn table(db: &Database, structure: Structure, name: &str) -> Table {
+    db.table(name, structure).expect("a table")
 }
 
 /// A stream of everything.

@@ -18,13 +18,12 @@ fn live(model: &Content) -> u64 {
     model.values().filter(|value| value.len() > 2048).map(|value| value.len() as u64).sum()
 }
 
-#[test]
-fn random_overwrites_take_little_more_than_twice_what_lives() {
+fn random_overwrites_take_little_more_than_twice_what_lives(structure: Structure) {
     for (seed, retained) in [(1, false), (2, true)] {
         let mut random = StdRng::seed_from_u64(seed);
         let disk = SimDisk::new(seed);
         let db = options().open_on(disk.psync(), Path::new("/db")).expect("opens");
-        let table = db.table("t", Structure::BTree).expect("created");
+        let table = db.table("t", structure).expect("created");
         let mut model = Content::new();
         for number in 0..700 {
             let value = vec![1; 4000];
@@ -57,12 +56,11 @@ fn random_overwrites_take_little_more_than_twice_what_lives() {
     }
 }
 
-#[test]
-fn a_power_cut_while_it_cleans_takes_nothing() {
+fn a_power_cut_while_it_cleans_takes_nothing(structure: Structure) {
     let mut cut = 0;
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);
-        let (disk, db, table) = fresh(seed);
+        let (disk, db, table) = fresh(structure, seed);
         let (mut known, mut failed) = (Content::new(), None);
         for _ in 0..80 {
             change(&db, &table, &mut known, &mut random, 60, 12).expect("writes");
@@ -91,7 +89,7 @@ fn a_power_cut_while_it_cleans_takes_nothing() {
 
 #[test]
 fn a_disk_that_is_nearly_full_gets_out_when_documents_are_deleted() {
-    let (disk, db, table) = fresh(3);
+    let (disk, db, table) = fresh(Structure::BTree, 3);
     let mut batch = WriteBatch::new();
     for number in 0..600 {
         batch.put(&table, key(number), vec![2; 4000]);
@@ -122,9 +120,8 @@ fn a_disk_that_is_nearly_full_gets_out_when_documents_are_deleted() {
     }
 }
 
-#[test]
-fn a_damaged_document_does_not_keep_it_busy() {
-    let (disk, db, table) = fresh(4);
+fn a_damaged_document_does_not_keep_it_busy(structure: Structure) {
+    let (disk, db, table) = fresh(structure, 4);
     for number in 0..400 {
         table.put(key(number), vec![5; 4000]).expect("put");
     }
@@ -147,3 +144,9 @@ fn a_damaged_document_does_not_keep_it_busy() {
     db.checkpoint().expect("a checkpoint");
     check_whole(&db);
 }
+
+on_every_structure!(
+    random_overwrites_take_little_more_than_twice_what_lives,
+    a_power_cut_while_it_cleans_takes_nothing,
+    a_damaged_document_does_not_keep_it_busy,
+);

@@ -8,15 +8,14 @@ use std::{
 use braid::{BackendKind, CompactOptions, Options, Structure};
 use rand::{SeedableRng, rngs::StdRng};
 
-use crate::model::{change, check, compact, fresh, key, open};
+use crate::model::{change, check, compact, fresh, inline_bytes_max, key, open};
 use crate::whole::{Content, check_whole, content};
 
 fn document_files(disk: &psync::sim::SimDisk) -> Vec<std::path::PathBuf> {
     disk.files().into_iter().filter(|file| file.extension().is_some_and(|suffix| suffix == "doc")).collect()
 }
 
-#[test]
-fn only_what_lives_is_left_and_every_way_to_read_is_the_same() {
+fn only_what_lives_is_left_and_every_way_to_read_is_the_same(structure: Structure) {
     let ways = [
         CompactOptions::new(),
         CompactOptions::new().submission_batch(1).sorted(false),
@@ -25,14 +24,14 @@ fn only_what_lives_is_left_and_every_way_to_read_is_the_same() {
     ];
     for (seed, way) in (0..).zip(ways) {
         let mut random = StdRng::seed_from_u64(seed);
-        let (disk, db, table) = fresh(seed);
+        let (disk, db, table) = fresh(structure, seed);
         let mut model = Content::new();
         for _ in 0..60 {
             change(&db, &table, &mut model, &mut random, 150, 20).expect("writes");
         }
         db.checkpoint().expect("a checkpoint");
         let before = (table.stats().expect("stats"), document_files(&disk));
-        let documents = model.values().filter(|value| value.len() > 2048).count() as u64;
+        let documents = model.values().filter(|value| value.len() > inline_bytes_max(structure)).count() as u64;
         let mut last = 0;
         let done = table
             .compact_with(&way, &mut |progress| {
@@ -52,10 +51,9 @@ fn only_what_lives_is_left_and_every_way_to_read_is_the_same() {
     }
 }
 
-#[test]
-fn snapshots_keep_what_they_see_and_no_more() {
+fn snapshots_keep_what_they_see_and_no_more(structure: Structure) {
     let mut random = StdRng::seed_from_u64(7);
-    let (disk, db, table) = fresh(7);
+    let (disk, db, table) = fresh(structure, 7);
     let (mut model, mut kept) = (Content::new(), Vec::new());
     for round in 0..40 {
         change(&db, &table, &mut model, &mut random, 60, 15).expect("writes");
@@ -78,7 +76,7 @@ fn snapshots_keep_what_they_see_and_no_more() {
     let held = table.stats().expect("stats").document_live_bytes;
     drop(kept);
     compact(&table, &CompactOptions::new());
-    let documents = model.values().filter(|value| value.len() > 2048);
+    let documents = model.values().filter(|value| value.len() > inline_bytes_max(structure));
     let stats = table.stats().expect("stats");
     assert!(stats.document_live_bytes < held);
     let stored: u64 = documents.map(|value| (value.len() as u64 + 24).next_multiple_of(8)).sum();
@@ -86,10 +84,9 @@ fn snapshots_keep_what_they_see_and_no_more() {
     check(&disk, db, table, &model);
 }
 
-#[test]
-fn what_a_reader_has_begun_to_read_stays_until_it_is_through() {
+fn what_a_reader_has_begun_to_read_stays_until_it_is_through(structure: Structure) {
     let mut random = StdRng::seed_from_u64(8);
-    let (disk, db, table) = fresh(8);
+    let (disk, db, table) = fresh(structure, 8);
     let mut model = Content::new();
     for _ in 0..20 {
         change(&db, &table, &mut model, &mut random, 100, 20).expect("writes");
@@ -112,9 +109,8 @@ fn what_a_reader_has_begun_to_read_stays_until_it_is_through() {
     check(&disk, db, table, &model);
 }
 
-#[test]
-fn a_damaged_document_stays_where_it_is_and_the_others_move() {
-    let (disk, db, table) = fresh(9);
+fn a_damaged_document_stays_where_it_is_and_the_others_move(structure: Structure) {
+    let (disk, db, table) = fresh(structure, 9);
     for number in 0..50 {
         table.put(key(number), [number.to_le_bytes()[0]; 3000]).expect("put");
     }
@@ -133,9 +129,8 @@ fn a_damaged_document_stays_where_it_is_and_the_others_move() {
     check_whole(&db);
 }
 
-#[test]
-fn what_expired_and_what_a_range_delete_hides_is_not_moved() {
-    let (disk, db, table) = fresh(10);
+fn what_expired_and_what_a_range_delete_hides_is_not_moved(structure: Structure) {
+    let (disk, db, table) = fresh(structure, 10);
     let mut model = Content::new();
     for number in 0..100_u32 {
         let (key, value) = (number.to_be_bytes(), vec![number.to_le_bytes()[0]; 2500]);
@@ -157,10 +152,9 @@ fn what_expired_and_what_a_range_delete_hides_is_not_moved() {
     check(&disk, db, table, &model);
 }
 
-#[test]
-fn it_stops_where_it_is_told_to() {
+fn it_stops_where_it_is_told_to(structure: Structure) {
     let mut random = StdRng::seed_from_u64(11);
-    let (disk, db, table) = fresh(11);
+    let (disk, db, table) = fresh(structure, 11);
     let mut model = Content::new();
     for _ in 0..30 {
         change(&db, &table, &mut model, &mut random, 200, 20).expect("writes");
@@ -172,8 +166,7 @@ fn it_stops_where_it_is_told_to() {
     check(&disk, db, table, &model);
 }
 
-#[test]
-fn writers_and_readers_go_on() {
+fn writers_and_readers_go_on(structure: Structure) {
     let backends = [None, Some(BackendKind::Sync)];
     for backend in backends {
         let directory = tempfile::tempdir().expect("a directory");
@@ -182,7 +175,7 @@ fn writers_and_readers_go_on() {
             options = options.backend(backend);
         }
         let db = options.open(directory.path().join("db")).expect("opens");
-        let table = db.table("t", Structure::BTree).expect("created");
+        let table = db.table("t", structure).expect("created");
         let put = |writer: u32, number: u32, round: u8| {
             table.put_with(key(number * 4 + writer), vec![round; 2100 + number as usize], braid::Durability::Os)
         };
@@ -234,9 +227,8 @@ fn writers_and_readers_go_on() {
     }
 }
 
-#[test]
-fn a_table_that_is_dropped_meanwhile_ends_it() {
-    let (disk, db, table) = fresh(12);
+fn a_table_that_is_dropped_meanwhile_ends_it(structure: Structure) {
+    let (disk, db, table) = fresh(structure, 12);
     for number in 0..100 {
         table.put(key(number), [1; 3000]).expect("put");
     }
@@ -256,3 +248,14 @@ fn a_table_that_is_dropped_meanwhile_ends_it() {
     disk.restart();
     check_whole(&open(&disk).expect("opens again"));
 }
+
+on_every_structure!(
+    only_what_lives_is_left_and_every_way_to_read_is_the_same,
+    snapshots_keep_what_they_see_and_no_more,
+    what_a_reader_has_begun_to_read_stays_until_it_is_through,
+    a_damaged_document_stays_where_it_is_and_the_others_move,
+    what_expired_and_what_a_range_delete_hides_is_not_moved,
+    it_stops_where_it_is_told_to,
+    writers_and_readers_go_on,
+    a_table_that_is_dropped_meanwhile_ends_it,
+);

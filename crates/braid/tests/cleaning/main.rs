@@ -1,5 +1,9 @@
 //! Cleaning of document segments: live documents move, dead ones give their space back, and nobody notices.
 
+#[macro_use]
+#[path = "../common/structures.rs"]
+mod structures;
+
 #[path = "../common/whole.rs"]
 mod whole;
 

@@ -21,11 +21,19 @@ pub(crate) fn open(disk: &SimDisk) -> braid::Result<Database> {
     options().open_on(disk.psync(), Path::new("/db"))
 }
 
-pub(crate) fn fresh(seed: u64) -> (SimDisk, Database, Table) {
+pub(crate) fn fresh(structure: Structure, seed: u64) -> (SimDisk, Database, Table) {
     let disk = SimDisk::new(seed);
     let db = open(&disk).expect("opens");
-    let table = db.table("t", Structure::BTree).expect("created");
+    let table = db.table("t", structure).expect("created");
     (disk, db, table)
+}
+
+/// Longer values are documents once they are in the structure.
+pub(crate) fn inline_bytes_max(structure: Structure) -> usize {
+    match structure {
+        Structure::BTree => 2048,
+        _ => 256,
+    }
 }
 
 pub(crate) fn key(number: u32) -> Vec<u8> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use braid::{Database, Durability, Error, ErrorKind, Options, Snapshot, Structure, WriteBatch};
 use psync::sim::{Fault, SimDisk};
 
-use crate::model::{Change, Model, TABLES, key, puts, tables, value};
+use crate::model::{Change, Model, TABLES, key, puts, value};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -87,6 +87,7 @@ fn script() -> Vec<Step> {
 }
 
 struct Run {
+    structure: Structure,
     disk: SimDisk,
     errno: i32,
     db: Option<Database>,
@@ -191,7 +192,7 @@ impl Run {
         let mut model = self.states.last().expect("never empty").clone();
         model.delete_range(low, high);
         let mut batch = WriteBatch::new();
-        for table in tables(self.db())? {
+        for table in model.open(self.db())? {
             batch.delete_range(&table, [low]..[high]);
         }
         let outcome = self.db().write(batch);
@@ -208,7 +209,7 @@ impl Run {
     }
 
     fn scratch(&self) -> braid::Result<()> {
-        let scratch = self.db().table("scratch", Structure::BTree)?;
+        let scratch = self.db().table("scratch", self.structure)?;
         for number in 0..10 {
             scratch.put_with(key(number), value(number, 3000), Durability::Os)?;
         }
@@ -245,7 +246,7 @@ impl Run {
     /// The tables are behind one of the commits, and nothing is wrong with them. Returns which one.
     #[track_caller]
     fn check(&mut self) {
-        let tables = tables(self.db()).expect("the tables open");
+        let tables = self.states[0].open(self.db()).expect("the tables open");
         let differences: Vec<_> = self.states.iter().map(|state| state.difference(&tables).expect("scans")).collect();
         let Some(found) = differences.iter().position(Option::is_none) else {
             panic!("behind none of the commits: {differences:#?}");
@@ -265,10 +266,11 @@ impl Run {
 }
 
 /// Runs with operation `n` of a kind failing; false when there is no such operation.
-fn run(n: u64, fault: Fault, errno: i32, power_cut: bool) -> bool {
+fn run(structure: Structure, n: u64, fault: Fault, errno: i32, power_cut: bool) -> bool {
     let disk = SimDisk::new(n);
     disk.fail_operation(fault, n, errno);
-    let mut run = Run { disk, errno, db: None, states: vec![Model::default()], kept: None, read_only: false };
+    let states = vec![Model::new(structure)];
+    let mut run = Run { structure, disk, errno, db: None, states, kept: None, read_only: false };
     run.open();
     for step in script() {
         if let Err(error) = run.step(&step) {
@@ -288,12 +290,12 @@ fn run(n: u64, fault: Fault, errno: i32, power_cut: bool) -> bool {
     true
 }
 
-fn every_operation(fault: Fault, errno: i32, least: u64) {
+fn every_operation(structure: Structure, fault: Fault, errno: i32, least: u64) {
     let mut failures = Vec::new();
     for n in 0.. {
         let mut more = true;
         for power_cut in [false, true] {
-            match std::panic::catch_unwind(|| run(n, fault, errno, power_cut)) {
+            match std::panic::catch_unwind(|| run(structure, n, fault, errno, power_cut)) {
                 Ok(happened) => more = happened,
                 Err(_) => failures.push((n, power_cut)),
             }
@@ -306,17 +308,20 @@ fn every_operation(fault: Fault, errno: i32, least: u64) {
     assert!(failures.is_empty(), "{} runs failed (operation, power cut afterwards): {failures:?}", failures.len());
 }
 
-#[test]
-fn a_disk_without_room_at_every_operation() {
-    every_operation(Fault::Any, ENOSPC, 200);
+fn a_disk_without_room_at_every_operation(structure: Structure) {
+    every_operation(structure, Fault::Any, ENOSPC, 200);
 }
 
-#[test]
-fn a_device_error_at_every_operation() {
-    every_operation(Fault::Any, EIO, 200);
+fn a_device_error_at_every_operation(structure: Structure) {
+    every_operation(structure, Fault::Any, EIO, 200);
 }
 
-#[test]
-fn no_room_to_grow_turns_nothing_read_only() {
-    every_operation(Fault::Growth, ENOSPC, 20);
+fn no_room_to_grow_turns_nothing_read_only(structure: Structure) {
+    every_operation(structure, Fault::Growth, ENOSPC, 20);
 }
+
+on_every_structure!(
+    a_disk_without_room_at_every_operation,
+    a_device_error_at_every_operation,
+    no_room_to_grow_turns_nothing_read_only,
+);

@@ -1,5 +1,9 @@
 //! A full disk refuses commits and does nothing else: what is there stays, deletes go on, and with room again so do puts.
 
+#[macro_use]
+#[path = "../common/structures.rs"]
+mod structures;
+
 mod faults;
 mod model;
 mod mounted;

@@ -19,20 +19,16 @@ type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 pub(crate) type Change = (usize, Vec<u8>, Option<Vec<u8>>);
 
 /// What the tables must hold.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Model {
+    /// Of the tables.
+    structure: Structure,
     pub(crate) tables: [Content; 2],
     number: u64,
     /// What is put, but for the counter, expires after so long.
     pub(crate) lifetime: Option<Duration>,
     /// What will.
     expiring: BTreeSet<(usize, Vec<u8>)>,
-}
-
-/// Opens the tables, creating them where they are missing.
-pub(crate) fn tables(db: &Database) -> braid::Result<[Table; 2]> {
-    let [left, right] = TABLES.map(|name| db.table(name, Structure::BTree));
-    Ok([left?, right?])
 }
 
 /// Key number `number`: rising numbers are spread over the key space.
@@ -52,6 +48,16 @@ pub(crate) fn puts(numbers: std::ops::Range<u64>, bytes: usize) -> Vec<Change> {
 }
 
 impl Model {
+    pub(crate) fn new(structure: Structure) -> Self {
+        Self { structure, tables: Default::default(), number: 0, lifetime: None, expiring: BTreeSet::new() }
+    }
+
+    /// Opens the tables, creating them where they are missing.
+    pub(crate) fn open(&self, db: &Database) -> braid::Result<[Table; 2]> {
+        let [left, right] = TABLES.map(|name| db.table(name, self.structure));
+        Ok([left?, right?])
+    }
+
     /// Everything that expires has done so.
     pub(crate) fn expire(&mut self) {
         for (which, key) in std::mem::take(&mut self.expiring) {
@@ -96,7 +102,7 @@ impl Model {
 
     /// Writes the changes as one batch, or every other time in a transaction that has read a range, and takes them over if that succeeds.
     pub(crate) fn write(&mut self, db: &Database, changes: &[Change], durability: Durability) -> braid::Result<()> {
-        let tables = tables(db)?;
+        let tables = self.open(db)?;
         if self.number % 2 == 1 {
             self.transact(db, &tables, changes, durability)?;
             self.apply(changes);
@@ -146,7 +152,7 @@ impl Model {
     /// Compares everything, by scan and by key, has the database verify itself, and sees that no document is taken for dead that a key
     /// leads to.
     pub(crate) fn check(&self, db: &Database) {
-        let tables = tables(db).expect("the tables open");
+        let tables = self.open(db).expect("the tables open");
         if let Some(problem) = self.difference(&tables).expect("scans") {
             panic!("{problem}");
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use braid::{Database, Durability, Options};
+use braid::{Database, Durability, Options, Structure};
 
 use crate::model::{Change, Model, is_full, puts};
 
@@ -108,7 +108,7 @@ fn a_full_file_system() {
     let ballast = mount.path().join("ballast");
     fs::write(&ballast, vec![1; BALLAST_BYTES]).expect("writes");
     let path = mount.path().join("db");
-    let (mut db, mut model, mut next) = (open(&path), Model::default(), 0);
+    let (mut db, mut model, mut next) = (open(&path), Model::new(Structure::BTree), 0);
     let filled = fill(&db, &mut model, &mut next, true);
     assert!(filled > 50, "{filled} batches");
     model.check(&db);

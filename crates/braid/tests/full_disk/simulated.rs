@@ -2,10 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use braid::{Database, Durability, Options, SetClock};
+use braid::{Database, Durability, Options, SetClock, Structure};
 use psync::sim::SimDisk;
 
-use crate::model::{Change, Model, is_full, puts, tables};
+use crate::model::{Change, Model, is_full, puts};
 
 /// Keys below this one are deleted as a range; all of them where their values are documents, whose segments go only as a whole.
 const END: &[u8] = &[0xc0];
@@ -37,12 +37,12 @@ fn open(disk: &SimDisk, clock: &SetClock) -> Database {
 }
 
 impl World {
-    fn new(capacity: u64, value_bytes: usize) -> Self {
+    fn new(structure: Structure, capacity: u64, value_bytes: usize) -> Self {
         let disk = SimDisk::new(capacity ^ value_bytes as u64);
         disk.set_capacity(Some(capacity));
         let clock = SetClock::new(1_800_000_000_000);
         let db = open(&disk, &clock);
-        Self { disk, clock, db, model: Model::default(), value_bytes, next: 0 }
+        Self { disk, clock, db, model: Model::new(structure), value_bytes, next: 0 }
     }
 
     fn write(&mut self, changes: &[Change]) -> bool {
@@ -108,13 +108,13 @@ impl World {
 }
 
 /// Fills a disk, and deletes most of it as ranges.
-fn run_with_ranges(capacity: u64, value_bytes: usize) {
+fn run_with_ranges(structure: Structure, capacity: u64, value_bytes: usize) {
     let end = if value_bytes > 2048 { END_OF_DOCUMENTS } else { END };
-    let mut world = World::new(capacity, value_bytes);
+    let mut world = World::new(structure, capacity, value_bytes);
     let filled = world.fill();
     world.press();
     world.model.check(&world.db);
-    for (table, content) in tables(&world.db).expect("the tables open").iter().zip(&mut world.model.tables) {
+    for (table, content) in world.model.open(&world.db).expect("the tables open").iter().zip(&mut world.model.tables) {
         // As with deletes of keys, the first attempt may find the write buffer or the log full.
         if is_full(table.delete_range(..end)) {
             table.delete_range(..end).expect("range deletes go on");
@@ -135,8 +135,8 @@ fn run_with_ranges(capacity: u64, value_bytes: usize) {
 }
 
 /// Fills a disk with what then expires, and nobody deletes anything; then the same disk, but what comes last, and waits for space, stays.
-fn run_with_expiry(capacity: u64, value_bytes: usize) {
-    let mut world = World::new(capacity, value_bytes);
+fn run_with_expiry(structure: Structure, capacity: u64, value_bytes: usize) {
+    let mut world = World::new(structure, capacity, value_bytes);
     world.model.lifetime = Some(MINUTE);
     let filled = world.fill();
     world.press();
@@ -149,7 +149,7 @@ fn run_with_expiry(capacity: u64, value_bytes: usize) {
         return;
     }
 
-    let mut world = World::new(capacity, value_bytes);
+    let mut world = World::new(structure, capacity, value_bytes);
     world.model.lifetime = Some(MINUTE);
     (0..filled * 4 / 5).for_each(|_| assert!(world.fill_one(), "it did before"));
     world.model.lifetime = None;
@@ -174,9 +174,9 @@ fn fill_after_expiry(world: &mut World) -> u64 {
 }
 
 /// Fills a disk, and goes through everything that a user may then do.
-fn run(capacity: u64, value_bytes: usize) {
+fn run(structure: Structure, capacity: u64, value_bytes: usize) {
     let documents = value_bytes > 2048;
-    let mut world = World::new(capacity, value_bytes);
+    let mut world = World::new(structure, capacity, value_bytes);
     let filled = world.fill();
     assert!(filled > 0);
     world.model.check(&world.db);
@@ -204,11 +204,11 @@ fn run(capacity: u64, value_bytes: usize) {
     world.db.clone().close().ok();
 }
 
-fn run_all(run: fn(u64, usize), capacities: &[u64], sizes: &[usize]) {
+fn run_all(structure: Structure, run: fn(Structure, u64, usize), capacities: &[u64], sizes: &[usize]) {
     let mut failures = Vec::new();
     for &capacity in capacities {
         for &value_bytes in sizes {
-            if std::panic::catch_unwind(|| run(capacity, value_bytes)).is_err() {
+            if std::panic::catch_unwind(|| run(structure, capacity, value_bytes)).is_err() {
                 failures.push((capacity, value_bytes));
             }
         }
@@ -218,25 +218,25 @@ fn run_all(run: fn(u64, usize), capacities: &[u64], sizes: &[usize]) {
 
 #[test]
 fn values_in_leaves() {
-    run_all(run, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
+    run_all(Structure::BTree, run, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
 }
 
 #[test]
 fn values_in_documents() {
-    run_all(run, &[4 << 20, 5 << 20, 9 << 20], &[3000, 70_000]);
+    run_all(Structure::BTree, run, &[4 << 20, 5 << 20, 9 << 20], &[3000, 70_000]);
 }
 
 #[test]
 fn large_values_in_scattered_pages() {
-    run_all(run, &[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
+    run_all(Structure::BTree, run, &[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
 }
 
 #[test]
 fn values_that_have_expired() {
-    run_all(run_with_expiry, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
+    run_all(Structure::BTree, run_with_expiry, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
 }
 
 #[test]
 fn ranges_that_are_deleted() {
-    run_all(run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
+    run_all(Structure::BTree, run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
 }

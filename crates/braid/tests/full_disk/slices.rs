@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use braid::{Database, Durability, Options};
+use braid::{Database, Durability, Options, Structure};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -49,11 +49,11 @@ fn overwrites(random: &mut StdRng, keys: u64) -> Vec<Change> {
     changes
 }
 
-fn run(seed: u64) {
+fn run(structure: Structure, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let disk = SimDisk::new(seed);
     let mut db = open(&disk);
-    let mut model = Model::default();
+    let mut model = Model::new(structure);
     let mut capacity = 6 << 20;
     disk.set_capacity(Some(capacity));
     let mut keys = 0;
@@ -96,9 +96,11 @@ fn run(seed: u64) {
     db.close().expect("closes");
 }
 
-#[test]
-fn what_goes_in_piece_by_piece_is_all_there_after_a_power_cut() {
+fn what_goes_in_piece_by_piece_is_all_there_after_a_power_cut(structure: Structure) {
     let seeds = std::env::var("BRAID_SLICE_SEEDS").map_or(8, |text| text.parse().expect("a whole number"));
-    let failed: Vec<u64> = (0..seeds).filter(|seed| std::panic::catch_unwind(|| run(*seed)).is_err()).collect();
+    let failed: Vec<u64> =
+        (0..seeds).filter(|seed| std::panic::catch_unwind(|| run(structure, *seed)).is_err()).collect();
     assert!(failed.is_empty(), "{} of {seeds} seeds failed: {failed:?}", failed.len());
 }
+
+on_every_structure!(what_goes_in_piece_by_piece_is_all_there_after_a_power_cut);
