@@ -59,6 +59,7 @@ mod commit;
 mod compact;
 mod convert;
 mod database;
+mod documents;
 mod engine;
 mod error;
 mod expiry;

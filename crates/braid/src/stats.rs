@@ -162,6 +162,14 @@ pub struct CacheStats {
     pub node_hits: u64,
     /// Such nodes not found in it.
     pub node_misses: u64,
+    /// Part of the capacity that documents may have: what the structures leave, an eighth at least, and no more than all of them need.
+    pub document_capacity_bytes: u64,
+    /// Bytes of documents that it holds.
+    pub document_bytes: u64,
+    /// Documents that lookups found in it.
+    pub document_hits: u64,
+    /// Documents that lookups did not find in it.
+    pub document_misses: u64,
 }
 
 /// The write-ahead log.
@@ -426,14 +434,19 @@ fn stream(engine: &Engine, kind: StreamKind) -> StreamStats {
 }
 
 fn cache(engine: &Engine) -> CacheStats {
-    let (counters, (btree, nodes)) = (engine.trees.counters(), engine.trees.caches());
+    let (counters, caches) = (engine.trees.counters(), engine.trees.caches());
+    let (btree, nodes, documents) = (caches.btree, caches.append, caches.documents);
     CacheStats {
         capacity_bytes: engine.tuning.cache_bytes,
-        bytes: btree.bytes + nodes.bytes,
+        bytes: btree.bytes + nodes.bytes + documents.bytes,
         node_capacity_bytes: nodes.capacity_bytes,
         node_bytes: nodes.bytes,
         node_hits: nodes.hits,
         node_misses: nodes.misses,
+        document_capacity_bytes: documents.capacity_bytes,
+        document_bytes: documents.bytes,
+        document_hits: documents.hits,
+        document_misses: documents.misses,
         internal_hits: counters.node_hits,
         internal_reads: counters.node_reads,
         leaf_hits: counters.leaf_hits,

@@ -192,7 +192,7 @@ impl Table {
         match self.find(key, pin)?.and_then(|found| found.value) {
             None => Ok(None),
             Some(Stored::Inline(value)) => Ok(Some(value)),
-            Some(Stored::Document(document)) => Ok(self.core.documents.read_many(&[document])?.pop()),
+            Some(Stored::Document(document)) => Ok(self.documents(&[document])?.pop()),
         }
     }
 
@@ -276,6 +276,10 @@ impl Table {
         self.values(found)
     }
 
+    fn documents(&self, pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
+        self.engine().trees.documents().read_many(&self.core, pointers)
+    }
+
     fn values(&self, found: Vec<Option<Found>>) -> Result<Vec<Option<Vec<u8>>>> {
         let pointers: Vec<DocPointer> = found
             .iter()
@@ -284,7 +288,7 @@ impl Table {
                 Stored::Inline(_) => None,
             })
             .collect();
-        let documents = if pointers.is_empty() { Vec::new() } else { self.core.documents.read_many(&pointers)? };
+        let documents = if pointers.is_empty() { Vec::new() } else { self.documents(&pointers)? };
         let mut documents = documents.into_iter();
         let value = |found: Option<Found>| match found?.value? {
             Stored::Inline(value) => Some(value),

@@ -13,7 +13,7 @@ use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId};
 use psync::File;
 use space::{FileStore, PagedFile};
 
-use crate::{Error, Result, Structure, catalog::TableCore, format::CreateTable};
+use crate::{Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable};
 
 /// A kind of structure that tables have gets at least one part in so many of the cache.
 const CACHE_PARTS: u64 = 8;
@@ -35,10 +35,21 @@ pub(crate) const fn has_leaf_sizes(structure: Structure) -> bool {
     matches!(structure, Structure::BTree)
 }
 
+/// What the parts of the cache hold.
+pub(crate) struct Caches {
+    pub(crate) btree: cache::Stats,
+    pub(crate) append: cache::Stats,
+    pub(crate) documents: cache::Stats,
+}
+
+/// A part of the cache: the bytes that it has, those that it gets, and how.
+type Part<'a> = (u64, u64, &'a dyn Fn(u64));
+
 /// What the structures of all tables share.
 pub(crate) struct Trees {
     btree: Arc<btree::Shared>,
     append: Arc<append::Shared>,
+    documents: Documents,
     read_ahead: Arc<ReadAhead>,
     cache_bytes: u64,
 }
@@ -61,6 +72,7 @@ impl Trees {
         Self {
             btree: Arc::new(btree.with_gap(gap_pages).with_read_ahead(Arc::clone(&read_ahead))),
             append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead))),
+            documents: Documents::new(cache_bytes),
             read_ahead,
             cache_bytes,
         }
@@ -94,41 +106,60 @@ impl Trees {
         &self.read_ahead
     }
 
-    /// Divides the cache among the kinds of structures that these tables have, by the bytes that they have.
+    /// Divides the cache among the kinds of structures that these tables have, and their documents, by the bytes that they have. What leads to documents comes first: they
+    /// get what the structures leave, or at least a part.
     pub(crate) fn divide_cache(&self, tables: &[Arc<TableCore>]) {
         let of = |structure| tables.iter().filter(move |table| table.structure == structure);
         let (append, btree) = (of(Structure::Append).count() > 0, of(Structure::BTree).count() > 0);
-        let share = match (append, btree) {
+        let nodes: u64 = of(Structure::Append).map(|table| table.tree.room().live_bytes).sum();
+        let pages = self.btree.pages().stats();
+        let used = if btree { (pages.total_pages - pages.free_pages) * space::PAGE as u64 } else { 0 };
+        let documents: u64 = tables.iter().map(|table| table.documents.stats().live_bytes).sum();
+        let least = self.cache_bytes / CACHE_PARTS;
+        let left = self.cache_bytes.saturating_sub(nodes + used).clamp(least, self.cache_bytes - least);
+        // All of them, with what the cache needs for each.
+        let documents = (documents + documents / 2).min(left);
+        let structures = self.cache_bytes - documents;
+        let append = match (append, btree) {
             (false, _) => 0,
-            (true, false) => self.cache_bytes,
+            (true, false) => structures,
             (true, true) => {
-                let nodes: u64 = of(Structure::Append).map(|table| table.tree.room().live_bytes).sum();
-                let pages = self.btree.pages().stats();
-                let used = (pages.total_pages - pages.free_pages) * space::PAGE as u64;
-                let share = u128::from(self.cache_bytes) * u128::from(nodes) / u128::from((nodes + used).max(1));
-                let least = self.cache_bytes / CACHE_PARTS;
-                u64::try_from(share).unwrap_or(self.cache_bytes).clamp(least, self.cache_bytes - least)
+                let share = u128::from(structures) * u128::from(nodes) / u128::from((nodes + used).max(1));
+                let least = structures / CACHE_PARTS;
+                u64::try_from(share).unwrap_or(structures).clamp(least, structures - least)
             }
         };
-        // What one gives up comes before what the other gets.
-        if share < self.append.cache_stats().capacity_bytes {
-            self.append.set_cache_bytes(share);
-            self.btree.set_cache_bytes(self.cache_bytes - share);
-        } else {
-            self.btree.set_cache_bytes(self.cache_bytes - share);
-            self.append.set_cache_bytes(share);
-        }
+        self.set_caches(structures - append, append, documents);
+    }
+
+    /// What one part gives up comes before what another gets.
+    fn set_caches(&self, btree: u64, append: u64, documents: u64) {
+        let caches = self.caches();
+        let set: [Part<'_>; 3] = [
+            (caches.btree.capacity_bytes, btree, &|bytes| self.btree.set_cache_bytes(bytes)),
+            (caches.append.capacity_bytes, append, &|bytes| self.append.set_cache_bytes(bytes)),
+            (caches.documents.capacity_bytes, documents, &|bytes| self.documents.set_cache_bytes(bytes)),
+        ];
+        set.iter().filter(|(has, gets, _)| gets < has).for_each(|(_, gets, set)| set(*gets));
+        set.iter().filter(|(has, gets, _)| gets > has).for_each(|(_, gets, set)| set(*gets));
     }
 
     /// Forgets everything that is cached.
     pub(crate) fn clear_cache(&self) {
         self.btree.clear_cache();
         self.append.clear_cache();
+        self.documents.clear_cache();
     }
 
-    /// What the caches hold, of B-trees and of tries.
-    pub(crate) fn caches(&self) -> (cache::Stats, cache::Stats) {
-        (self.btree.cache_stats(), self.append.cache_stats())
+    /// What the parts of the cache hold.
+    pub(crate) fn caches(&self) -> Caches {
+        let (btree, append) = (self.btree.cache_stats(), self.append.cache_stats());
+        Caches { btree, append, documents: self.documents.cache_stats() }
+    }
+
+    /// Documents that lookups ask for.
+    pub(crate) const fn documents(&self) -> &Documents {
+        &self.documents
     }
 
     /// What was read of B-trees.

@@ -139,6 +139,11 @@ fn cache(stats: &Counted) -> Rows {
         rows.push(row("nodes of append tables", part));
         rows.push(row("found of these", share(cache.node_hits, cache.node_misses)));
     }
+    if cache.document_capacity_bytes > 0 {
+        let part = format!("{} of {} of that", bytes(cache.document_bytes), bytes(cache.document_capacity_bytes));
+        rows.push(row("documents", part));
+        rows.push(row("found of these", share(cache.document_hits, cache.document_misses)));
+    }
     rows
 }
 

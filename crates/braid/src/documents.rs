@@ -1,0 +1,143 @@
+//! Documents that lookups ask for. Those that are asked for again stay in memory.
+//!
+//! A document is cached under its table, segment and offset: nothing else is ever written to that place, so what is cached is never stale. It gets in when there is
+//! room, or when it was asked for before, not long ago ([`Cache::admits`]). What is read in long rows (ranges, compactions, backups) passes by.
+
+use std::sync::Arc;
+
+use cache::{Cache, Stats};
+use index::{DocPointer, TableId};
+
+use crate::{Result, catalog::TableCore};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    table: TableId,
+    segment: u64,
+    offset: u64,
+}
+
+/// The part of the cache that documents have.
+pub(crate) struct Documents {
+    cache: Cache<Key, Arc<[u8]>>,
+}
+
+impl Documents {
+    /// None are kept before [`Documents::set_cache_bytes`]; never more than `most_bytes`.
+    pub(crate) fn new(most_bytes: u64) -> Self {
+        let cache = Cache::new(most_bytes, |_, document: &Arc<[u8]>| document.len() as u64);
+        cache.set_capacity(0);
+        Self { cache }
+    }
+
+    /// Keeps at most so many bytes from now on.
+    pub(crate) fn set_cache_bytes(&self, bytes: u64) {
+        self.cache.set_capacity(bytes);
+    }
+
+    /// Forgets every document.
+    pub(crate) fn clear_cache(&self) {
+        self.cache.clear();
+    }
+
+    /// Size and use of the cache.
+    pub(crate) fn cache_stats(&self) -> Stats {
+        self.cache.stats()
+    }
+
+    /// Documents of `table`, in the order of `pointers`; those that are not cached are read in one psync.
+    ///
+    /// # Errors
+    /// When one cannot be read or does not check.
+    pub(crate) fn read_many(&self, table: &TableCore, pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
+        let key = |pointer: &DocPointer| Key { table: table.id, segment: pointer.segment.0, offset: pointer.offset };
+        let mut found: Vec<_> = pointers.iter().map(|pointer| self.cache.get(&key(pointer))).collect();
+        let missing = || pointers.iter().zip(&found).filter(|(_, found)| found.is_none());
+        let missing: Vec<DocPointer> = missing().map(|(pointer, _)| *pointer).collect();
+        let mut read = table.documents.read_many(&missing)?.into_iter();
+        let document = |(pointer, found): (&DocPointer, &mut Option<Arc<[u8]>>)| {
+            if let Some(found) = found {
+                return Some(found.to_vec());
+            }
+            let document = read.next()?;
+            let key = key(pointer);
+            if self.cache.admits(&key, document.len() as u64) {
+                self.cache.insert(key, Arc::from(&document[..]));
+            }
+            Some(document)
+        };
+        Ok(pointers.iter().zip(&mut found).filter_map(document).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use crate::{Database, Options, Structure, Table};
+
+    const VALUE: usize = 4000;
+
+    fn value(number: u8) -> Vec<u8> {
+        vec![number; VALUE]
+    }
+
+    fn open(cache_bytes: u64) -> Database {
+        let options = Options::new().background(false).cache_bytes(cache_bytes).segment_bytes(64 << 10);
+        options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens")
+    }
+
+    fn filled(database: &Database, structure: Structure) -> Table {
+        let table = database.table("table", structure).expect("created");
+        (0..100).for_each(|key| table.put([key], value(key)).expect("put"));
+        database.checkpoint().expect("a checkpoint divides the cache");
+        table
+    }
+
+    fn documents_read(database: &Database) -> u64 {
+        let streams = database.stats().expect("stats").streams;
+        streams.iter().filter(|stream| stream.stream == "doc").map(|stream| stream.reads).sum()
+    }
+
+    #[test]
+    fn what_is_asked_for_again_is_in_memory() {
+        for structure in Structure::ALL {
+            let database = open(8 << 20);
+            let table = filled(&database, structure);
+            let keys: Vec<[u8; 1]> = (0..100).map(|key| [key]).collect();
+            let expected: Vec<_> = (0..100).map(|key| Some(value(key))).collect();
+            assert_eq!(table.get_many(&keys[..50]).expect("read"), expected[..50]);
+            let before = documents_read(&database);
+            assert_eq!(table.get_many(&keys[..50]).expect("read"), expected[..50]);
+            assert_eq!(table.get([7]).expect("read"), Some(value(7)));
+            assert_eq!(documents_read(&database), before, "{structure}");
+            // Some of them, among others.
+            assert_eq!(table.get_many(&keys).expect("read"), expected);
+            let cache = database.stats().expect("stats").cache;
+            assert_eq!((cache.document_hits, cache.document_misses), (101, 100));
+            assert!(cache.document_bytes >= 100 * VALUE as u64 && cache.bytes <= cache.capacity_bytes);
+            // Another value is another document.
+            table.put([7], value(200)).expect("put");
+            assert_eq!(table.get([7]).expect("read"), Some(value(200)));
+            database.drop_caches();
+            let before = documents_read(&database);
+            assert_eq!(table.get([8]).expect("read"), Some(value(8)));
+            assert_eq!(documents_read(&database), before + 1);
+        }
+    }
+
+    #[test]
+    fn a_small_cache_is_not_exceeded_and_ranges_pass_it_by() {
+        let database = open(256 << 10);
+        let table = filled(&database, Structure::BTree);
+        assert_eq!(table.iter().count(), 100);
+        assert_eq!(database.stats().expect("stats").cache.document_bytes, 0);
+        for _ in 0..5 {
+            (0..100).for_each(|key| assert_eq!(table.get([key]).expect("read"), Some(value(key))));
+        }
+        let cache = database.stats().expect("stats").cache;
+        assert!(cache.document_bytes > 0 && cache.bytes <= cache.capacity_bytes, "{cache:?}");
+    }
+}
