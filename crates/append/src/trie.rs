@@ -253,8 +253,11 @@ impl Index for Trie {
 
     fn garbage_bytes(&self) -> u64 {
         let stats = self.nodes.stats();
-        let dead: u64 = self.nodes.dead().into_iter().map(|(_, bytes)| bytes).sum();
-        (stats.bytes - stats.live_bytes).saturating_sub(dead)
+        (stats.bytes - stats.live_bytes).saturating_sub(self.dead_bytes())
+    }
+
+    fn dead_bytes(&self) -> u64 {
+        self.nodes.dead().into_iter().map(|(_, bytes)| bytes).sum()
     }
 
     fn room(&self) -> doclog::Stats {

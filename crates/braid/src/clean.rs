@@ -358,8 +358,9 @@ fn releasable(engine: &Engine) -> u64 {
     let kept = engine.retention.kept();
     let of_table = |table: &Arc<TableCore>| {
         let released = table.documents.dead().into_iter().filter(|(last, _)| *last < kept.seq.0);
-        let dead: u64 = released.map(|(_, bytes)| bytes).sum();
-        let live = table.documents.stats().live_bytes;
+        let documents: u64 = released.map(|(_, bytes)| bytes).sum();
+        let dead = documents + table.tree.dead_bytes();
+        let live = table.documents.stats().live_bytes + table.tree.room().live_bytes;
         if dead > live / DEAD_PART + SLACK_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
     };
     engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()).map(of_table).sum()

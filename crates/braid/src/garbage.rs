@@ -1,8 +1,8 @@
 //! Space that structures leave behind in files of their own: the worker has tables swept in which there is too much of it.
 //!
 //! A structure that only appends leaves a little alive in each of its segments, and a segment goes as a whole. When what is dead in segments that are in use is more
-//! than what is alive, and more than [`LEAST_BYTES`], the table is made anew in key order, stretch by stretch ([`crate::sweep`]), and what was there before dies. So it never takes
-//! much more than three times what is alive: that, as much garbage, and what the sweep has written before the next checkpoint lets go of the rest.
+//! than what is alive, and more than [`LEAST_BYTES`], the table is made anew in key order, stretch by stretch ([`crate::sweep`]), and what was there before dies. So it seldom takes
+//! much more than twice what is alive, and what the sweep has written; what died whole goes with a checkpoint, which comes when there is much of it ([`crate::clean`]).
 
 use crate::engine::Engine;
 
@@ -60,5 +60,22 @@ mod tests {
         assert!(most <= limit, "{most} bytes of {live} that live");
         assert_eq!(table.iter().count(), 20_000);
         assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    }
+
+    #[test]
+    fn dead_segments_do_not_wait_until_the_log_is_long() {
+        let options = Options::new().background(false).write_buffer_bytes(2 << 20).segment_bytes(64 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        let key = |number: u32| (number % 20_000).wrapping_mul(2_654_435_761).to_be_bytes();
+        let mut most = 0;
+        for number in 0..80_000 {
+            table.put(key(number), [1; 200]).expect("put");
+            most = most.max(table.core.tree.dead_bytes());
+        }
+        let streams = db.stats().expect("stats").streams;
+        let written = streams.iter().find(|stream| stream.stream == "node").map_or(0, |node| node.written_bytes);
+        assert!(written > 2 * (16 << 20), "{written} bytes written: more than a segment must have died");
+        assert!(most < 8 << 20, "{most} bytes wait");
     }
 }

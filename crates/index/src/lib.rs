@@ -123,6 +123,11 @@ pub trait Index: Send + Sync {
         0
     }
 
+    /// Bytes of files of its own in which nothing is alive: they go with the next checkpoint.
+    fn dead_bytes(&self) -> u64 {
+        0
+    }
+
     /// Room of files of its own, beside the pages that all tables share.
     fn room(&self) -> doclog::Stats {
         doclog::Stats::default()
