@@ -46,6 +46,6 @@ mod walk;
 
 pub use format::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, KEY_BYTES_MAX};
 pub use load::{Load, Loaded};
-pub use salvage::root_of_redo;
+pub use salvage::{newest_root, root_of_redo, tables_with_nodes};
 pub use shared::Shared;
 pub use trie::Trie;

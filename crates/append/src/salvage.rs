@@ -1,5 +1,6 @@
 //! Taking what checks out of a damaged trie.
 //!
+//! Where nothing is left that names the newest version, it is the last one in the node segments whose commit header and root check ([`newest_root`]).
 //! The nodes are read past the cache, each for itself. What one that does not check hides is told as a range of keys: a node is found through its
 //! parent alone, since older nodes in its segment are as whole as it is.
 //!
@@ -8,15 +9,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use doclog::{DocImage, DocPointer};
+use doclog::{Content, DocImage, DocLog, DocPointer};
 use index::due::Due;
 use index::{Error, Lost, Operation, PairRef, Rescue, Result, TableId};
+use space::FileStore;
 
 use crate::format::Damage;
 use crate::format::node::Node;
-use crate::format::record::{Redo, Root};
+use crate::format::record::{Commit, HEADER_BYTES, Header, Redo, Root};
 use crate::ordered::{Groups, Span, Walk, walk};
-use crate::shared::corrupt;
+use crate::shared::{Shared, corrupt};
 use crate::trie::record_error;
 use crate::version::Version;
 
@@ -32,6 +34,39 @@ pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
 pub fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
     let redo = Redo::decode(redo, table).map_err(|damage| record_error("redo", table, damage))?;
     Ok(Root { commit: redo.commit, nodes: DocImage::default() }.encode())
+}
+
+/// The tables that have left nodes, rising.
+///
+/// # Errors
+/// When files cannot be listed.
+pub fn tables_with_nodes(store: &FileStore) -> Result<Vec<TableId>> {
+    Ok(doclog::tables_with(store, Content::Nodes)?.into_iter().map(TableId).collect())
+}
+
+/// The root record of the newest version of a table whose commit header checks, and its root too, where nothing tells which that is; and where the header is. Which commits are in that version, a header cannot
+/// say for all keys.
+///
+/// # Errors
+/// When files cannot be listed or opened.
+pub fn newest_root(shared: &Shared, table: TableId) -> Result<Option<(Vec<u8>, String)>> {
+    let (store, segment_bytes) = (shared.store(), shared.segment_bytes());
+    let nodes = DocLog::open_of(Content::Nodes, store, table.0, &DocImage::default(), segment_bytes)?;
+    for segment in nodes.segments().into_iter().rev() {
+        for (place, payload) in nodes.find_by_length(segment, HEADER_BYTES as u64)?.into_iter().rev() {
+            let Ok(header) = Header::decode(&payload, table) else { continue };
+            let is_whole = header.root.is_none_or(|root| {
+                let read = nodes.read_each(&[root]).pop().and_then(std::result::Result::ok);
+                read.is_some_and(|bytes| Node::decode(bytes, header.chunk_bytes()).is_ok())
+            });
+            if is_whole {
+                let commit = Commit { place: Some(place), header };
+                let at = format!("{} at byte {}", nodes.path_of(segment).display(), place.offset);
+                return Ok(Some((Root { commit, nodes: DocImage::default() }.encode(), at)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 struct Salvage<'a> {

@@ -57,7 +57,8 @@ impl Shared {
         self
     }
 
-    pub(crate) const fn store(&self) -> &FileStore {
+    /// Where their segments are.
+    pub const fn store(&self) -> &FileStore {
         &self.store
     }
 

@@ -1,7 +1,8 @@
 //! Copies all that checks from a damaged database into a new one, and tells what is gone.
 //!
 //! 1. What is left is found out (`source`): the newest checkpoint image that checks, or else any that can be read, and behind it the whole groups of
-//!    the log, over its holes. Both together give the tables, the newest root of each tree, and which commits each tree has.
+//!    the log, over its holes; for `append` tables of which neither knows a root, the newest commit header in their nodes. All together
+//!    give the tables, the newest root of each tree, and which commits each tree has.
 //! 2. Each tree is walked past what does not check, and the pairs found are loaded into a new table (`copy`).
 //! 3. Commits that the trees lack are written behind that, in seq order (`replay`).
 //! 4. The new database is closed with a checkpoint. Memory is that of an open database, and a leaf with some of its documents.

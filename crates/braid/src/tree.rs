@@ -254,6 +254,14 @@ impl Load {
     }
 }
 
+/// A root record that was found though nothing led to it.
+pub(crate) struct FoundRoot {
+    pub(crate) structure: Structure,
+    pub(crate) root: Vec<u8>,
+    /// What tells of it.
+    pub(crate) place: String,
+}
+
 /// The structures of a database that need not be whole. They are only read.
 pub(crate) struct DamagedTrees {
     /// None where there is no data file.
@@ -280,6 +288,17 @@ impl DamagedTrees {
                 Some(Tree::Append(Box::new(trie)))
             }
         })
+    }
+
+    /// Tables whose structures can be found by what they have left in files of their own.
+    pub(crate) fn left(&self) -> Result<Vec<TableId>> {
+        Ok(append::tables_with_nodes(self.append.store())?)
+    }
+
+    /// The newest root of such a table, if one checks.
+    pub(crate) fn newest_root(&self, id: TableId) -> Result<Option<FoundRoot>> {
+        let found = append::newest_root(&self.append, id)?;
+        Ok(found.map(|(root, place)| FoundRoot { structure: Structure::Append, root, place }))
     }
 }
 

@@ -134,6 +134,11 @@ pub(crate) fn encode_header(table: u32, pointer: &DocPointer) -> [u8; HEADER] {
     bytes
 }
 
+/// A pointer to the document at that place, if `header` is that of one.
+pub(crate) fn pointer_of_header(header: &[u8; HEADER], segment: SegmentId, offset: u64) -> DocPointer {
+    DocPointer { segment, offset, length: get_u64(header, 8), crc: get_u32(header, 20) }
+}
+
 /// Whether `bytes` is the header of the document that `pointer` leads to in `file`.
 pub(crate) fn check_header(file: &Path, table: u32, pointer: &DocPointer, bytes: &[u8; HEADER]) -> Result<()> {
     let at = pointer.offset;

@@ -15,6 +15,7 @@
 //!    the old ones die.
 //! 6. Recovery has documents that may not be on the device written again (`rewrite`) before it relies on them.
 //! 7. A [`DocImage`] is what a checkpoint keeps: the segments and their live bytes. `open` seals them all; a new life writes to a new segment.
+//! 8. Where everything is lost that leads to them, documents of one length are found by their headers ([`DocLog::find_by_length`]).
 //!
 //! Invariants: a document's bytes never change once `append` has returned; segment numbers are not reused; a read returns the
 //! bytes that were appended or an error, because header, length and checksum are bound to table, segment and offset.
@@ -32,6 +33,7 @@ pub mod fuzzing;
 mod log;
 mod read;
 mod rewrite;
+mod search;
 mod segments;
 mod write;
 
@@ -42,4 +44,5 @@ pub use error::{Error, Result};
 pub use files::Content;
 pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocPointer, SegmentId, SegmentImage};
 pub use log::{DocLog, Reads, SEGMENT_BYTES_DEFAULT};
+pub use search::tables_with;
 pub use segments::{Retained, Stats, Usage};

@@ -151,6 +151,17 @@ impl DocLog {
         self.files.store().psync()
     }
 
+    /// The file of a segment, whether it is sealed or not, for reading through the page cache.
+    pub(crate) fn file_of(&self, segment: SegmentId) -> Result<File> {
+        self.files.open(segment, false)
+    }
+
+    /// Numbers of the segments that there are, rising.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentId> {
+        self.usage().into_iter().map(|segment| segment.segment).collect()
+    }
+
     pub(crate) fn table(&self) -> u32 {
         self.files.table()
     }

@@ -3,8 +3,9 @@
 //! 1. The image gives tables, roots, and which commits are in them ([`super::image`]).
 //! 2. The log, as far as it checks, brings them forward as recovery does: tables come and go, a flush-end gives its table a newer root.
 //! 3. A hole in the log hides commits. Those that every tree has anyway, and the image knows of, are not lost.
+//! 4. A table of which no root is left, but nodes in files of its own, is taken as its newest commit header has it.
 //!
-//! A table of which only records of commits or flush-ends are left has lost its name. Where the image does not check, all commits that are
+//! A table of which only records of commits or flush-ends are left, or nodes, has lost its name. Where the image does not check, all commits that are
 //! left are written again: in their order they lead to the same.
 
 use std::{
@@ -90,15 +91,6 @@ impl Source {
             epoch: superblock.map_or(0, |slot| slot.epoch),
         };
         let log = wal::Salvage::open(store, &hints).map_err(|error| log_error(error, store.directory()))?;
-        if image.is_none() && log.is_none() {
-            return Err(Error::Corrupt {
-                file: store.directory().display().to_string(),
-                offset: 0,
-                what: "everything that leads to its tables".into(),
-                expected: "a checkpoint image or a log".into(),
-                found: "neither".into(),
-            });
-        }
         let pages = if store.exists(DATA)? { Some(Arc::new(PagedFile::open_damaged(store, DATA)?)) } else { None };
         let trees = DamagedTrees::new(store, pages.as_ref(), cache_bytes);
         let mut source = Self {
@@ -117,11 +109,23 @@ impl Source {
             findings,
             documents: RefCell::default(),
         };
-        let is_checked = checked.is_some();
+        let (is_checked, has_image) = (checked.is_some(), image.is_some());
         if let Some((image, _)) = image {
             source.take_image(image, is_checked);
         }
         source.read_log(is_checked)?;
+        if !is_checked || !source.lost.is_empty() {
+            source.find_roots()?;
+        }
+        if !has_image && source.log.is_none() && source.tables.is_empty() {
+            return Err(Error::Corrupt {
+                file: store.directory().display().to_string(),
+                offset: 0,
+                what: "everything that leads to its tables".into(),
+                expected: "a checkpoint image, a log, or nodes of an `append` table".into(),
+                found: "none of them".into(),
+            });
+        }
         Ok(source)
     }
 
@@ -340,6 +344,23 @@ impl Source {
             }
             Err(error) => self.findings.push(error.to_string()),
         }
+    }
+
+    /// Takes tables of which no root is left from what their structures have left.
+    fn find_roots(&mut self) -> Result<()> {
+        for id in self.trees.left()? {
+            let has_root = self.tables.get(&id).is_some_and(|table| table.root.is_some());
+            if has_root || self.is_dropped(id) {
+                continue;
+            }
+            let Some(found) = self.trees.newest_root(id)? else { continue };
+            self.note(id);
+            if let Some(table) = self.tables.get_mut(&id) {
+                (table.structure, table.root) = (found.structure, Some(found.root));
+            }
+            self.findings.push(format!("table {}: nothing names its newest version but {}", id.0, found.place));
+        }
+        Ok(())
     }
 
     /// Tells which commits the holes hide.

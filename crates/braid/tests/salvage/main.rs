@@ -152,6 +152,51 @@ fn a_log_alone_gives_what_it_has() {
 }
 
 #[test]
+fn nodes_alone_give_their_tables() {
+    for end in [End::Closed, End::Killed] {
+        let made = Made::new(end);
+        let mut files = made.files.clone();
+        files.retain(|path, _| ["/db/node", "/db/doc", "/db/LOCK"].iter().any(|kept| path.starts_with(kept)));
+        let (report, database, _disk) = salvaged(&files).expect("salvages");
+        Judge::new(&made).check(&report, &database);
+        assert!(!report.is_complete(), "{report:#?}");
+        let names: Vec<_> = report.tables.iter().map(|told| made.names[&told.id].as_str()).collect();
+        assert_eq!(names, ["loaded", "nodes"]);
+        for (told, name) in report.tables.iter().zip(names) {
+            let table = database.open_table(&told.name).expect("it is there");
+            assert!(!told.is_name_known && told.lost.is_empty(), "{told:#?}");
+            // Deletes of ranges stood in the image, and what was in the log alone is gone with it.
+            let is_newest =
+                |key: &Vec<u8>, (_, value): &(u64, Option<Vec<u8>>)| table.get(key).expect("read") == *value;
+            let newest =
+                made.tables[name].iter().filter(|(key, versions)| is_newest(key, versions.last().expect("one")));
+            let (right, all) = (newest.count(), made.tables[name].len());
+            assert!(right + 25 >= all, "{end:?}: {right} of {all} keys of {name} are as they were");
+        }
+    }
+}
+
+#[test]
+fn a_commit_header_that_does_not_check_leads_to_the_one_before() {
+    let made = Made::new(End::Closed);
+    let mut files = made.files.clone();
+    files.retain(|path, _| ["/db/node", "/db/doc", "/db/LOCK"].iter().any(|kept| path.starts_with(kept)));
+    let (whole, ..) = salvaged(&files).expect("salvages");
+    let place = |report: &Salvage| -> (PathBuf, usize) {
+        let finding = report.findings.iter().filter_map(|finding| finding.split_once("newest version but "));
+        let (_, place) = finding.last().expect("it says where the header is");
+        let (path, at) = place.split_once(" at byte ").expect("a file and an offset");
+        (PathBuf::from(path), at.parse().expect("a number"))
+    };
+    let (path, at) = place(&whole);
+    files.get_mut(&path).expect("the file")[at + 60] ^= 1;
+    let (report, database, _disk) = salvaged(&files).expect("salvages");
+    Judge::new(&made).check(&report, &database);
+    let before = place(&report);
+    assert!(before.0 == path && before.1 < at, "{before:?}, and {at} was damaged");
+}
+
+#[test]
 fn nothing_to_begin_with_is_an_error() {
     let files = Files::from([(PathBuf::from("/db/data"), vec![7; PAGE])]);
     let error = salvaged(&files).map(drop).expect_err("there is nothing");
