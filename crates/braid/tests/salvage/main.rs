@@ -183,8 +183,8 @@ fn a_commit_header_that_does_not_check_leads_to_the_one_before() {
     files.retain(|path, _| ["/db/node", "/db/doc", "/db/LOCK"].iter().any(|kept| path.starts_with(kept)));
     let (whole, ..) = salvaged(&files).expect("salvages");
     let place = |report: &Salvage| -> (PathBuf, usize) {
-        let finding = report.findings.iter().filter_map(|finding| finding.split_once("newest version but "));
-        let (_, place) = finding.last().expect("it says where the header is");
+        let mut found = report.findings.iter().filter_map(|finding| finding.split_once("newest version but "));
+        let (_, place) = found.next_back().expect("it says where the header is");
         let (path, at) = place.split_once(" at byte ").expect("a file and an offset");
         (PathBuf::from(path), at.parse().expect("a number"))
     };
