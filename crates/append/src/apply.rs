@@ -276,7 +276,7 @@ impl<'a> Apply<'a> {
         // What is written is what can be read: a mistake here is found before anything refers to it.
         let node = Node::decode(bytes, self.chunk_bytes());
         let node = node.map_err(|damage| corrupt(&self.base.nodes, &pointer, damage))?;
-        count(&mut self.shape, node.level(), pointer.length, node.counts(), u64::wrapping_add);
+        count(&mut self.shape, node.level(), pointer.length.stored(), node.counts(), u64::wrapping_add);
         let due = if self.expires { node.due(self.rules.horizon.now) } else { None };
         let node = (is_root || node.level() > 0).then(|| Arc::new(node));
         self.made.insert(place_of(&pointer), Made { pointer, node });
@@ -285,7 +285,7 @@ impl<'a> Apply<'a> {
 
     /// A node that was in the trie is not referred to any more.
     fn drop_node(&mut self, pointer: &DocPointer, node: &Node) {
-        count(&mut self.shape, node.level(), pointer.length, node.counts(), u64::wrapping_sub);
+        count(&mut self.shape, node.level(), pointer.length.stored(), node.counts(), u64::wrapping_sub);
         if self.made.remove(&place_of(pointer)).is_none() {
             self.dropped.push(*pointer);
         }

@@ -82,7 +82,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 pub(crate) fn put_pointer(out: &mut Vec<u8>, pointer: &DocPointer) {
     put_number(out, pointer.segment.0);
     put_number(out, pointer.offset / ALIGNMENT);
-    put_number(out, pointer.length);
+    put_number(out, pointer.length.bits());
     out.extend_from_slice(&pointer.crc.to_le_bytes());
 }
 

@@ -3,7 +3,7 @@
 //! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, reads them, and searches what it
 //! read; what was read has to come back when it is written again.
 
-use doclog::{DocImage, DocPointer, Retained, SegmentId};
+use doclog::{DocImage, DocLength, DocPointer, Retained, SegmentId};
 use index::due::Due;
 use index::{Expiry, Operation, Payload, Seq, TableId, Time, Update};
 
@@ -20,7 +20,12 @@ pub const TARGETS: &[Target] = &[("append_node", node, nodes), ("append_record",
 const TABLE: TableId = TableId(3);
 
 fn pointer(number: u64) -> DocPointer {
-    DocPointer { segment: SegmentId(1 + number % 3), offset: 4096 * number, length: 4000 + number, crc: 0x0102_0304 }
+    DocPointer {
+        segment: SegmentId(1 + number % 3),
+        offset: 4096 * number,
+        length: DocLength::from_bits(4000 + number),
+        crc: 0x0102_0304,
+    }
 }
 
 fn link(number: u64) -> Link {

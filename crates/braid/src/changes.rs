@@ -351,7 +351,8 @@ impl std::fmt::Debug for Changes {
 impl Ahead {
     fn document_bytes(&self) -> u64 {
         let What::Commit(drafts) = &self.what else { return 0 };
-        let bytes = |draft: &Draft| if let Value::Document(document) = &draft.value { document.length } else { 0 };
+        let bytes =
+            |draft: &Draft| if let Value::Document(document) = &draft.value { document.length.original() } else { 0 };
         drafts.iter().map(bytes).fold(0, u64::saturating_add)
     }
 }

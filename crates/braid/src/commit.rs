@@ -273,8 +273,11 @@ impl Engine {
                 .filter(|&i| is_document(&items[i]) && Arc::ptr_eq(items[i].table, table))
                 .collect();
             let values: Vec<&[u8]> = members.iter().map(|&i| items[i].value).collect();
-            table.document_pace.wait(values.iter().map(|value| value.len() as u64).sum());
-            match table.documents.append(&values) {
+            let written = table.documents.pack(&values).and_then(|packed| {
+                table.document_pace.wait(packed.stored_bytes());
+                table.documents.append_packed(&packed)
+            });
+            match written {
                 Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
                 Err(error) => {
                     abandon(items, &pointers);

@@ -76,7 +76,7 @@ mod tests {
 
     use psync::sim::SimDisk;
 
-    use crate::{Database, Options, Structure, Table};
+    use crate::{Compression, Database, Options, Structure, Table, TableOptions};
 
     const VALUE: usize = 4000;
 
@@ -89,8 +89,9 @@ mod tests {
         options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens")
     }
 
-    fn filled(database: &Database, structure: Structure) -> Table {
-        let table = database.table("table", structure).expect("created");
+    fn filled(database: &Database, structure: Structure, compression: Compression) -> Table {
+        let options = TableOptions::new().compression(compression);
+        let table = database.table_with("table", structure, &options).expect("created");
         (0..100).for_each(|key| table.put([key], value(key)).expect("put"));
         database.checkpoint().expect("a checkpoint divides the cache");
         table
@@ -103,16 +104,17 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_again_is_in_memory() {
-        for structure in Structure::ALL {
+        let with = |structure| [Compression::None, Compression::Zstd].map(|compression| (structure, compression));
+        for (structure, compression) in Structure::ALL.into_iter().flat_map(with) {
             let database = open(8 << 20);
-            let table = filled(&database, structure);
+            let table = filled(&database, structure, compression);
             let keys: Vec<[u8; 1]> = (0..100).map(|key| [key]).collect();
             let expected: Vec<_> = (0..100).map(|key| Some(value(key))).collect();
             assert_eq!(table.get_many(&keys[..50]).expect("read"), expected[..50]);
             let before = documents_read(&database);
             assert_eq!(table.get_many(&keys[..50]).expect("read"), expected[..50]);
             assert_eq!(table.get([7]).expect("read"), Some(value(7)));
-            assert_eq!(documents_read(&database), before, "{structure}");
+            assert_eq!(documents_read(&database), before, "{structure} {compression}");
             // Some of them, among others.
             assert_eq!(table.get_many(&keys).expect("read"), expected);
             let cache = database.stats().expect("stats").cache;
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn a_small_cache_is_not_exceeded_and_ranges_pass_it_by() {
         let database = open(256 << 10);
-        let table = filled(&database, Structure::BTree);
+        let table = filled(&database, Structure::BTree, Compression::None);
         assert_eq!(table.iter().count(), 100);
         assert_eq!(database.stats().expect("stats").cache.document_bytes, 0);
         for _ in 0..5 {

@@ -616,7 +616,7 @@ pub(crate) fn decode_table(payload: &[u8]) -> Option<TableId> {
 
 #[cfg(test)]
 mod tests {
-    use doclog::Compression;
+    use doclog::{Compression, DocLength};
     use index::DocPointer;
     use proptest::prelude::*;
 
@@ -749,7 +749,7 @@ mod tests {
 
     #[test]
     fn a_flush_end_survives_encoding_in_any_number_of_pieces() {
-        let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let document = DocPointer { segment: SegmentId(4), offset: 8, length: DocLength::plain(70_000), crc: 5 };
         let retained = Retained { segment: SegmentId(6), bytes: 70_024, end: 90_000 };
         let record = FlushEnd {
             table: TableId(7),
@@ -774,7 +774,7 @@ mod tests {
 
     #[test]
     fn flush_end_bytes_are_those_of_version_1() {
-        let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let document = DocPointer { segment: SegmentId(4), offset: 8, length: DocLength::plain(70_000), crc: 5 };
         let record = FlushEnd {
             table: TableId(7),
             time: Time(0x0102_0304_0506),
@@ -815,7 +815,7 @@ mod tests {
 
     #[test]
     fn commit_operations_survive_encoding() {
-        let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+        let document = DocPointer { segment: SegmentId(4), offset: 8, length: DocLength::plain(70_000), crc: 5 };
         let operations = [None, Expiry::at(0x0102_0304_0506)].map(|expiry| {
             [
                 Operation::Put(Payload::Inline(b"v"), expiry),

@@ -6,7 +6,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use doclog::{Compression, DocPointer, Retained, SegmentId};
+use doclog::{Compression, DocLength, DocPointer, Retained, SegmentId};
 use index::{Expiry, Horizon, Operation, Payload, RangeTombstones, Seq, TableId, Time};
 use psync::{Buffer, Request, sim::SimDisk};
 use space::{Extent, FileStore, PAGE, PageId, StreamKind};
@@ -124,7 +124,7 @@ fn commit(bytes: &[u8]) {
 }
 
 fn commits() -> Vec<Vec<u8>> {
-    let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+    let document = DocPointer { segment: SegmentId(4), offset: 8, length: DocLength::plain(70_000), crc: 5 };
     let operations = [
         Operation::Put(Payload::Inline(b"value"), None),
         Operation::Put(Payload::Document(document), None),
@@ -156,7 +156,7 @@ fn flush_end(bytes: &[u8]) {
 }
 
 fn a_flush_end(table: u32, redo: Vec<u8>) -> FlushEnd {
-    let document = DocPointer { segment: SegmentId(4), offset: 8, length: 70_000, crc: 5 };
+    let document = DocPointer { segment: SegmentId(4), offset: 8, length: DocLength::plain(70_000), crc: 5 };
     let retained = Retained { segment: SegmentId(6), bytes: 70_024, end: 90_000 };
     let (dropped, retained) = (vec![document; 2], vec![retained; 2]);
     FlushEnd {

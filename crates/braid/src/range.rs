@@ -349,7 +349,7 @@ impl Range {
         let (mut document_bytes, mut end) = (0, None);
         while let Some(pair) = walk.current() {
             if let Payload::Document(document) = pair.value {
-                document_bytes += document.length;
+                document_bytes += document.length.original();
                 documents.push(document);
             }
             pairs.push(pair.to_pair());

@@ -39,7 +39,7 @@ use crate::{
     opq::Sections,
     pieces::Pieces,
     retention::Kept,
-    schema::{DOCUMENT_SEGMENT_BYTES, new_table},
+    schema::{new_table, open_documents},
     stats::Recovery,
     superblock::SuperblockFile,
     tree::Trees,
@@ -203,9 +203,9 @@ fn image_error(store: &FileStore, place: &ImagePlace, what: &str, expected: Stri
 
 fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<TableCore> {
     let documents = DocImage::decode(&image.documents)?;
-    let documents = Arc::new(DocLog::open(store, image.id.0, &documents, DOCUMENT_SEGMENT_BYTES)?);
-    let tree = trees.open(image.structure, image.id, &image.root, &documents)?;
     let TableImage { id, structure, settings, .. } = *image;
+    let documents = open_documents(store, id, &documents, &settings)?;
+    let tree = trees.open(structure, id, &image.root, &documents)?;
     let identity = TableIdentity { id, name: image.name.clone(), structure, settings };
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(1));
     table.set_dropped(image.dropped);

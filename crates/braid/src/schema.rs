@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use doclog::{DocImage, DocLog};
-use index::Seq;
+use index::{Seq, TableId};
 use space::FileStore;
 
 use crate::{
-    Durability, Error, Result, Structure, TableOptions,
+    Durability, Error, Result, Structure, TableOptions, TableSettings,
     applied::AppliedThrough,
     catalog::{TableCore, TableIdentity},
     engine::Engine,
@@ -70,13 +70,21 @@ impl Engine {
     }
 }
 
+/// The documents of a table with these settings.
+pub(crate) fn open_documents(
+    store: &FileStore, id: TableId, image: &DocImage, settings: &TableSettings,
+) -> Result<Arc<DocLog>> {
+    let documents = DocLog::open(store, id.0, image, DOCUMENT_SEGMENT_BYTES)?;
+    Ok(Arc::new(documents.with_compression(settings.compression)))
+}
+
 /// A table that a log record begins.
 pub(crate) fn new_table(
     store: &FileStore, trees: &Trees, record: &format::CreateTable, sort_period: usize,
 ) -> Result<TableCore> {
-    let documents = Arc::new(DocLog::open(store, record.id.0, &DocImage::default(), DOCUMENT_SEGMENT_BYTES)?);
-    let tree = trees.create(record, &documents)?;
     let format::CreateTable { id, structure, settings, .. } = *record;
+    let documents = open_documents(store, id, &DocImage::default(), &settings)?;
+    let tree = trees.create(record, &documents)?;
     let identity = TableIdentity { id, name: record.name.clone(), structure, settings };
     let applied = AppliedThrough::new(Seq(0));
     Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sort_period)))
@@ -88,7 +96,7 @@ pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Resul
     for segment in &mut image.segments {
         (segment.live_bytes, segment.sealed) = (0, true);
     }
-    let documents = Arc::new(DocLog::open(store, table.id.0, &image, DOCUMENT_SEGMENT_BYTES)?);
+    let documents = open_documents(store, table.id, &image, &table.settings)?;
     let (id, name, structure, settings) = (table.id, table.name.clone(), table.structure, table.settings);
     let leaf_pages = table.tree.leaf_pages();
     let record = format::CreateTable { id, structure, settings, leaf_pages, name: name.clone() };

@@ -225,6 +225,8 @@ pub struct TableStats {
     pub name: String,
     /// Its structure.
     pub structure: String,
+    /// Compression of its large values: `none`, `lz4` or `zstd`.
+    pub compression: String,
     /// Operations in memory that the structure does not have yet.
     pub waiting_operations: u64,
     /// Bytes of memory that they take.
@@ -278,6 +280,7 @@ impl TableStats {
         Ok(Self {
             name: table.name.clone(),
             structure: table.structure.to_string(),
+            compression: table.settings.compression.to_string(),
             waiting_operations: operations,
             waiting_bytes: bytes,
             height: shape.height,

@@ -9,7 +9,7 @@ use std::{
 use index::{Bounds, DocPointer, Found, Fragment, Moment, Seq, Stored};
 
 use crate::{
-    Database, Durability, Error, Expires, Loader, Range, Result, Structure, WriteBatch,
+    Database, Durability, Error, Expires, Loader, Range, Result, Structure, TableSettings, WriteBatch,
     catalog::{TableCore, TableState},
     clock::system_time,
     database::Handle,
@@ -36,6 +36,12 @@ impl Table {
     #[must_use]
     pub fn structure(&self) -> Structure {
         self.core.structure
+    }
+
+    /// What was chosen for it when it was created.
+    #[must_use]
+    pub fn settings(&self) -> TableSettings {
+        self.core.settings
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -13,7 +13,7 @@ use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId};
 use psync::File;
 use space::{FileStore, PagedFile};
 
-use crate::{Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable};
+use crate::{Compression, Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable};
 
 /// A kind of structure that tables have gets at least one part in so many of the cache.
 const CACHE_PARTS: u64 = 8;
@@ -117,8 +117,9 @@ impl Trees {
         let documents: u64 = tables.iter().map(|table| table.documents.stats().live_bytes).sum();
         let least = self.cache_bytes / CACHE_PARTS;
         let left = self.cache_bytes.saturating_sub(nodes + used).clamp(least, self.cache_bytes - least);
-        // All of them, with what the cache needs for each.
-        let documents = (documents + documents / 2).min(left);
+        // All of them, with what the cache needs for each; how long they are when they are not compressed is not counted.
+        let is_compressed = tables.iter().any(|table| table.settings.compression != Compression::None);
+        let documents = if is_compressed && documents > 0 { left } else { (documents + documents / 2).min(left) };
         let structures = self.cache_bytes - documents;
         let append = match (append, btree) {
             (false, _) => 0,

@@ -50,6 +50,10 @@ pub struct Verification {
     pub keys: u64,
     /// Documents checked.
     pub documents: u64,
+    /// Bytes of these documents, as they were given.
+    pub document_bytes: u64,
+    /// Bytes of them as they are stored: less where they are compressed.
+    pub document_stored_bytes: u64,
     /// Log records of commits and tables checked.
     pub log_records: u64,
     /// Bytes of pages and documents checked.
@@ -218,6 +222,9 @@ impl Visit for Visitor<'_> {
 
     fn document(&mut self, document: &DocPointer) {
         self.documents.push(*document);
+        self.result.document_bytes = self.result.document_bytes.saturating_add(document.length.original());
+        let stored = document.length.stored();
+        self.result.document_stored_bytes = self.result.document_stored_bytes.saturating_add(stored);
         *self.used.entry(document.segment).or_default() += document.stored_bytes();
         if self.documents.len() >= DOCUMENTS_PER_BATCH {
             self.check_documents();

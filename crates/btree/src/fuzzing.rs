@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use doclog::{DocPointer, SegmentId};
+use doclog::{DocLength, DocPointer, SegmentId};
 use index::{Expiry, Operation, Payload, Seq, TableId, Update};
 use space::{Extent, PAGE, PageId};
 
@@ -230,7 +230,7 @@ fn leaf_of(pages: u32, runs: &[Vec<(Vec<u8>, Operation<'_>)>]) -> Vec<u8> {
 }
 
 fn leaves() -> Vec<Vec<u8>> {
-    let document = DocPointer { segment: SegmentId(2), offset: 8, length: 9000, crc: 1 };
+    let document = DocPointer { segment: SegmentId(2), offset: 8, length: DocLength::plain(9000), crc: 1 };
     let inline = |value| Operation::Put(Payload::Inline(value), None);
     let expiring = |payload| Operation::Put(payload, Expiry::at(1_800_000_000_000));
     let operations = [

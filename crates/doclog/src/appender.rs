@@ -9,10 +9,11 @@
 
 use psync::File;
 
-use crate::format::{ALIGNMENT, DOCUMENT_BYTES_MAX, encode_header, identity_crc};
+use crate::compression::{Packed, pack};
+use crate::format::{ALIGNMENT, encode_header, identity_crc};
 use crate::segments::{Lane, Reservation};
 use crate::write::Writer;
-use crate::{DocLog, DocPointer, Error, Result};
+use crate::{DocLength, DocLog, DocPointer, Result};
 
 /// Appends documents to a log. Made by [`DocLog::appender`] and [`DocLog::mover`].
 pub struct Appender<'a> {
@@ -28,15 +29,21 @@ impl<'a> Appender<'a> {
         Self { log, lane, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
     }
 
-    /// Appends a document. It is not written yet.
+    /// Appends a document, compressed as those of the log are. It is not written yet.
     ///
     /// # Errors
-    /// When it is larger than [`DOCUMENT_BYTES_MAX`], the store is read-only, or no file can be made for it.
+    /// When it is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, or no file can be made for it.
     pub fn push(&mut self, document: &[u8]) -> Result<DocPointer> {
-        let length = document.len() as u64;
-        if length > DOCUMENT_BYTES_MAX {
-            return Err(Error::TooLarge { length });
-        }
+        let Packed { bytes, length } = pack(self.log.compression(), document)?;
+        self.push_stored(&bytes, length)
+    }
+
+    /// Appends a document of this `length` as it is stored elsewhere ([`DocLog::read_stored`]).
+    ///
+    /// # Errors
+    /// As [`Appender::push`].
+    pub fn push_stored(&mut self, document: &[u8], length: DocLength) -> Result<DocPointer> {
+        assert_eq!(document.len() as u64, length.stored(), "a document is stored in as many bytes as its length says");
         self.log.reserve(length, self.lane, &mut self.reserved)?;
         let Reservation { segment, ref file, end, .. } = *self.reserved.last().expect("room was reserved");
         let (table, unplaced) = (self.log.table(), DocPointer { segment, offset: 0, length, crc: 0 });

@@ -6,13 +6,14 @@
 //!  0  4  magic "BDOC"
 //!  4  2  version, 1
 //!  6  2  type, 1: a whole document
-//!  8  8  bytes of the payload
+//!  8  8  length: 32 bits, bytes of the payload; 2 bits, how it is compressed (0: not at all, 1: an LZ4 block, 2: a Zstandard frame); 30 bits, bytes of the
+//!        document, 0 where it is not compressed
 //! 16  4  table
-//! 20  4  CRC-32C of {table 4, segment 8, offset of the document in its file 8, bytes of the payload 8} and the payload
+//! 20  4  CRC-32C of {table 4, segment 8, offset of the document in its file 8, length 8} and the payload
 //! 24     payload, then zeros up to a multiple of 8
 //! ```
 //!
-//! A pointer to it: segment 8, offset 8, bytes of the payload 8, CRC-32C as above 4.
+//! A pointer to it: segment 8, offset 8, length 8, CRC-32C as above 4.
 //!
 //! Image of a document log, which is part of a checkpoint:
 //!
@@ -29,7 +30,8 @@
 
 use std::path::Path;
 
-use crate::{Error, Result};
+use crate::compression::expansion_max;
+use crate::{Compression, Error, Result};
 
 /// Most bytes of a document.
 pub const DOCUMENT_BYTES_MAX: u64 = 512 << 20;
@@ -61,6 +63,95 @@ impl std::fmt::Display for SegmentId {
     }
 }
 
+/// How long a document is: what it takes, and what it stands for. The default is that of an empty one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocLength(u64);
+
+/// Where the compression stands in a length, and behind it the bytes that it stands for.
+const COMPRESSION_AT: u32 = 32;
+const ORIGINAL_AT: u32 = 34;
+
+const _: () = assert!(DOCUMENT_BYTES_MAX < 1 << (u64::BITS - ORIGINAL_AT) && DOCUMENT_BYTES_MAX < 1 << COMPRESSION_AT);
+
+impl DocLength {
+    /// That of a document of so many bytes that is stored as it is.
+    #[must_use]
+    pub const fn plain(bytes: u32) -> Self {
+        Self(bytes as u64)
+    }
+
+    /// That of a document of which, compressed, so many bytes are stored: both lengths are within [`DOCUMENT_BYTES_MAX`].
+    pub(crate) fn compressed(compression: Compression, stored: usize, original: usize) -> Self {
+        let code = match compression {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+            Compression::Zstd => 2,
+        };
+        Self(stored as u64 | code << COMPRESSION_AT | (original as u64) << ORIGINAL_AT)
+    }
+
+    /// The length that is stored as this number. Whether there is such a document is found out by reading.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// It as a number.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    const fn code(self) -> u64 {
+        self.0 >> COMPRESSION_AT & 3
+    }
+
+    /// Bytes of the payload, as it is stored.
+    #[must_use]
+    pub const fn stored(self) -> u64 {
+        if self.code() == 0 { self.0 } else { self.0 & u32::MAX as u64 }
+    }
+
+    /// Bytes of the document, as it was given.
+    #[must_use]
+    pub const fn original(self) -> u64 {
+        if self.code() == 0 { self.0 } else { self.0 >> ORIGINAL_AT }
+    }
+
+    /// Bytes that it takes in its segment, with header and padding.
+    pub(crate) const fn room(self) -> u64 {
+        stored_bytes(self.stored())
+    }
+
+    /// How it is compressed; none where that is not known here.
+    pub(crate) const fn compression(self) -> Option<Compression> {
+        match self.code() {
+            0 => Some(Compression::None),
+            1 => Some(Compression::Lz4),
+            2 => Some(Compression::Zstd),
+            _ => None,
+        }
+    }
+
+    /// Whether a document can be as long: else what is wrong with it, what would be right, and what it is.
+    pub(crate) fn check(self) -> std::result::Result<(), (&'static str, String, String)> {
+        let (stored, original) = (self.stored(), self.original());
+        let Some(compression) = self.compression() else {
+            return Err(("compression in the pointer", "0, 1 or 2".to_owned(), self.code().to_string()));
+        };
+        if original > DOCUMENT_BYTES_MAX {
+            let expected = format!("at most {DOCUMENT_BYTES_MAX} bytes");
+            return Err(("length in the pointer", expected, format!("{original} bytes")));
+        }
+        let most = expansion_max(compression, stored);
+        if compression != Compression::None && (stored >= original || original > most) {
+            let expected = format!("{} to {most} bytes of {stored} that are stored", stored + 1);
+            return Err(("length in the pointer", expected, format!("{original} bytes")));
+        }
+        Ok(())
+    }
+}
+
 /// Where a document is, and how to know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocPointer {
@@ -68,8 +159,8 @@ pub struct DocPointer {
     pub segment: SegmentId,
     /// Byte offset of its header in the segment.
     pub offset: u64,
-    /// Bytes of its payload.
-    pub length: u64,
+    /// How long it is.
+    pub length: DocLength,
     /// CRC-32C of its identity and payload.
     pub crc: u32,
 }
@@ -86,7 +177,7 @@ impl DocPointer {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.segment.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.length.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.length.bits().to_le_bytes());
         bytes[24..].copy_from_slice(&self.crc.to_le_bytes());
         bytes
     }
@@ -97,7 +188,7 @@ impl DocPointer {
         Self {
             segment: SegmentId(get_u64(bytes, 0)),
             offset: get_u64(bytes, 8),
-            length: get_u64(bytes, 16),
+            length: DocLength::from_bits(get_u64(bytes, 16)),
             crc: get_u32(bytes, 24),
         }
     }
@@ -105,7 +196,7 @@ impl DocPointer {
     /// Bytes that the document takes in its segment.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
-        stored_bytes(self.length)
+        self.length.room()
     }
 }
 
@@ -117,9 +208,9 @@ pub(crate) const fn stored_bytes(length: u64) -> u64 {
 }
 
 /// CRC-32C of what a document is: the checksum of its payload goes on from here.
-pub(crate) fn identity_crc(table: u32, segment: SegmentId, offset: u64, length: u64) -> u32 {
+pub(crate) fn identity_crc(table: u32, segment: SegmentId, offset: u64, length: DocLength) -> u32 {
     let crc = checksum::crc32c(&table.to_le_bytes());
-    [segment.0, offset, length].iter().fold(crc, |crc, field| checksum::crc32c_append(crc, &field.to_le_bytes()))
+    [segment.0, offset, length.bits()].iter().fold(crc, |crc, field| checksum::crc32c_append(crc, &field.to_le_bytes()))
 }
 
 /// The header of the document that `pointer` leads to.
@@ -128,7 +219,7 @@ pub(crate) fn encode_header(table: u32, pointer: &DocPointer) -> [u8; HEADER] {
     bytes[..4].copy_from_slice(MAGIC);
     bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
     bytes[6..8].copy_from_slice(&TYPE_DOCUMENT.to_le_bytes());
-    bytes[8..16].copy_from_slice(&pointer.length.to_le_bytes());
+    bytes[8..16].copy_from_slice(&pointer.length.bits().to_le_bytes());
     bytes[16..20].copy_from_slice(&table.to_le_bytes());
     bytes[20..].copy_from_slice(&pointer.crc.to_le_bytes());
     bytes
@@ -136,7 +227,7 @@ pub(crate) fn encode_header(table: u32, pointer: &DocPointer) -> [u8; HEADER] {
 
 /// A pointer to the document at that place, if `header` is that of one.
 pub(crate) fn pointer_of_header(header: &[u8; HEADER], segment: SegmentId, offset: u64) -> DocPointer {
-    DocPointer { segment, offset, length: get_u64(header, 8), crc: get_u32(header, 20) }
+    DocPointer { segment, offset, length: DocLength::from_bits(get_u64(header, 8)), crc: get_u32(header, 20) }
 }
 
 /// Whether `bytes` is the header of the document that `pointer` leads to in `file`.
@@ -158,7 +249,7 @@ pub(crate) fn check_header(file: &Path, table: u32, pointer: &DocPointer, bytes:
     let fields: [(u64, &'static str, u64, u64); 5] = [
         (4, "document version", VERSION.into(), version.into()),
         (6, "document type", TYPE_DOCUMENT.into(), kind.into()),
-        (8, "document length", pointer.length, get_u64(bytes, 8)),
+        (8, "document length", pointer.length.bits(), get_u64(bytes, 8)),
         (16, "table of the document", table.into(), get_u32(bytes, 16).into()),
         (20, "document checksum", pointer.crc.into(), get_u32(bytes, 20).into()),
     ];
@@ -314,9 +405,9 @@ mod tests {
     }
 
     fn pointer() -> DocPointer {
-        let (segment, offset, payload) = (SegmentId(3), 48, b"braid");
-        let identity = identity_crc(7, segment, offset, payload.len() as u64);
-        DocPointer { segment, offset, length: payload.len() as u64, crc: checksum::crc32c_append(identity, payload) }
+        let (segment, offset, payload, length) = (SegmentId(3), 48, b"braid", DocLength::plain(5));
+        let identity = identity_crc(7, segment, offset, length);
+        DocPointer { segment, offset, length, crc: checksum::crc32c_append(identity, payload) }
     }
 
     #[test]
@@ -331,6 +422,40 @@ mod tests {
         assert_eq!(DocPointer::decode(&bytes), pointer);
         assert_eq!(pointer.stored_bytes(), 32);
         assert_eq!([0, 1, 8, 9].map(stored_bytes), [24, 32, 32, 40]);
+    }
+
+    #[test]
+    fn golden_length() {
+        let of = |compression, stored, original| DocLength::compressed(compression, stored, original).bits();
+        assert_eq!(DocLength::plain(512 << 20).bits(), 0x2000_0000);
+        assert_eq!(of(Compression::Lz4, 0x0102_0304, 0x0506_0708), 0x1418_1c21_0102_0304);
+        assert_eq!(of(Compression::Zstd, 0x0102_0304, 512 << 20), 0x8000_0002_0102_0304);
+        for bits in [0, 5, 0x2000_0000, 0x1418_1c21_0102_0304, 0x8000_0002_0102_0304] {
+            assert_eq!(DocLength::from_bits(bits).check(), Ok(()), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_no_document_has_are_refused() {
+        let refused = |bits: u64, what: &str| {
+            let length = DocLength::from_bits(bits);
+            assert_eq!(length.check().expect_err("refused").0, what, "{bits:#x}");
+            // Nobody who counts with it gets more than a sum that saturates.
+            assert!(length.room() >= length.stored() && length.original() > 0, "{bits:#x}");
+        };
+        let of = |compression, stored, original| DocLength::compressed(compression, stored, original).bits();
+        refused(0x2000_0001, "length in the pointer");
+        refused(1 << 34 | 5, "length in the pointer");
+        refused(u64::MAX, "compression in the pointer");
+        refused(3 << 32 | 100 << 34 | 5, "compression in the pointer");
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            refused(of(compression, 5, (512 << 20) + 1), "length in the pointer");
+            refused(of(compression, 512 << 20, (512 << 20) + 1), "length in the pointer");
+            // What is no shorter, and what stands for more than it can.
+            refused(of(compression, 100, 100), "length in the pointer");
+            refused(of(compression, 0, 100), "length in the pointer");
+            refused(of(compression, 20, 512 << 20), "length in the pointer");
+        }
     }
 
     #[test]

@@ -6,18 +6,25 @@ use psync::sim::SimDisk;
 use psync::{Buffer, Request};
 use space::{FileStore, StreamKind};
 
+use crate::compression::{pack, unpack};
 use crate::format::{HEADER, check_header, encode_header, identity_crc, seal_image};
-use crate::{DocImage, DocLog, DocPointer, Error, SegmentId, SegmentImage};
+use crate::{Compression, DocImage, DocLength, DocLog, DocPointer, Error, SegmentId, SegmentImage};
 
 /// A name, what takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Everything of documents that is read from a disk.
-pub const TARGETS: &[Target] =
-    &[("doclog_image", image, images), ("doclog_header", header, headers), ("doclog_segment", segment, segments)];
+pub const TARGETS: &[Target] = &[
+    ("doclog_image", image, images),
+    ("doclog_header", header, headers),
+    ("doclog_compressed", compressed, all_compressed),
+    ("doclog_segment", segment, segments),
+];
 
 const TABLE: u32 = 7;
 const SEGMENT: SegmentId = SegmentId(3);
+/// No longer documents are decompressed: a few bytes can stand for many.
+const DOCUMENT_BYTES: u64 = 32 << 10;
 
 fn image(bytes: &[u8]) {
     let _ = DocImage::decode(bytes);
@@ -61,7 +68,10 @@ fn header(bytes: &[u8]) {
 }
 
 fn headers() -> Vec<Vec<u8>> {
-    let pointer = |offset, length| DocPointer { segment: SEGMENT, offset, length, crc: 0x0102_0304 };
+    let pointer = |offset, length| {
+        let length = DocLength::plain(length);
+        DocPointer { segment: SEGMENT, offset, length, crc: 0x0102_0304 }
+    };
     let both = |pointer: DocPointer| [&pointer.encode()[..], &encode_header(TABLE, &pointer)].concat();
     vec![both(pointer(0, 5)), both(pointer(48, 3000)), both(pointer(1 << 40, 512 << 20))]
 }
@@ -91,8 +101,11 @@ fn segment(bytes: &[u8]) {
     };
     for (pointer, whole) in pointers.iter().zip(whole) {
         let read = log.read_many(&[*pointer]);
-        assert_eq!(read.is_ok(), whole, "{read:?}");
-        assert!(read.is_ok_and(|payloads| payloads[0].len() as u64 == pointer.length) == whole);
+        match &read {
+            Ok(documents) => assert!(whole && documents[0].len() as u64 == pointer.length.original()),
+            Err(Error::Corrupt { .. }) if pointer.length.compression() != Some(Compression::None) => {}
+            Err(_) => assert!(!whole, "{read:?}"),
+        }
         // Commits name documents that do not lie over one another.
         if whole && log.stats().live_bytes == 0 {
             log.retain(pointer, 5).expect("a whole document can be counted");
@@ -105,7 +118,10 @@ fn segment(bytes: &[u8]) {
 /// Puts header and checksum of a document in its place, if that is in the segment.
 fn sign(pointer: &mut DocPointer, content: &mut [u8]) {
     let Ok(at) = usize::try_from(pointer.offset) else { return };
-    let Ok(length) = usize::try_from(pointer.length) else { return };
+    let Ok(length) = usize::try_from(pointer.length.stored()) else { return };
+    if pointer.length.original() > DOCUMENT_BYTES {
+        return;
+    }
     let Some(start) = at.checked_add(HEADER) else { return };
     let Some(payload) = start.checked_add(length).and_then(|end| content.get(start..end)) else { return };
     pointer.segment = SEGMENT;
@@ -115,12 +131,47 @@ fn sign(pointer: &mut DocPointer, content: &mut [u8]) {
 }
 
 fn segments() -> Vec<Vec<u8>> {
-    let with = |places: &[(u64, u64)], bytes: usize| {
-        let pointers = places
-            .iter()
-            .map(|(offset, length)| DocPointer { segment: SEGMENT, offset: *offset, length: *length, crc: 0 }.encode());
+    let pointer = |offset, length| DocPointer { segment: SEGMENT, offset, length, crc: 0 }.encode();
+    let with = |places: &[(u64, u32)], bytes: usize| {
+        let pointers = places.iter().map(|&(offset, length)| pointer(offset, DocLength::plain(length)));
         let count = u8::try_from(places.len()).expect("few");
         [&[count][..], &pointers.collect::<Vec<_>>().concat(), &vec![9; bytes]].concat()
     };
-    vec![with(&[(0, 5)], 32), with(&[(0, 5), (32, 0), (56, 3000)], 4000), with(&[(0, 8000), (0, 100)], 9000)]
+    let mut segments =
+        vec![with(&[(0, 5)], 32), with(&[(0, 5), (32, 0), (56, 3000)], 4000), with(&[(0, 8000), (0, 100)], 9000)];
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let text = text();
+        let packed = pack(compression, &text).expect("short enough");
+        segments.push([&[1][..], &pointer(0, packed.length), &[0; HEADER], &packed.bytes].concat());
+    }
+    segments
+}
+
+/// Something that becomes shorter.
+fn text() -> Vec<u8> {
+    (0..300_u32).flat_map(|number| format!("{} bytes, ", number * number).into_bytes()).collect()
+}
+
+/// How it is compressed, how long it was, and what is stored.
+fn compressed(bytes: &[u8]) {
+    let Some((&[code, low, high], stored)) = bytes.split_first_chunk::<3>() else { return };
+    let original = u64::from(u16::from_le_bytes([low, high])) % (DOCUMENT_BYTES + 1);
+    let bits = stored.len() as u64 | u64::from(code % 4) << 32 | original << 34;
+    let length = DocLength::from_bits(bits);
+    if length.check().is_ok()
+        && let Ok(document) = unpack(length, stored.to_vec())
+    {
+        assert_eq!(document.len() as u64, length.original());
+    }
+}
+
+fn all_compressed() -> Vec<Vec<u8>> {
+    let of = |(code, compression): (u8, Compression)| {
+        [vec![7; 3000], text()].map(|document| {
+            let packed = pack(compression, &document).expect("short enough");
+            let original = u16::try_from(document.len()).expect("short");
+            [&[code][..], &original.to_le_bytes(), &packed.bytes].concat()
+        })
+    };
+    [(1, Compression::Lz4), (2, Compression::Zstd)].into_iter().flat_map(of).collect()
 }

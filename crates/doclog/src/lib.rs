@@ -6,12 +6,13 @@
 //! 1. `append` reserves room at the end of the active segment under a short lock, and writes all documents of the call in one psync,
 //!    through the page cache. A [`DocPointer`] says where a document is and what its checksum must be. Documents that refer to one another
 //!    come one by one from an [`Appender`], which knows where each is before it is written.
+//!    A log may compress what it appends ([`Compression`]): the pointer says so, and how long the document is.
 //! 2. The files written are handed to the log (`take_unflushed`), whose flush makes documents durable together with the commits that
 //!    refer to them.
 //! 3. `read_many` reads any number of documents in one psync and checks every one of them.
 //! 4. Per segment, the bytes of live documents are counted: `retain` when a version refers to a document, `drop_document` when none does
 //!    any more. A segment without live bytes is unlinked by `release_dead`.
-//! 5. Documents that outlived their neighbours are read ([`DocLog::read_ahead_as`]) and appended anew ([`DocLog::mover`]), to segments of their own, so that
+//! 5. Documents that outlived their neighbours are read ([`DocLog::read_stored`]) and appended anew ([`DocLog::mover`]), to segments of their own, so that
 //!    the old ones die.
 //! 6. Recovery has documents that may not be on the device written again (`rewrite`) before it relies on them.
 //! 7. A [`DocImage`] is what a checkpoint keeps: the segments and their live bytes. `open` seals them all; a new life writes to a new segment.
@@ -42,7 +43,7 @@ pub use appender::Appender;
 pub use compression::Compression;
 pub use error::{Error, Result};
 pub use files::Content;
-pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocPointer, SegmentId, SegmentImage};
-pub use log::{DocLog, Reads, SEGMENT_BYTES_DEFAULT};
+pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocLength, DocPointer, SegmentId, SegmentImage};
+pub use log::{DocLog, PackedDocuments, Reads, SEGMENT_BYTES_DEFAULT};
 pub use search::tables_with;
 pub use segments::{Retained, Stats, Usage};

@@ -10,12 +10,12 @@ use space::FileStore;
 
 use crate::ahead::{Asked, ReadAhead};
 use crate::appender::Appender;
+use crate::compression::{Packed, pack};
 use crate::files::{Content, SegmentFiles};
-use crate::format::{DOCUMENT_BYTES_MAX, stored_bytes};
-use crate::read::{self, Wanted};
+use crate::read::{self, Wanted, Wants};
 use crate::rewrite;
 use crate::segments::{Lane, Reservation, Retained, Segments, Stats, Usage};
-use crate::{DocImage, DocPointer, Error, Result, SegmentId};
+use crate::{Compression, DocImage, DocLength, DocPointer, Error, Result, SegmentId};
 
 /// Bytes that a segment has unless said otherwise.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -38,6 +38,18 @@ pub struct DocLog {
     files: Arc<SegmentFiles>,
     segments: Mutex<Segments>,
     damage: Vec<Error>,
+    compression: Compression,
+}
+
+/// Documents as they are to be stored, and nowhere yet. Made by [`DocLog::pack`].
+pub struct PackedDocuments<'a>(Vec<Packed<'a>>);
+
+impl PackedDocuments<'_> {
+    /// Bytes that they will take, with headers and padding.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.0.iter().map(|packed| packed.length.room()).sum()
+    }
 }
 
 impl DocLog {
@@ -66,7 +78,18 @@ impl DocLog {
             found.push((segment, files.length(segment)?));
         }
         let (segments, damage) = Segments::new(Arc::clone(&files), segment_bytes, image, &found);
-        Ok(Self { files, segments: Mutex::new(segments), damage })
+        Ok(Self { files, segments: Mutex::new(segments), damage, compression: Compression::None })
+    }
+
+    /// The same, which compresses what is appended from here on. What is there can be read whatever it is.
+    #[must_use]
+    pub fn with_compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    pub(crate) const fn compression(&self) -> Compression {
+        self.compression
     }
 
     /// What was wrong with the segments at open. Documents in undamaged parts are readable all the same.
@@ -79,15 +102,29 @@ impl DocLog {
     /// has to be retained or abandoned once it is known whether its commit is.
     ///
     /// # Errors
-    /// When a document is larger than [`DOCUMENT_BYTES_MAX`], the store is read-only, the disk is full or a write fails. No
+    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, the disk is full or a write fails. No
     /// document is appended then.
     pub fn append(&self, documents: &[&[u8]]) -> Result<Vec<DocPointer>> {
-        let lengths = documents.iter().map(|document| document.len() as u64);
-        if let Some(length) = lengths.clone().find(|length| *length > DOCUMENT_BYTES_MAX) {
-            return Err(Error::TooLarge { length });
-        }
-        let mut appender = Appender::new(self, Lane::New, Some(lengths.map(stored_bytes).sum()));
-        let pointers = documents.iter().map(|document| appender.push(document)).collect::<Result<Vec<_>>>()?;
+        self.append_packed(&self.pack(documents)?)
+    }
+
+    /// Compresses documents, if this log does that. Their room is not reserved before, so nobody waits for that meanwhile.
+    ///
+    /// # Errors
+    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX).
+    pub fn pack<'a>(&self, documents: &[&'a [u8]]) -> Result<PackedDocuments<'a>> {
+        let packed = documents.iter().map(|document| pack(self.compression, document));
+        Ok(PackedDocuments(packed.collect::<Result<_>>()?))
+    }
+
+    /// As [`DocLog::append`], for documents that are packed.
+    ///
+    /// # Errors
+    /// As [`DocLog::append`].
+    pub fn append_packed(&self, documents: &PackedDocuments<'_>) -> Result<Vec<DocPointer>> {
+        let mut appender = Appender::new(self, Lane::New, Some(documents.stored_bytes()));
+        let push = |packed: &Packed<'_>| appender.push_stored(&packed.bytes, packed.length);
+        let pointers = documents.0.iter().map(push).collect::<Result<Vec<_>>>()?;
         appender.finish()?;
         Ok(pointers)
     }
@@ -121,8 +158,8 @@ impl DocLog {
         self.segments.lock().seal();
     }
 
-    /// Reserves room for a document of `length` bytes.
-    pub(crate) fn reserve(&self, length: u64, lane: Lane, reserved: &mut Vec<Reservation>) -> Result<()> {
+    /// Reserves room for a document of this length.
+    pub(crate) fn reserve(&self, length: DocLength, lane: Lane, reserved: &mut Vec<Reservation>) -> Result<()> {
         loop {
             let number = {
                 let mut segments = self.segments.lock();
@@ -183,7 +220,7 @@ impl DocLog {
     /// As [`DocLog::read_many`], but each document for itself: what cannot be read or does not check is no obstacle to the others.
     #[must_use]
     pub fn read_each(&self, pointers: &[DocPointer]) -> Vec<Result<Vec<u8>>> {
-        self.fetch(pointers, true)
+        self.fetch(pointers, Wants::Document)
     }
 
     /// Whether each document is whole. In recovery, one that is not was never durable, and neither was its commit; so one that does not
@@ -193,7 +230,7 @@ impl DocLog {
     /// When a file cannot be opened or read: then nothing is known.
     pub fn check_many(&self, pointers: &[DocPointer]) -> Result<Vec<bool>> {
         let check = |pointers: &[DocPointer]| -> Result<Vec<bool>> {
-            let outcomes = self.fetch(pointers, false).into_iter();
+            let outcomes = self.fetch(pointers, Wants::Check).into_iter();
             let whole = outcomes.map(|outcome| match outcome {
                 Ok(_) => Ok(true),
                 Err(Error::Corrupt { .. }) => Ok(false),
@@ -215,9 +252,9 @@ impl DocLog {
     pub fn verify(&self, live: &[DocPointer], report: &mut dyn FnMut(Error), progress: &mut dyn FnMut(u64, u64)) {
         self.damage.iter().for_each(|error| report(error.clone()));
         for batch in live.chunks(VERIFY_BATCH) {
-            let outcomes = self.fetch(batch, false);
+            let outcomes = self.fetch(batch, Wants::Check);
             outcomes.into_iter().filter_map(Result::err).for_each(&mut *report);
-            progress(batch.len() as u64, batch.iter().map(|pointer| pointer.length).sum());
+            progress(batch.len() as u64, batch.iter().map(|pointer| pointer.length.stored()).sum());
         }
     }
 
@@ -239,7 +276,7 @@ impl DocLog {
                 Some(file) => file.clone(),
                 None => self.writable_file(pointer.segment)?,
             };
-            documents.push(Wanted::new(self.files.table(), *pointer, file.clone(), false));
+            documents.push(Wanted::new(self.files.table(), *pointer, file.clone(), Wants::Check));
             files.insert(pointer.segment, file);
         }
         rewrite::rewrite(self.files.store().psync(), documents)?;
@@ -256,9 +293,9 @@ impl DocLog {
         file.map_or_else(|| self.files.open(segment, false), Ok)
     }
 
-    /// Reads each document once and checks it. Without `keep`, payloads are empty.
-    fn fetch(&self, pointers: &[DocPointer], keep: bool) -> Vec<Result<Vec<u8>>> {
-        let mut asked = self.ask(pointers, keep, true);
+    /// Reads each document once and checks it; what is not wanted is empty.
+    fn fetch(&self, pointers: &[DocPointer], wants: Wants) -> Vec<Result<Vec<u8>>> {
+        let mut asked = self.ask(pointers, wants, true);
         read::fetch(self.psync(), asked.documents());
         asked.finish()
     }
@@ -266,22 +303,22 @@ impl DocLog {
     /// Begins to read documents, as [`DocLog::read_many`] does. What it reads goes on while the caller does something else, until it asks for it.
     #[must_use]
     pub fn read_ahead(&self, pointers: &[DocPointer]) -> ReadAhead {
-        self.read_ahead_as(pointers, Reads { in_flight: self.psync().pio_max(), direct: true })
+        ReadAhead::begin(self.psync(), self.ask(pointers, Wants::Document, true), self.psync().pio_max())
     }
 
-    /// As [`DocLog::read_ahead`], reading as it is said.
+    /// As [`DocLog::read_ahead`], reading as it is said, and each document as it is stored: for a [`DocLog::mover`].
     #[must_use]
-    pub fn read_ahead_as(&self, pointers: &[DocPointer], how: Reads) -> ReadAhead {
-        ReadAhead::begin(self.psync(), self.ask(pointers, true, how.direct), how.in_flight)
+    pub fn read_stored(&self, pointers: &[DocPointer], how: Reads) -> ReadAhead {
+        ReadAhead::begin(self.psync(), self.ask(pointers, Wants::Stored, how.direct), how.in_flight)
     }
 
-    fn ask(&self, pointers: &[DocPointer], keep: bool, direct: bool) -> Asked {
+    fn ask(&self, pointers: &[DocPointer], wants: Wants, direct: bool) -> Asked {
         let mut order: Vec<usize> = (0..pointers.len()).collect();
         order.sort_unstable_by_key(|index| pointers[*index]);
         let same: Vec<&[usize]> = order.chunk_by(|a, b| pointers[*a] == pointers[*b]).collect();
         let mut asked = Asked::new(pointers.len());
         for (equal, file) in same.iter().zip(self.files_of(pointers, &same, direct)) {
-            let wanted = file.map(|file| Wanted::new(self.files.table(), pointers[equal[0]], file, keep));
+            let wanted = file.map(|file| Wanted::new(self.files.table(), pointers[equal[0]], file, wants));
             asked.push(wanted, equal);
         }
         asked

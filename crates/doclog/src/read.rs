@@ -5,6 +5,7 @@
 //! 2. All windows are one psync; of a large one, windows of no more than [`BYTES_IN_FLIGHT`] are in memory at a time.
 //! 3. A completed window is cut into parts of documents. Every part is checksummed at once, and copied if its bytes are
 //!    wanted. When all parts are there, their checksums are combined and compared with the pointer's.
+//! 4. What is compressed is decompressed when all reads are done, and handed over by whoever asked.
 //!
 //! Invariant: a document is handed out only when its header, its length and the checksum over identity and payload are the pointer's.
 
@@ -14,6 +15,7 @@ use std::path::Path;
 use psync::{BLOCK, Buffer, Completion, File, Psync, Request};
 
 use crate::ahead::Reading;
+use crate::compression::unpack;
 use crate::format::{HEADER, check_header, identity_crc};
 use crate::{DocPointer, Error, Result};
 
@@ -24,13 +26,26 @@ pub(crate) const BYTES_IN_FLIGHT: u64 = 32 << 20;
 
 const _: () = assert!(WINDOW_BYTES.is_multiple_of(BLOCK as u64));
 
+/// What is wanted of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// Whether it checks.
+    Check,
+    /// Its bytes as they are stored.
+    Stored,
+    /// It.
+    Document,
+}
+
 /// A document to be read, in place order among those of its call.
 pub(crate) struct Wanted {
     table: u32,
     pointer: DocPointer,
     file: File,
-    /// The payload, of the pointer's length, when it is wanted and not only checked.
-    payload: Option<Vec<u8>>,
+    /// What is wanted of it.
+    wants: Wants,
+    /// The payload, as it is stored, if anything is wanted of it.
+    payload: Vec<u8>,
     header: [u8; HEADER],
     /// Checksum of the whole, when it came in one window.
     whole: Option<u32>,
@@ -48,12 +63,13 @@ pub(crate) struct Window {
 }
 
 impl Wanted {
-    pub(crate) fn new(table: u32, pointer: DocPointer, file: File, keep: bool) -> Self {
+    pub(crate) fn new(table: u32, pointer: DocPointer, file: File, wants: Wants) -> Self {
         Self {
             table,
             pointer,
             file,
-            payload: keep.then(Vec::new),
+            wants,
+            payload: Vec::new(),
             header: [0; HEADER],
             whole: None,
             parts: Vec::new(),
@@ -63,7 +79,7 @@ impl Wanted {
 
     /// The bytes of the file that hold header and payload.
     fn place(&self) -> Range<u64> {
-        self.pointer.offset..self.pointer.offset + HEADER as u64 + self.pointer.length
+        self.pointer.offset..self.pointer.offset + HEADER as u64 + self.pointer.length.stored()
     }
 
     /// Takes the bytes that a window has of this document.
@@ -78,14 +94,15 @@ impl Wanted {
             return;
         };
         let at = offset_in(part.start, payload);
-        if part.bytes.len() as u64 == self.pointer.length {
+        if part.bytes.len() as u64 == self.pointer.length.stored() {
             self.whole = Some(checksum::crc32c_append(self.identity(), part.bytes));
         } else {
             self.parts.push((at as u64, part.bytes.len(), checksum::crc32c(part.bytes)));
         }
-        if let Some(kept) = &mut self.payload {
+        if self.wants != Wants::Check {
+            let kept = &mut self.payload;
             if kept.is_empty() {
-                kept.resize(usize::try_from(self.pointer.length).unwrap_or(0), 0);
+                kept.resize(usize::try_from(self.pointer.length.stored()).unwrap_or(0), 0);
             }
             kept[at..at + part.bytes.len()].copy_from_slice(part.bytes);
         }
@@ -108,11 +125,11 @@ impl Wanted {
             crc = checksum::crc32c_combine(crc, part, bytes);
             end += bytes as u64;
         }
-        assert_eq!(end, self.pointer.length, "the windows of a document cover all of it");
+        assert_eq!(end, self.pointer.length.stored(), "the windows of a document cover all of it");
         crc
     }
 
-    /// The payload, if it was wanted, when everything about the document is right.
+    /// What was wanted of it, when everything about the document is right.
     pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -124,7 +141,14 @@ impl Wanted {
             let at = self.pointer.offset;
             return Err(Error::corrupt(self.file.path(), at, "checksum of the document", expected, found));
         }
-        Ok(self.payload.unwrap_or_default())
+        if self.wants != Wants::Document {
+            return Ok(self.payload);
+        }
+        let length = self.pointer.length;
+        unpack(length, self.payload).map_err(|found| {
+            let (at, expected) = (self.pointer.offset + HEADER as u64, format!("{} bytes", length.original()));
+            Error::corrupt(self.file.path(), at, "what the compressed document stands for", expected, found)
+        })
     }
 }
 
@@ -239,8 +263,8 @@ mod tests {
     use psync::sim::SimDisk;
 
     use super::*;
-    use crate::SegmentId;
     use crate::format::ALIGNMENT;
+    use crate::{DocLength, SegmentId};
 
     /// Documents at these gaps and of these lengths, some where others are, as damaged pointers have it.
     fn documents(direct: bool, places: &[(u64, u64, bool)]) -> Vec<Wanted> {
@@ -248,9 +272,14 @@ mod tests {
         let file = SimDisk::new(1).psync().open(Path::new("/doc"), &options).expect("opens");
         let mut offset = 0;
         let wanted = places.iter().map(|&(gap, length, overlap)| {
-            let pointer = DocPointer { segment: SegmentId(1), offset: offset + gap * 8, length, crc: 0 };
+            let pointer = DocPointer {
+                segment: SegmentId(1),
+                offset: offset + gap * 8,
+                length: DocLength::from_bits(length),
+                crc: 0,
+            };
             offset = pointer.offset + if overlap { 8 } else { pointer.stored_bytes() };
-            Wanted::new(1, pointer, file.clone(), false)
+            Wanted::new(1, pointer, file.clone(), Wants::Check)
         });
         wanted.collect()
     }

@@ -6,20 +6,20 @@
 use psync::{Buffer, Request};
 
 use crate::format::{ALIGNMENT, HEADER, check_header, identity_crc, pointer_of_header, stored_bytes};
-use crate::{Content, DocLog, DocPointer, Result, SegmentId};
+use crate::{Content, DocLength, DocLog, DocPointer, Result, SegmentId};
 use space::FileStore;
 
 /// Bytes that are searched at a time; the next ones begin a document's length before their end.
 const WINDOW: u64 = 4 << 20;
 
 impl DocLog {
-    /// The documents in the file of a segment that have `length` bytes and check, in the order of their places, whether anything refers to them or not. What cannot be read is passed over.
+    /// The documents in the file of a segment that have `length` bytes, are not compressed, and check, in the order of their places, whether anything refers to them or not. What cannot be read is passed over.
     ///
     /// # Errors
     /// When there is no such file, or it cannot be opened.
     pub fn find_by_length(&self, segment: SegmentId, length: u64) -> Result<Vec<(DocPointer, Vec<u8>)>> {
         let file = self.file_of(segment)?;
-        let (end, stored) = (file.len()?, stored_bytes(length));
+        let (end, stored, plain) = (file.len()?, stored_bytes(length), DocLength::from_bits(length));
         let (mut found, mut start) = (Vec::new(), 0);
         while start + stored <= end {
             let bytes = usize::try_from((end - start).min(WINDOW.max(2 * stored))).unwrap_or(usize::MAX);
@@ -32,10 +32,10 @@ impl DocLog {
                 let Some((header, rest)) = window[at..].split_first_chunk::<HEADER>() else { break };
                 let pointer = pointer_of_header(header, segment, start + at as u64);
                 let Some(payload) = rest.get(..usize::try_from(length).unwrap_or(usize::MAX)) else { break };
-                if pointer.length != length || check_header(file.path(), self.table(), &pointer, header).is_err() {
+                if pointer.length != plain || check_header(file.path(), self.table(), &pointer, header).is_err() {
                     continue;
                 }
-                let identity = identity_crc(self.table(), segment, pointer.offset, length);
+                let identity = identity_crc(self.table(), segment, pointer.offset, plain);
                 if checksum::crc32c_append(identity, payload) == pointer.crc {
                     found.push((pointer, payload.to_vec()));
                 }
@@ -82,7 +82,7 @@ mod tests {
             .collect();
         let appended = log.append(&values.iter().map(Vec::as_slice).collect::<Vec<_>>()).expect("appended");
         let expected: Vec<_> =
-            appended.iter().copied().zip(values).filter(|(pointer, _)| pointer.length == 160).collect();
+            appended.iter().copied().zip(values).filter(|(pointer, _)| pointer.length.stored() == 160).collect();
         assert!(expected.last().is_some_and(|(pointer, _)| pointer.offset > 2 * WINDOW));
         assert_eq!(log.find_by_length(SegmentId(1), 160).expect("searched"), expected);
         assert_eq!(log.find_by_length(SegmentId(1), 161).expect("searched"), []);

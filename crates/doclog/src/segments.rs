@@ -16,8 +16,8 @@ use std::sync::Arc;
 use psync::File;
 
 use crate::files::SegmentFiles;
-use crate::format::{ALIGNMENT, DOCUMENT_BYTES_MAX, HEADER, stored_bytes};
-use crate::{DocImage, DocPointer, Error, Result, SegmentId, SegmentImage};
+use crate::format::{ALIGNMENT, HEADER};
+use crate::{DocImage, DocLength, DocPointer, Error, Result, SegmentId, SegmentImage};
 
 /// Room of a document log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,9 +167,9 @@ impl Segments {
         (segments, damage)
     }
 
-    /// Reserves room for a document of `length` bytes; false where that takes another file.
-    pub(crate) fn reserve(&mut self, length: u64, lane: Lane, reserved: &mut Vec<Reservation>) -> bool {
-        let bytes = stored_bytes(length);
+    /// Reserves room for a document of this length; false where that takes another file.
+    pub(crate) fn reserve(&mut self, length: DocLength, lane: Lane, reserved: &mut Vec<Reservation>) -> bool {
+        let bytes = length.room();
         let alone = bytes > self.segment_bytes / 2;
         let Some((id, file)) = self.place(bytes, alone, lane) else {
             return false;
@@ -286,9 +286,8 @@ impl Segments {
             let file = self.files.path(pointer.segment);
             Err(Error::corrupt(&file, pointer.offset, what, expected, found))
         };
-        if pointer.length > DOCUMENT_BYTES_MAX {
-            let expected = format!("at most {DOCUMENT_BYTES_MAX} bytes");
-            return wrong("length in the pointer", expected, format!("{} bytes", pointer.length));
+        if let Err((what, expected, found)) = pointer.length.check() {
+            return wrong(what, expected, found);
         }
         if !pointer.offset.is_multiple_of(ALIGNMENT as u64) {
             let expected = format!("a multiple of {ALIGNMENT}");
@@ -297,7 +296,7 @@ impl Segments {
         let Some(segment) = self.all.get(&pointer.segment) else {
             return wrong("segment in the pointer", "a segment".to_owned(), "none".to_owned());
         };
-        let end = pointer.offset.saturating_add(HEADER as u64 + pointer.length);
+        let end = pointer.offset.saturating_add(HEADER as u64 + pointer.length.stored());
         if end > segment.end {
             let found = format!("{} bytes in the segment", segment.end);
             return wrong("document", format!("at least {end} bytes"), found);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use doclog::{DOCUMENT_BYTES_MAX, DocImage, DocLog, DocPointer, Error, SEGMENT_BYTES_DEFAULT, SegmentId};
+use doclog::{DOCUMENT_BYTES_MAX, DocImage, DocLength, DocLog, DocPointer, Error, SEGMENT_BYTES_DEFAULT, SegmentId};
 use psync::sim::{Fault, SimDisk};
 use psync::{BackendKind, File, Psync, Request};
 use space::{FileStore, StreamKind};
@@ -226,12 +226,12 @@ fn a_document_is_bound_to_its_table_segment_and_place() {
     refused(&log, DocPointer { segment: SegmentId(2), ..first });
     refused(&log, DocPointer { segment: SegmentId(3), ..second });
     refused(&log, DocPointer { offset: second.offset, ..first });
-    refused(&log, DocPointer { length: 999, ..first });
-    refused(&log, DocPointer { length: 1001, ..first });
+    refused(&log, DocPointer { length: DocLength::plain(999), ..first });
+    refused(&log, DocPointer { length: DocLength::plain(1001), ..first });
     refused(&log, DocPointer { crc: first.crc ^ 1, ..first });
     // Pointers that no memory is spent on.
-    refused(&log, DocPointer { length: u64::MAX, ..first });
-    refused(&log, DocPointer { length: DOCUMENT_BYTES_MAX, ..first });
+    refused(&log, DocPointer { length: DocLength::from_bits(u64::MAX), ..first });
+    refused(&log, DocPointer { length: DocLength::from_bits(DOCUMENT_BYTES_MAX), ..first });
     refused(&log, DocPointer { offset: u64::MAX - 7, ..first });
     refused(&log, DocPointer { offset: 4, ..first });
     refused(&log, DocPointer { segment: SegmentId(99), ..first });

@@ -95,7 +95,7 @@ fn rewriting_changes_nothing_and_touches_no_neighbour() {
     let asked: Vec<_> = some.iter().rev().chain(&some).copied().collect();
     log.rewrite(&asked).expect("rewrites");
     let after = store.counters(StreamKind::Doc).snapshot();
-    let bytes: u64 = some.iter().map(|pointer| pointer.length + 24).sum();
+    let bytes: u64 = some.iter().map(|pointer| pointer.length.stored() + 24).sum();
     assert_eq!(after.written_bytes - before.written_bytes, bytes);
     assert_eq!(after.writes - before.writes, some.len() as u64);
     assert_eq!(log.read_many(&pointers).expect("reads"), documents);

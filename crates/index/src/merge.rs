@@ -122,10 +122,10 @@ fn last<'a>(same: &[Arrived<'a>], dropped: &mut Vec<DocPointer>) -> Update<'a> {
 mod tests {
     use super::*;
     use crate::{Expiry, Moment, Payload, Time};
-    use doclog::SegmentId;
+    use doclog::{DocLength, SegmentId};
 
     fn pointer(offset: u64) -> DocPointer {
-        DocPointer { segment: SegmentId(1), offset, length: 1, crc: 1 }
+        DocPointer { segment: SegmentId(1), offset, length: DocLength::plain(1), crc: 1 }
     }
 
     fn at<'a>(key: &'a [u8], seq: u64, operation: Operation<'a>) -> Update<'a> {

@@ -112,13 +112,13 @@ impl ExactSizeIterator for Pairs<'_> {}
 
 #[cfg(test)]
 mod tests {
-    use doclog::SegmentId;
+    use doclog::{DocLength, SegmentId};
 
     use super::*;
 
     #[test]
     fn pairs_come_in_their_direction_with_what_their_values_are() {
-        let document = DocPointer { segment: SegmentId(3), offset: 4096, length: 70_000, crc: 9 };
+        let document = DocPointer { segment: SegmentId(3), offset: 4096, length: DocLength::plain(70_000), crc: 9 };
         let expiry = Expiry::at(9).expect("not 0");
         let bytes = [b"--a1b", &document.encode()[..], b"c", &expiry.encode()].concat();
         let length = u16::try_from(DocPointer::BYTES).expect("short");

@@ -1,6 +1,6 @@
 //! Reading what [`super`] writes.
 
-use doclog::{DocPointer, SegmentId};
+use doclog::{DocLength, DocPointer, SegmentId};
 use index::due::{Due, UNITS_LIMIT};
 use index::{Expiry, Operation, Payload, Seq};
 
@@ -80,7 +80,8 @@ impl<'a> Input<'a> {
     /// A pointer.
     pub(crate) fn pointer(&mut self) -> Checked<DocPointer> {
         let begin = self.at;
-        let (segment, offset, length) = (SegmentId(self.number()?), self.number()?, self.number()?);
+        let (segment, offset, length) =
+            (SegmentId(self.number()?), self.number()?, DocLength::from_bits(self.number()?));
         let crc = self.take(4)?;
         let Some(offset) = offset.checked_mul(ALIGNMENT) else {
             return Err(Damage::new(begin, "offset in a pointer", "one of 64 bits", offset));

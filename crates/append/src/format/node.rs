@@ -342,7 +342,7 @@ pub(crate) fn put_keys(out: &mut Vec<u8>, chunk: &[u8], versions: &[Update<'_>])
 
 #[cfg(test)]
 mod tests {
-    use doclog::SegmentId;
+    use doclog::{DocLength, SegmentId};
     use index::{Expiry, Payload};
 
     use super::*;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     fn pointer() -> DocPointer {
-        DocPointer { segment: SegmentId(300), offset: 64, length: 4000, crc: 0x0102_0304 }
+        DocPointer { segment: SegmentId(300), offset: 64, length: DocLength::plain(4000), crc: 0x0102_0304 }
     }
 
     fn leaf() -> Vec<u8> {

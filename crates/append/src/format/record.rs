@@ -37,7 +37,7 @@
 //!         that were made of values, as the first list
 //! ```
 
-use doclog::{DocImage, DocPointer, Retained, SegmentId};
+use doclog::{DocImage, DocLength, DocPointer, Retained, SegmentId};
 use index::due::{Due, UNITS_LIMIT};
 use index::{Seq, TableId};
 
@@ -131,7 +131,7 @@ impl Header {
 
     /// Bytes that one takes in its segment.
     pub(crate) fn stored_bytes() -> u64 {
-        DocPointer { length: HEADER_BYTES as u64, ..DocPointer::default() }.stored_bytes()
+        DocPointer { length: DocLength::from_bits(HEADER_BYTES as u64), ..DocPointer::default() }.stored_bytes()
     }
 
     pub(crate) const fn chunk_bytes(&self) -> usize {
@@ -303,7 +303,12 @@ mod tests {
     use super::*;
 
     fn pointer(number: u64) -> DocPointer {
-        DocPointer { segment: SegmentId(number), offset: 8 * number, length: 100 + number, crc: 0x0102_0304 }
+        DocPointer {
+            segment: SegmentId(number),
+            offset: 8 * number,
+            length: DocLength::from_bits(100 + number),
+            crc: 0x0102_0304,
+        }
     }
 
     fn header() -> Header {

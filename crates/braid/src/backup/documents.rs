@@ -100,7 +100,7 @@ fn portions(mut list: &[Document]) -> impl Iterator<Item = &[Document]> {
         let mut bytes = 0;
         let fits = |document: &&Document| {
             let is_first = bytes == 0;
-            bytes += document.place.length;
+            bytes += document.place.length.original();
             is_first || bytes <= PORTION_BYTES
         };
         let count = list.iter().take(PORTION_DOCUMENTS).take_while(fits).count();

@@ -280,7 +280,7 @@ fn prefix(key: &[u8]) -> u64 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use doclog::SegmentId;
+    use doclog::{DocLength, SegmentId};
     use index::{DocPointer, Expiry, Operation, Payload, Stored, Time};
     use proptest::prelude::*;
 
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_reader_sees_what_has_not_expired_by_its_time() {
         let mut opq = Opq::new(SORT_PERIOD);
-        let document = DocPointer { segment: SegmentId(1), offset: 8, length: 5000, crc: 3 };
+        let document = DocPointer { segment: SegmentId(1), offset: 8, length: DocLength::plain(5000), crc: 3 };
         let expiry = Expiry::at(50);
         let operations = [
             (b"a", Operation::Put(Payload::Inline(b"one"), expiry)),

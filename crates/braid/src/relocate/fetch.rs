@@ -1,5 +1,7 @@
 //! Reading documents in submission batches, and appending them in key order.
 //!
+//! Documents are moved as they are stored: what is compressed stays so.
+//!
 //! 1. The documents are taken in the order of their places, where that is wanted, else in that of their keys; so many at a time are read in one submission.
 //! 2. When a batch is complete the next one is submitted, and is under way while the documents of the first are appended; or behind that, where that is wanted.
 //! 3. They are appended in the order of their keys: one is as soon as all before it are. What is read sooner waits in memory.
@@ -36,7 +38,7 @@ pub(super) fn fetch(
     let batch = how.submission_batch.max(1);
     let reads = Reads { in_flight: batch, direct: how.direct };
     let mut batches = places.chunks(batch).zip(order.chunks(batch));
-    let mut begin = || batches.next().map(|(places, order)| (documents.read_ahead_as(places, reads), order));
+    let mut begin = || batches.next().map(|(places, order)| (documents.read_stored(places, reads), order));
     let mut payloads: Vec<Option<Vec<u8>>> = vec![None; moves.versions.len()];
     let (mut mover, mut written) = (documents.mover(), 0);
     let mut under_way = begin();
@@ -57,7 +59,7 @@ pub(super) fn fetch(
         while let Some(version) = moves.versions.get_mut(written) {
             if version.fate == Fate::Moves {
                 let Some(payload) = payloads[written].take() else { break };
-                version.fate = Fate::Moved(mover.push(&payload)?);
+                version.fate = Fate::Moved(mover.push_stored(&payload, version.document.length)?);
             }
             written += 1;
         }

@@ -70,7 +70,7 @@ impl Copier<'_> {
     fn take(&mut self, mut pairs: &[PairRef<'_>]) -> Result<()> {
         let length = |pair: &PairRef<'_>| match pair.value {
             Payload::Inline(_) => 0,
-            Payload::Document(document) => document.length,
+            Payload::Document(document) => document.length.original(),
         };
         while !pairs.is_empty() {
             let mut bytes = 0;

@@ -13,6 +13,7 @@
 
 pub(crate) mod backups;
 pub(crate) mod content;
+mod values;
 
 use std::{
     collections::BTreeMap,
@@ -23,12 +24,13 @@ use std::{
 
 use backups::Backups;
 use braid::{
-    Database, Durability, ErrorKind, Isolation, Options, SetClock, Snapshot, Structure, Table, TransactionOptions,
-    WriteBatch,
+    Compression, Database, Durability, ErrorKind, Isolation, Options, SetClock, Snapshot, Structure, Table,
+    TableOptions, TransactionOptions, WriteBatch,
 };
 use content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use values::value;
 
 const TABLES: [&str; 2] = ["left", "right"];
 /// Sorts behind every other key.
@@ -106,6 +108,7 @@ struct World {
     seed: u64,
     /// Of the tables.
     structures: [Structure; 2],
+    options_of: [TableOptions; 2],
     random: StdRng,
     disk: SimDisk,
     options: Options,
@@ -135,6 +138,12 @@ fn structures(seed: u64) -> [Structure; 2] {
     [0, 1].map(|table| Structure::ALL[usize::try_from(seed >> table).unwrap_or(0) % Structure::ALL.len()])
 }
 
+/// Each compression with each other, and with itself.
+fn options_of(seed: u64) -> [TableOptions; 2] {
+    let compression = |number: u64| Compression::ALL[usize::try_from(number).unwrap_or(0) % Compression::ALL.len()];
+    [seed / 4, seed / 12].map(|number| TableOptions::new().compression(compression(number)))
+}
+
 /// Runs a seed; the error says what was lost or wrong.
 pub(crate) fn run(seed: u64) -> Outcome<()> {
     let mut random = StdRng::seed_from_u64(seed);
@@ -150,6 +159,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
     let mut world = World {
         seed,
         structures: structures(seed),
+        options_of: options_of(seed),
         disk: SimDisk::new(seed),
         options,
         states: vec![State::default()],
@@ -236,8 +246,8 @@ impl World {
 
     fn tables(&self, db: &Database) -> Outcome<Option<[Table; 2]>> {
         let mut tables = Vec::new();
-        for (name, structure) in TABLES.into_iter().zip(self.structures) {
-            match db.table(name, structure) {
+        for (index, name) in TABLES.into_iter().enumerate() {
+            match db.table_with(name, self.structures[index], &self.options_of[index]) {
                 Ok(table) => tables.push(table),
                 Err(_) if self.disk.is_crashed() => return Ok(None),
                 Err(error) => return Err(format!("table {name}: {error}")),
@@ -380,8 +390,7 @@ impl World {
             3..6 => self.random.random_range(0..2048),
             _ => self.value_bytes,
         };
-        let first: u8 = self.random.random();
-        (0..=u8::MAX).cycle().take(length).map(|step| first.wrapping_add(step)).collect()
+        value(self.random.random(), length)
     }
 
     fn commit(&mut self, db: &Database, tables: &[Table; 2]) -> braid::Result<()> {
@@ -470,7 +479,7 @@ impl World {
     }
 
     fn drop_and_create(&mut self, db: &Database) -> braid::Result<()> {
-        let scratch = db.table("scratch", self.structures[0])?;
+        let scratch = db.table_with("scratch", self.structures[0], &self.options_of[0])?;
         for _ in 0..self.random.random_range(0..20) {
             let (key, value) = (self.key(), self.value());
             scratch.put_with(&key, &value, Durability::Os)?;
@@ -480,7 +489,7 @@ impl World {
         }
         drop(scratch);
         db.drop_table("scratch")?;
-        self.load(&db.table("scratch", self.structures[0])?, db)?;
+        self.load(&db.table_with("scratch", self.structures[0], &self.options_of[0])?, db)?;
         db.drop_table("scratch")
     }
 

@@ -213,7 +213,7 @@ impl Reader<'_> {
             let table = self.decode("table entry", &rest)?;
             rest.drain(..table.length);
             table.expect(&[("id", id), ("structure", 1), ("dropped", dropped)])?;
-            self.settings(&table, if name == "gone" { 3 } else { 1 })?;
+            self.settings(&table, [2, 3, 1][usize::try_from(id).unwrap_or(0) - 1])?;
             self.applied(table.bytes("applied")?, applied)?;
             ensure!(table.bytes("name")? == name.as_bytes(), "{name} is called {:?}", table.bytes("name")?);
             let root = self.root(table.bytes("root")?, id)?;
@@ -307,8 +307,9 @@ impl Reader<'_> {
     pub(crate) fn document(&self, pointer: &[u8], table: u64) -> Outcome<(Vec<u8>, u64)> {
         let pointer = self.decode("document pointer", pointer)?;
         ensure!(pointer.length == 28, "a document pointer has {} bytes", pointer.length);
-        let [segment, offset, length] = ["segment", "offset", "length"].map(|field| pointer.number(field));
-        let (segment, offset, length) = (segment?, offset?, length?);
+        let fields = ["segment", "offset", "length", "coding"].map(|field| pointer.number(field));
+        let [segment, offset, length, coding] = fields;
+        let (segment, offset, length, coding) = (segment?, offset?, length?, coding?);
         let file = self.file(&format!("doc/{table}-{segment}.doc"))?;
         let at = usize::try_from(offset).map_err(|error| error.to_string())?;
         let document = self.decode("document", part(file, at..file.len(), "a document")?)?;
@@ -317,13 +318,22 @@ impl Reader<'_> {
             &u32::try_from(table).unwrap_or(0).to_le_bytes()[..],
             &segment.to_le_bytes(),
             &offset.to_le_bytes(),
-            &length.to_le_bytes(),
+            pointer.bytes("length")?,
+            pointer.bytes("coding")?,
         ];
         let payload = document.bytes("payload")?;
         let crc = crc32c_append(crc32c(&identity.concat()), payload).into();
         document.expect(&[("version", 1), ("type", 1), ("table", table), ("length", length), ("crc", crc)])?;
+        document.expect(&[("coding", coding)])?;
         pointer.expect(&[("crc", crc)])?;
-        Ok((payload.to_vec(), document.length.next_multiple_of(8) as u64))
+        let content = match (coding & 3, usize::try_from(coding >> 2).expect("four bytes")) {
+            (0, 0) => payload.to_vec(),
+            (1, bytes) => lz4_flex::block::decompress(payload, bytes).map_err(|error| error.to_string())?,
+            (2, bytes) => zstd::bulk::decompress(payload, bytes).map_err(|error| error.to_string())?,
+            _ => return Err(format!("a document of coding {coding:#x}")),
+        };
+        ensure!(coding == 0 || content.len() as u64 == coding >> 2, "{} bytes of coding {coding:#x}", content.len());
+        Ok((content, document.length.next_multiple_of(8) as u64))
     }
 
     pub(crate) fn root(&self, bytes: &[u8], table: u64) -> Outcome<Values> {

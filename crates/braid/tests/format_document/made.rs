@@ -37,6 +37,16 @@ pub(crate) fn value(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (number as usize * 31 + at * 7).to_le_bytes()[0]).collect()
 }
 
+/// Bytes that nothing makes shorter.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33).to_le_bytes()[0]
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
 /// Makes it.
 pub(crate) fn make() -> Made {
     let disk = SimDisk::new(1);
@@ -52,7 +62,8 @@ pub(crate) fn make() -> Made {
     let compressed = |name: &str, compression| {
         db.table_with(name, Structure::BTree, &TableOptions::new().compression(compression)).expect("the table opens")
     };
-    let (first, second, gone) = (table("first"), table("second"), compressed("gone", Compression::Zstd));
+    let first = compressed("first", Compression::Lz4);
+    let (second, gone) = (compressed("second", Compression::Zstd), table("gone"));
 
     let expiry = SystemTime::UNIX_EPOCH + Duration::from_millis(EXPIRY_MILLIS);
     // Three levels, keys that share much and little, tombstones, documents.
@@ -99,7 +110,7 @@ pub(crate) fn make() -> Made {
 
     // What follows is in the log only.
     let documents: BTreeMap<_, _> =
-        [(&b"long"[..], 5001), (b"longer", 70_000)].map(|(key, bytes)| (key.to_vec(), value(7, bytes))).into();
+        [(&b"long"[..], noise(5001)), (b"longer", value(7, 70_000))].map(|(key, value)| (key.to_vec(), value)).into();
     let late = compressed("late", Compression::Lz4);
     second.put_with("replaced", value(9, 4000), Durability::Os).expect("writes");
     let mut batch = WriteBatch::new();

@@ -14,6 +14,8 @@ mod content;
 #[path = "../common/seeds.rs"]
 mod seeds;
 mod steps;
+#[path = "../common/values.rs"]
+mod values;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

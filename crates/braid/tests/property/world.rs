@@ -5,12 +5,16 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use braid::{CompactProgress, Database, Options, SetClock, Snapshot, Structure, Table, Transaction, WriteBatch};
+use braid::{
+    CompactProgress, Compression, Database, Options, SetClock, Snapshot, Structure, Table, TableOptions, Transaction,
+    WriteBatch,
+};
 use psync::sim::SimDisk;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 
 use crate::content::{Bounds, Content, Outcome, compare_many, compare_range, difference, read_all, verify};
 use crate::steps::{Case, Change, KEYS, Key, Order, Range, Shape, Size, Step};
+use crate::values::value;
 
 /// Most keys and bytes of a commit; a step that has more makes several.
 const COMMIT_KEYS: usize = 50;
@@ -57,6 +61,7 @@ pub(crate) struct Seen {
 
 struct World {
     structure: Structure,
+    table: TableOptions,
     disk: SimDisk,
     options: Options,
     open: Option<(Database, Table)>,
@@ -87,6 +92,7 @@ pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
         .clock(clock.clone());
     let mut world = World {
         structure: Structure::ALL[usize::from(seed % 2 == 1)],
+        table: TableOptions::new().compression(Compression::ALL[usize::try_from(seed / 2 % 3).unwrap_or(0)]),
         disk: SimDisk::new(seed),
         options,
         open: None,
@@ -242,8 +248,7 @@ impl World {
 
     fn value(&mut self, size: Size) -> Vec<u8> {
         self.values = self.values.wrapping_add(1);
-        let first = self.values;
-        (0..size.bytes()).map(|at| first.wrapping_add(at.to_le_bytes()[0])).collect()
+        value(self.values, size.bytes())
     }
 
     fn commit_all(&mut self, writes: Vec<Write>) -> Outcome<()> {
@@ -425,7 +430,7 @@ impl World {
     fn reopen(&mut self) -> Outcome<()> {
         loop {
             let opened = self.options.clone().open_on(self.disk.psync(), Path::new("/db")).and_then(|db| {
-                let table = db.table("table", self.structure)?;
+                let table = db.table_with("table", self.structure, &self.table)?;
                 Ok((db, table))
             });
             match opened {

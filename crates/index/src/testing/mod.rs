@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use doclog::{DocPointer, SegmentId};
+use doclog::{DocLength, DocPointer, SegmentId};
 
 use crate::{Batch, Bounds, Direction, Found, Operation, Pair, Payload, Result, Seq, Stored, Update, View, Visit};
 
@@ -26,13 +26,13 @@ pub enum Change {
 /// The pointer of a document.
 #[must_use]
 pub fn document(id: u64) -> DocPointer {
-    DocPointer { segment: SegmentId(1 + id % 3), offset: 8 * (id % 1000), length: id, crc: 0x55 }
+    DocPointer { segment: SegmentId(1 + id % 3), offset: 8 * (id % 1000), length: DocLength::from_bits(id), crc: 0x55 }
 }
 
 /// The document of a pointer.
 #[must_use]
 pub const fn id_of(pointer: &DocPointer) -> u64 {
-    pointer.length
+    pointer.length.bits()
 }
 
 /// A batch in memory.

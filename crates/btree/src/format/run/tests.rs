@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use doclog::SegmentId;
+use doclog::{DocLength, SegmentId};
 use index::Seq;
 use proptest::prelude::*;
 
@@ -10,7 +10,8 @@ use super::*;
 
 const IDENTITY: Identity = Identity { incarnation: 0x0102, table: TableId(3) };
 
-const DOCUMENT: DocPointer = DocPointer { segment: SegmentId(0x21), offset: 0x31, length: 0x41, crc: 0x5152_5354 };
+const DOCUMENT: DocPointer =
+    DocPointer { segment: SegmentId(0x21), offset: 0x31, length: DocLength::plain(0x41), crc: 0x5152_5354 };
 
 fn put<'a>(key: &'a [u8], seq: u64, value: &'a [u8]) -> Update<'a> {
     Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Inline(value), None) }
