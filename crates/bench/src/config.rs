@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use braid::{Durability, Structure};
+use braid::{Compression, Durability, Structure};
 
+use crate::values::Values;
 use crate::ycsb::{Core, Settings};
 use crate::{Error, Result, keys, ycsb};
 
@@ -196,6 +197,10 @@ pub struct Config {
     pub insert_share: f64,
     /// Structure of a table that it creates.
     pub structure: Structure,
+    /// Compression of large values of such a table.
+    pub compression: Compression,
+    /// Share of a value that is zeros, from 0 to 1: the others do not compress. Of YCSB workloads none are.
+    pub compressible: f64,
     /// How long a sliced workload runs before anything counts [default: as long as a slice, a second at most].
     pub warm_up: Option<Duration>,
     /// Of YCSB workloads alone.
@@ -231,6 +236,9 @@ impl Config {
         if !(0.0..=1.0).contains(&self.insert_share) {
             return Err(Error::Invalid(format!("insert share is {}: must be from 0 to 1", self.insert_share)));
         }
+        if !(0.0..=1.0).contains(&self.compressible) {
+            return Err(Error::Invalid(format!("compressible share is {}: must be from 0 to 1", self.compressible)));
+        }
         if self.workload.is_ycsb() { self.ycsb.check(self.pairs) } else { Ok(()) }
     }
 
@@ -244,6 +252,11 @@ impl Config {
     #[must_use]
     pub const fn value_bytes(&self) -> usize {
         if self.workload.is_ycsb() { self.ycsb.shape.value_bytes() } else { self.value_size }
+    }
+
+    /// What the values are.
+    pub(crate) const fn values(&self) -> Values {
+        Values { zeros: self.compressible }
     }
 
     /// Operations of a slice, which is one of [`Self::pairs`] or the whole run, where their number is given.

@@ -36,6 +36,8 @@ pub struct Report {
     pub workload: String,
     /// Structure of the table.
     pub structure: String,
+    /// Compression of large values of the table.
+    pub compression: String,
     /// I/O backend of the database.
     pub backend: String,
     /// Durability of writes: `sync`, `os` or `lazy:MS`.

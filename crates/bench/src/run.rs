@@ -19,7 +19,7 @@ use crate::process::{DeviceBytes, bytes_below, evict_page_cache};
 use crate::seen::{Frame, ReadCount, ScanRequest, Seen};
 use crate::slice::{Shared, Tally, drive};
 use crate::workload::{Job, foreign};
-use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, values, ycsb};
+use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, ycsb};
 
 /// Longest measurement of one limit.
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ fn existing(database: &Database, config: &Config) -> Result<Option<(u64, usize)>
     let Some(last) = table.iter().rev().next() else { return Ok(None) };
     let (key, value) = last?;
     let index = keys::index(&key).filter(|_| key.len() == config.key_size).ok_or_else(|| foreign(config))?;
-    if !values::is_right(index, &value) {
+    if !config.values().is_right(index, &value) {
         return Err(foreign(config));
     }
     Ok(Some((index + 1, value.len())))
@@ -140,7 +140,8 @@ fn prepare(database: &Database, config: &Config) -> Result<Prepared> {
     let expected = TableOptions::new()
         .insert_share(config.insert_share)
         .records(config.num)
-        .record_bytes(config.record_bytes().max(1));
+        .record_bytes(config.record_bytes().max(1))
+        .compression(config.compression);
     let table = match existing {
         Some(_) if !workload.fills() => database.open_table(name)?,
         _ => database.table_with(name, config.structure, &expected)?,
@@ -382,6 +383,7 @@ impl Bench<'_> {
             self.config,
             Frame {
                 structure: table.structure().to_string(),
+                compression: table.settings().compression.to_string(),
                 backend: self.database.psync().backend().to_string(),
                 database_bytes,
                 leaf_pages,

@@ -129,6 +129,7 @@ pub(crate) struct Seen {
 /// What the report says besides what was seen.
 pub(crate) struct Frame {
     pub(crate) structure: String,
+    pub(crate) compression: String,
     pub(crate) backend: String,
     pub(crate) database_bytes: u64,
     pub(crate) leaf_pages: u32,
@@ -198,6 +199,7 @@ impl Seen {
         Report {
             workload: config.workload.to_string(),
             structure: frame.structure,
+            compression: frame.compression,
             backend: frame.backend,
             durability: config.durability.to_string(),
             threads: config.threads,

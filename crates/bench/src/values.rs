@@ -4,7 +4,7 @@
 //!    the value name. Two writes of a record differ, and each can be told from every other record's, and from its own beginning.
 //! 2. A shorter value is the stream of the index and the length alone.
 //!
-//! The bytes do not compress.
+//! The bytes do not compress. Those of a benchmark may end with zeros, which do.
 
 use crate::keys::{is_stream, mix, stream};
 
@@ -39,6 +39,42 @@ pub fn is_right(index: u64, value: &[u8]) -> bool {
     }
 }
 
+/// Values that end with zeros: so much of each, as a share from 0 to 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Values {
+    pub(crate) zeros: f64,
+}
+
+impl Values {
+    /// Writes the value of record `index` that `nonce` names into `value`.
+    pub(crate) fn write(self, index: u64, nonce: u64, value: &mut [u8]) {
+        let (own, zeros) = value.split_at_mut(self.own_bytes(value.len()));
+        write(index, nonce, own);
+        zeros.fill(0);
+    }
+
+    /// Whether `value` is one of record `index`.
+    #[inline]
+    pub(crate) fn is_right(self, index: u64, value: &[u8]) -> bool {
+        let (own, zeros) = value.split_at(self.own_bytes(value.len()));
+        is_right(index, own) && zeros.iter().all(|byte| *byte == 0)
+    }
+
+    #[inline]
+    fn own_bytes(self, bytes: usize) -> usize {
+        if self.zeros <= 0.0 {
+            return bytes;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a number is a number like it"
+        )]
+        let zeros = (bytes as f64 * self.zeros) as usize;
+        bytes.saturating_sub(zeros)
+    }
+}
+
 /// Two records with the same nonce have different seeds, and so have two nonces of a record, and two lengths.
 #[inline]
 const fn seed(index: u64, nonce: u64, length: usize) -> u64 {
@@ -61,6 +97,19 @@ mod tests {
             prop_assert!(!is_right(index, &value[..size - 1]), "cut short");
             value[byte.index(size)] ^= 1;
             prop_assert!(!is_right(index, &value));
+        }
+
+        #[test]
+        fn so_much_of_a_value_is_zeros(index: u64, nonce: u64, size in 0usize..3000, zeros in 0.0..=1.0, byte: prop::sample::Index) {
+            let (values, mut value) = (Values { zeros }, vec![7; size]);
+            values.write(index, nonce, &mut value);
+            prop_assert!(values.is_right(index, &value));
+            let end = value.iter().rev().take_while(|byte| **byte == 0).count();
+            prop_assert!(end as f64 + 1.0 >= size as f64 * zeros);
+            if size > 0 {
+                value[byte.index(size)] ^= 1;
+                prop_assert!(!values.is_right(index, &value));
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a client thread does in each workload.
 //!
 //! 1. A [`Job`] is the table and the sizes; it outlives the slices, so that a scan goes on where the slice before it stopped.
-//! 2. Reads compare every value with what its index says it must be ([`values::is_right`]).
+//! 2. Reads compare every value with what its index says it must be ([`crate::values`]).
 //!
 //! Invariant: no two threads put the same key in a fill, so a fill of `num` records leaves `num` keys.
 
@@ -15,7 +15,8 @@ use rand::{Rng, SeedableRng};
 
 use crate::keys::{self, Permutation};
 use crate::slice::{Shared, Tally};
-use crate::{Config, Error, Result, Workload, values};
+use crate::values::Values;
+use crate::{Config, Error, Result, Workload};
 
 /// Records between two looks at the clock and the stop flag where a call is short.
 const CHECK_EVERY: u64 = 64;
@@ -312,7 +313,7 @@ impl<'a> Job<'a> {
 
     #[inline]
     fn is_right(&self, index: u64, value: &[u8]) -> bool {
-        value.is_empty() == self.are_empty && values::is_right(index, value)
+        value.is_empty() == self.are_empty && self.config.values().is_right(index, value)
     }
 
     /// Checks a scanned record whose index should be `expected`, counts those that were jumped over, and returns its index.
@@ -351,15 +352,16 @@ pub(crate) fn foreign(config: &Config) -> Error {
 struct Record {
     key: Vec<u8>,
     value: Vec<u8>,
+    values: Values,
 }
 
 impl Record {
     fn new(config: &Config) -> Self {
-        Self { key: vec![0; config.key_size], value: vec![0; config.value_size] }
+        Self { key: vec![0; config.key_size], value: vec![0; config.value_size], values: config.values() }
     }
 
     fn set(&mut self, index: u64, nonce: u64) {
         keys::write(index, &mut self.key);
-        values::write(index, nonce, &mut self.value);
+        self.values.write(index, nonce, &mut self.value);
     }
 }

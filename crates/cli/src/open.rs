@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use braid::{Database, Durability, Options, Structure, Table};
+use braid::{Compression, Database, Durability, Options, Structure, Table, TableOptions};
 use clap::Args;
 use psync::BackendKind;
 
@@ -118,6 +118,9 @@ pub(crate) struct NewTableArgs {
     /// Structure of the table where it is created: btree or append [default: btree]
     #[arg(long, value_name = "NAME", value_parser = parse_structure)]
     structure: Option<Structure>,
+    /// Compression of large values of the table where it is created: none, lz4 or zstd [default: none]
+    #[arg(long, value_name = "NAME", value_parser = parse_compression)]
+    compression: Option<Compression>,
 }
 
 impl NewTableArgs {
@@ -128,18 +131,32 @@ impl NewTableArgs {
 
     /// The table, created where it is not there.
     pub(crate) fn create(&self, database: &Database) -> Result<Table> {
-        if self.structure.is_none()
-            && let Ok(table) = self.of.open(database)
-        {
-            return Ok(table);
+        let table = match self.of.open(database) {
+            Ok(table) if self.structure.is_none() => table,
+            _ => {
+                let options = TableOptions::new().compression(self.compression.unwrap_or_default());
+                database.table_with(&self.of.table, self.structure.unwrap_or(Structure::BTree), &options)?
+            }
+        };
+        let has = table.settings().compression;
+        match self.compression.filter(|wanted| *wanted != has) {
+            None => Ok(table),
+            Some(wanted) => Err(Error::Usage(format!(
+                "table {:?} has compression {has}, not {wanted}: it is chosen when a table is created",
+                self.of.table
+            ))),
         }
-        Ok(database.table(&self.of.table, self.structure.unwrap_or(Structure::BTree))?)
     }
 }
 
 /// A structure by its name.
 pub(crate) fn parse_structure(text: &str) -> std::result::Result<Structure, String> {
     text.parse().map_err(|error: braid::Error| error.to_string())
+}
+
+/// A compression by its name.
+pub(crate) fn parse_compression(text: &str) -> std::result::Result<Compression, String> {
+    text.parse()
 }
 
 /// How keys and values are written as text.

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bench::{Config, Limit, Report, Watch, Workload};
-use braid::{Database, Durability, Structure};
+use braid::{Compression, Database, Durability, Structure};
 use clap::Args;
 use tempfile::TempDir;
 
 use crate::commands::device::parse_share;
 use crate::exit::{Error, Exit, Result};
 use crate::interrupt;
-use crate::open::{Mode, Tuning, parse_structure};
+use crate::open::{Mode, Tuning, parse_compression, parse_structure};
 use crate::output::{Output, table};
 use crate::progress::Progress;
 use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, parse_time, percent, seconds};
@@ -50,6 +50,7 @@ Examples:
   braid bench multireadrandom --cold --db /ssd/b --cache 64m --backend sync
   braid bench commit --threads 8 --duration 10s
   braid bench fillrandom,readseq --json | jq .ops_per_second
+  braid bench fillrandom --value-size 4k --compressible 0.5 --compression lz4
   braid bench ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f --num 10m --db /ssd/b
   braid bench ycsb-a --db /ssd/b --threads 16 --target 20k --duration 60s
 
@@ -138,6 +139,12 @@ pub(crate) struct Bench {
     /// Structure of the table that a fill creates
     #[arg(long, value_name = "NAME", value_parser = parse_structure, default_value_t = Structure::BTree)]
     structure: Structure,
+    /// Compression of large values of the table that a fill creates: none, lz4 or zstd
+    #[arg(long, value_name = "NAME", value_parser = parse_compression, default_value_t = Compression::None)]
+    compression: Compression,
+    /// Share of a value that is zeros, from 0 to 1; the rest does not compress. It has to be the same for fills and for what reads, and YCSB has none
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0")]
+    compressible: f64,
     /// Pages of a leaf of the table that a fill creates: 1 to 256 [default: chosen by the cost model]
     #[arg(long, value_name = "COUNT")]
     leaf_pages: Option<u32>,
@@ -224,6 +231,8 @@ impl Bench {
             cold: self.cold,
             insert_share: self.insert_share,
             structure: self.structure,
+            compression: self.compression,
+            compressible: self.compressible,
             warm_up: self.warm_up,
             ycsb: self.ycsb.settings(),
             cache_bytes: database.map_or(0, Database::cache_bytes),

@@ -1,12 +1,12 @@
 //! `braid dump`: tables as lines of JSON, for other programs and other stores; and reading that back.
 //!
 //! 1. The first line says what it is: `braid_dump`, the version, and `seq`, the moment.
-//! 2. Each table has a line with its name and structure; its records follow, in key order, as `braid load --jsonl` takes them.
+//! 2. Each table has a line with its name, structure and compression; its records follow, in key order, as `braid load --jsonl` takes them.
 //! 3. The last line, `end`, counts tables and records: without it a dump is cut off.
 
 use std::path::Path;
 
-use braid::{Database, Entry, Loader, Options, Structure};
+use braid::{Compression, Database, Entry, Loader, Options, Structure, TableOptions};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 
 /// Print tables as JSON, an object a line, for other programs
 ///
-/// The first line has `braid_dump`; a line with `table` and `structure` begins a table, whose records follow in key order with `key` and `value`, or `key_hex` and
+/// The first line has `braid_dump`; a line with `table`, `structure` and, where it has one, `compression` begins a table, whose records follow in key order with `key` and `value`, or `key_hex` and
 /// `value_hex` where the bytes are not UTF-8, and `expires_ms` where the value expires; the last line has `end` with counts, so that a dump that was cut off is noticed. `braid restore` makes a
 /// database of it, `braid load --jsonl` takes its records. A backup is smaller and faster.
 #[derive(Args, Debug)]
@@ -52,6 +52,9 @@ struct Begin {
 struct Table {
     table: String,
     structure: String,
+    /// Where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    compression: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,7 +86,13 @@ impl Dump {
         let mut counts = Counts::default();
         for name in names {
             let table = database.open_table(&name)?;
-            output.json(&Table { table: name, structure: table.structure().to_string() })?;
+            let compression =
+                Some(table.settings().compression).filter(|compression| *compression != Compression::None);
+            output.json(&Table {
+                table: name,
+                structure: table.structure().to_string(),
+                compression: compression.map(|compression| compression.to_string()),
+            })?;
             counts.tables += 1;
             let mut range = snapshot.iter(&table)?;
             while let Some(Entry { key, value, expiry }) = range.next_entry()? {
@@ -199,14 +208,16 @@ impl Undump<'_> {
             Ok(None) => return Ok(()),
             Err(problem) => problem,
         };
-        if let Ok(Table { table, structure }) = serde_json::from_slice(line) {
+        if let Ok(Table { table, structure, compression }) = serde_json::from_slice(line) {
             self.end_table()?;
             if self.database.open_table(&table).is_ok() {
                 return wrong("the table was there before");
             }
             let structure: Structure =
                 structure.parse().map_err(|error: braid::Error| Problem::Line(error.to_string()))?;
-            self.table = Some(self.database.table(&table, structure)?.loader()?);
+            let compression = compression.map_or(Ok(Compression::None), |compression| compression.parse());
+            let options = TableOptions::new().compression(compression.map_err(Problem::Line)?);
+            self.table = Some(self.database.table_with(&table, structure, &options)?.loader()?);
             self.counts.tables += 1;
             return Ok(());
         }

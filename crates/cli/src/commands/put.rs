@@ -22,6 +22,7 @@ use crate::units::parse_time;
 Examples:
   braid put my.db ada 1815                      store `1815` under `ada`
   braid put my.db logo.png --file logo.png      the content of a file
+  braid put my.db page --file page.html --compression zstd
   date | braid put my.db now --file -           standard input
   braid put my.db session 42 --ttl 10m          a value that expires
   braid put my.db 00ff cafe --format hex        two bytes under two bytes

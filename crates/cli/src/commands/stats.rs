@@ -197,6 +197,9 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
         let (live, all) = (bytes(table.node_live_bytes), bytes(table.node_bytes));
         rows.push(row("nodes (appended)", format!("{live} live of {all} in {} segments", count(table.node_segments))));
     }
+    if table.compression != "none" {
+        rows.push(row("compression of large values", &table.compression));
+    }
     if table.document_segments > 0 {
         let (live, all) = (bytes(table.document_live_bytes), bytes(table.document_bytes));
         rows.push(row(

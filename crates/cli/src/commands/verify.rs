@@ -9,7 +9,7 @@ use crate::exit::{Error, Exit, Result};
 use crate::open::{DatabaseArgs, Mode};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::units::{bytes, count, seconds};
+use crate::units::{bytes, count, percent, seconds};
 
 /// Check every page, record, checksum and document of a database
 ///
@@ -32,6 +32,8 @@ struct Report {
     keys: u64,
     tables: u64,
     documents: u64,
+    document_bytes: u64,
+    document_stored_bytes: u64,
     log_records: u64,
     bytes: u64,
     seconds: f64,
@@ -52,6 +54,8 @@ impl Verify {
             keys: verification.keys,
             tables: verification.tables,
             documents: verification.documents,
+            document_bytes: verification.document_bytes,
+            document_stored_bytes: verification.document_stored_bytes,
             log_records: verification.log_records,
             bytes: verification.bytes,
             seconds: begun.elapsed().as_secs_f64(),
@@ -73,6 +77,11 @@ impl Verify {
                 count(report.log_records),
                 seconds(report.seconds)
             ))?;
+            if report.document_bytes > report.document_stored_bytes {
+                let [given, stored] = [report.document_bytes, report.document_stored_bytes].map(bytes);
+                let share = percent(report.document_stored_bytes as f64 / report.document_bytes as f64);
+                output.line(format!("documents of {given} are stored in {stored}, {share} of that"))?;
+            }
         }
         output.flush()?;
         match report.findings.len() {

@@ -3,9 +3,10 @@
 use crate::common::{Place, braid};
 use serde_json::Value;
 
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 20] = [
     "workload",
     "structure",
+    "compression",
     "backend",
     "durability",
     "threads",

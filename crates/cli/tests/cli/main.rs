@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod common;
+mod compression;
 mod device;
 mod exits;
 mod help;
