@@ -22,7 +22,8 @@
 //!    and nobody reads in an older state ([`index::Index::release_dead`]).
 //!
 //! The newest version of a key stays until a newer one comes, older ones as long as a snapshot sees them ([`index::merge`]): an entry lists
-//! them, so a snapshot is a seq and no header has to be kept for it.
+//! them, so a snapshot is a seq and no header has to be kept for it. A header that is kept can be opened again, and gone back to ([`Trie::at`],
+//! [`Trie::roll_back`]).
 //!
 //! Left to others: when data is flushed, the log, which version is current after a restart ([`index::Index::replay`]: a flush-end names the
 //! header, so nobody looks for it), what is visible, and reading documents.
@@ -33,6 +34,7 @@ mod documents;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod history;
 mod load;
 mod ordered;
 mod salvage;
@@ -45,6 +47,7 @@ mod version;
 mod walk;
 
 pub use format::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, KEY_BYTES_MAX};
+pub use history::{Described, describe};
 pub use load::{Load, Loaded};
 pub use salvage::{newest_root, root_of_redo, tables_with_nodes};
 pub use shared::Shared;

@@ -99,12 +99,16 @@ impl Trie {
         self.pend(&self.current(), loaded.0, floor)
     }
 
-    fn current(&self) -> Arc<Version> {
+    pub(crate) const fn table(&self) -> TableId {
+        self.table
+    }
+
+    pub(crate) fn current(&self) -> Arc<Version> {
         Arc::clone(&self.state.lock().current)
     }
 
     /// A version behind `base`, to be published or discarded.
-    fn pend(&self, base: &Version, mut done: Done, floor: Seq) -> Applied {
+    pub(crate) fn pend(&self, base: &Version, mut done: Done, floor: Seq) -> Applied {
         let redo = done.redo.encode();
         let dropped_documents = std::mem::take(&mut done.dropped_documents);
         let files = std::mem::take(&mut done.files);
@@ -253,7 +257,7 @@ impl Index for Trie {
 
     fn garbage_bytes(&self) -> u64 {
         let stats = self.nodes.stats();
-        (stats.bytes - stats.live_bytes).saturating_sub(self.dead_bytes())
+        (stats.bytes - stats.live_bytes - stats.pinned_bytes).saturating_sub(self.dead_bytes())
     }
 
     fn dead_bytes(&self) -> u64 {

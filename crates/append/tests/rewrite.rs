@@ -5,6 +5,7 @@ mod common;
 use std::ops::Bound;
 
 use common::Home;
+use index::testing::steps::Store;
 use index::testing::{Change, Updates};
 use index::{Bounds, Direction, Expiry, Horizon, Index, Moment, Part, Payload, Seq, Time};
 use psync::sim::SimDisk;
@@ -139,4 +140,58 @@ fn what_expires_makes_its_leaves_due_and_goes_when_they_are_made_anew() {
         left += 1;
     }
     assert_eq!(left, 4000 + missed);
+}
+
+#[test]
+fn a_trie_goes_back_to_a_version_whose_segments_are_pinned() {
+    let mut home = Home::new(SimDisk::new(5), append::CHUNK_BYTES_DEFAULT, 1 << 20, 64 << 10);
+    load(&home, 5_000, |_| None);
+    let (root, then) = (home.trie.root(), home.pairs(9));
+    home.trie.pin([root.as_slice()].into_iter()).expect("its own");
+    let described = append::describe(&root, common::TABLE).expect("its own");
+    assert_eq!(described.keys, 5_000);
+    // All of it is made anew, and what there was is dead.
+    rewrite(&mut home, None, 64 << 10, Time(0));
+    home.trie.root();
+    home.trie.release_dead().expect("released");
+    let view = home.trie.at(&root).expect("its own");
+    let mut seen = common::Seen::default();
+    view.verify(&mut seen).expect("reads");
+    assert_eq!((seen.findings, seen.keys), (vec![], 5_000));
+
+    let number = append::describe(&home.trie.root(), common::TABLE).expect("its own").number;
+    let applied = home.trie.roll_back(&root).expect("room");
+    home.flush(&applied.files).expect("a disk that works");
+    home.logged(&Updates::default(), &applied);
+    let check = |home: &Home, what: &str| {
+        assert!(home.pairs(9) == then, "{what}");
+        assert_eq!(home.verify().findings, [""; 0], "{what}");
+        let now = append::describe(&home.trie.root(), common::TABLE).expect("its own");
+        assert_eq!(now, append::Described { number: number + 1, ..described }, "{what}");
+    };
+    check(&home, "at once");
+    home.trie.pin(std::iter::empty()).expect("none");
+    home.trie.root();
+    home.trie.release_dead().expect("released");
+    check(&home, "with nothing pinned");
+    assert_eq!(home.trie.room().pinned_bytes, 0);
+}
+
+#[test]
+fn a_rollback_is_replayed_as_it_was() {
+    let mut home = Home::new(SimDisk::new(6), append::CHUNK_BYTES_DEFAULT, 1 << 20, 64 << 10);
+    load(&home, 3_000, |_| None);
+    home.checkpoint();
+    let (root, then) = (home.trie.root(), home.pairs(9));
+    home.trie.pin([root.as_slice()].into_iter()).expect("its own");
+    rewrite(&mut home, None, 64 << 10, Time(0));
+    let applied = home.trie.roll_back(&root).expect("room");
+    home.flush(&applied.files).expect("a disk that works");
+    home.logged(&Updates::default(), &applied);
+    rewrite(&mut home, None, 64 << 10, Time(0));
+    let live = home.trie.room().live_bytes;
+    home.open_again().expect("opens");
+    assert!(home.pairs(9) == then);
+    assert_eq!(home.verify().findings, [""; 0]);
+    assert_eq!(home.trie.room().live_bytes, live);
 }

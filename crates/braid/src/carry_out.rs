@@ -83,6 +83,7 @@ impl Engine {
             }
             if let Some(table) = table {
                 table.traffic.changed(count);
+                table.history.note_change(seq);
             }
         }
     }

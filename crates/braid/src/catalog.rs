@@ -8,8 +8,8 @@ use std::{
     },
 };
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-use doclog::DocLog;
+use arc_swap::ArcSwap;
+use doclog::{DocLog, SegmentId};
 use index::{Moment, RangeTombstones, Seq, TableId, Time, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use wal::Lsn;
@@ -18,6 +18,7 @@ use crate::{
     Error, Result, Structure, TableSettings,
     applied::AppliedThrough,
     clean::Pace,
+    history::History,
     opq::{Frozen, Sections},
     traffic::Traffic,
     tree::Tree,
@@ -52,7 +53,7 @@ pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) structure: Structure,
-    pub(crate) settings: TableSettings,
+    settings: TableSettings,
     pub(crate) tree: Tree,
     pub(crate) documents: Arc<DocLog>,
     pub(crate) state: ArcSwap<TableState>,
@@ -64,23 +65,27 @@ pub(crate) struct TableCore {
     /// How long new documents wait for cleaning.
     pub(crate) document_pace: Pace,
     pub(crate) traffic: Traffic,
-    /// A load is under way: nothing else may change the table.
+    /// States that are retained.
+    pub(crate) history: History,
+    /// A load or a rollback is under way: nothing else may change the table.
     loading: AtomicBool,
-    /// The seq of the newest load since opening; 0 where there was none.
+    /// The seq of the newest load or rollback since opening; 0 where there was none.
     loaded: AtomicU64,
     /// Seq of the commit that dropped it; 0 while it is live.
     dropped: AtomicU64,
     /// Anything that expires was ever put into it.
     expiring: AtomicBool,
     applied: Mutex<AppliedThrough>,
-    /// What there was when the table was dropped, for snapshots that are older.
-    last: ArcSwapOption<LastState>,
+    /// What there was when the table was rolled back or dropped, for snapshots that are older: the oldest first.
+    last: ArcSwap<Vec<LastState>>,
     pin: Arc<()>,
 }
 
-/// A table at its drop.
+/// A table at its drop, or just before it was rolled back.
+#[derive(Clone)]
 struct LastState {
-    dropped: Seq,
+    /// The seq of that.
+    until: Seq,
     state: Arc<TableState>,
 }
 
@@ -101,6 +106,7 @@ impl TableCore {
         let (state, applied) = (ArcSwap::from_pointee(state), Mutex::new(applied));
         let (active_bytes, traffic, loading) = (AtomicU64::new(0), Traffic::default(), AtomicBool::new(false));
         let (loaded, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        let history = History::new(settings.history);
         let (expiring, queued_documents) = (AtomicBool::new(tree.expires()), AtomicU64::new(0));
         Self {
             id,
@@ -115,14 +121,20 @@ impl TableCore {
             queued_documents,
             document_pace: Pace::default(),
             traffic,
+            history,
             loading,
             loaded,
             dropped,
             expiring,
             applied,
-            last: ArcSwapOption::empty(),
+            last: ArcSwap::default(),
             pin,
         }
+    }
+
+    /// What was chosen for it.
+    pub(crate) fn settings(&self) -> TableSettings {
+        TableSettings { history: self.history.keep(), ..self.settings }
     }
 
     /// The commit that dropped it; 0 while it is live.
@@ -141,30 +153,31 @@ impl TableCore {
         dropped > Seq(0) && dropped < seq
     }
 
-    /// Lets nobody change the table any more but the load that asks.
+    /// Lets nobody change the table any more but the load or rollback that asks.
     ///
     /// # Errors
-    /// When another load is under way.
+    /// When another one is under way.
     pub(crate) fn begin_load(&self) -> Result<()> {
         if self.loading.swap(true, Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
     }
 
-    /// The load has ended.
+    /// The load or rollback has ended.
     pub(crate) fn end_load(&self) {
         self.loading.store(false, Ordering::SeqCst);
     }
 
-    /// Fails while a load is under way.
+    /// Fails while a load or rollback is under way.
     pub(crate) fn check_not_loading(&self) -> Result<()> {
         if self.loading.load(Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
     }
 
-    /// A load of `seq` changed every key.
+    /// A load or rollback of `seq` changed every key.
     pub(crate) fn note_load(&self, seq: Seq) {
         self.loaded.store(seq.0, Ordering::SeqCst);
+        self.history.note_change(seq);
     }
 
-    /// The seq of the newest load since opening.
+    /// The seq of the newest load or rollback since opening.
     pub(crate) fn loaded(&self) -> Seq {
         Seq(self.loaded.load(Ordering::SeqCst))
     }
@@ -204,6 +217,13 @@ impl TableCore {
             change(Arc::make_mut(&mut tombstones));
         }
         self.state.store(Arc::new(TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) }));
+    }
+
+    /// Puts another state in place, with other range tombstones; nothing waits in it.
+    pub(crate) fn replace_whole(&self, active: Arc<Sections>, view: Arc<dyn View>, tombstones: RangeTombstones) {
+        let _one = self.replacing.lock();
+        let (tombstones, _pin) = (Arc::new(tombstones), Arc::clone(&self.pin));
+        self.state.store(Arc::new(TableState { active, frozen: None, view, tombstones, _pin }));
     }
 
     /// The structure may have a version of `key` of this commit.
@@ -253,23 +273,49 @@ impl TableCore {
         }
     }
 
-    /// The table is being dropped by the commit `dropped`.
-    pub(crate) fn keep_last(&self, dropped: Seq) {
-        self.last.store(Some(Arc::new(LastState { dropped, state: self.state.load_full() })));
+    /// The table is being dropped or rolled back, by `until`: what there is, is what older snapshots see.
+    pub(crate) fn keep_last(&self, until: Seq) {
+        let state = self.state.load_full();
+        self.last.rcu(|last| {
+            let mut last = Vec::clone(last);
+            last.push(LastState { until, state: Arc::clone(&state) });
+            last
+        });
     }
 
-    /// What a snapshot of seq `at` sees of a table that was dropped: none where that was before.
+    /// What a snapshot of seq `at` sees of a table that was dropped or rolled back since: none where nothing of the kind came behind it.
     pub(crate) fn last_at(&self, at: Seq) -> Option<Arc<TableState>> {
-        let last = self.last.load_full()?;
-        (at < last.dropped).then(|| Arc::clone(&last.state))
+        self.last.load().iter().find(|last| at < last.until).map(|last| Arc::clone(&last.state))
     }
 
-    /// Forgets what there was at the drop, unless a snapshot is older: the oldest there is, is of seq `oldest`.
-    pub(crate) fn forget_last(&self, oldest: Option<Seq>) {
-        let is_seen = |last: Arc<LastState>| oldest.is_some_and(|oldest| oldest < last.dropped);
-        if !self.last.load_full().is_some_and(is_seen) {
-            self.last.store(None);
+    /// Forgets what only snapshots see that are not there: the oldest there is, is of seq `oldest`, which was asked for when everything up to `visible` was
+    /// visible, so none that is older than that comes any more.
+    pub(crate) fn forget_last(&self, visible: Seq, oldest: Option<Seq>) {
+        let is_seen = |last: &&LastState| last.until > visible || oldest.is_some_and(|oldest| oldest < last.until);
+        if self.last.load().iter().any(|last| !is_seen(&last)) {
+            self.last.rcu(|last| last.iter().filter(is_seen).cloned().collect::<Vec<_>>());
         }
+    }
+
+    /// A state without queues of its own: an older one, as it was retained.
+    pub(crate) fn retained_state(&self, view: Arc<dyn View>, tombstones: RangeTombstones) -> Arc<TableState> {
+        let (active, tombstones) = (Arc::new(Sections::new(1)), Arc::new(tombstones));
+        Arc::new(TableState { active, frozen: None, view, tombstones, _pin: Arc::clone(&self.pin) })
+    }
+
+    /// Bytes by segment of the documents of operations that the structure lacks.
+    pub(crate) fn waiting_documents(&self) -> BTreeMap<SegmentId, u64> {
+        let (mut waiting, applied, state) = (BTreeMap::new(), self.applied(), self.state.load());
+        let frozen = state.frozen.as_ref().map(|frozen| frozen.sections());
+        for queue in frozen.into_iter().chain([&state.active]).flat_map(|sections| sections.queues()) {
+            let queue = queue.read();
+            for (update, _) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
+                if let Some(document) = update.operation.document() {
+                    *waiting.entry(document.segment).or_default() += document.stored_bytes();
+                }
+            }
+        }
+        waiting
     }
 
     /// Nothing is left of it but its name and documents that no version refers to.

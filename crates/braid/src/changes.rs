@@ -29,7 +29,7 @@ use crate::{
     convert::malformed_record,
     database::Handle,
     engine::Engine,
-    format::{self, CreateTable, Logged, Operations, VERSION, kind},
+    format::{self, CreateTable, Logged, Operations, RollBack, VERSION, kind},
 };
 
 /// Documents that are read together are at most so many bytes, unless a single change has more.
@@ -102,6 +102,14 @@ pub enum ChangeEvent {
         /// The table, which was empty before.
         table: ChangedTable,
     },
+    /// A table went back to an older state ([`Table::roll_back`](crate::Table::roll_back)). What it is like now is not in the log: whoever follows has to copy the
+    /// table in place of the one that he has, and goes on with the changes behind this one. A rollback that failed at its very end shows too; the table is as it was then.
+    RolledBack {
+        /// The table.
+        table: ChangedTable,
+        /// The seq of the state.
+        to: Seq,
+    },
 }
 
 /// Something that happened to a database at one place in the order of commits.
@@ -142,6 +150,7 @@ enum What {
     Create(CreateTable),
     Drop(TableId),
     Load(TableId),
+    RollBack(RollBack),
     /// It does not decode.
     Malformed(Error),
 }
@@ -268,7 +277,7 @@ impl Changes {
         match &mut next.what {
             What::Malformed(error) => return Err(error.clone()),
             What::Create(record) => drop(self.names.insert(record.id, record.name.as_str().into())),
-            What::Drop(table) | What::Load(table) => {
+            What::Drop(table) | What::Load(table) | What::RollBack(RollBack { table, .. }) => {
                 let table = find(engine, *table, seq)?;
                 note_name(&mut self.names, &table);
             }
@@ -315,6 +324,7 @@ impl Changes {
             }
             What::Drop(table) => ChangeEvent::TableDropped { table: self.table(table) },
             What::Load(table) => ChangeEvent::Loaded { table: self.table(table) },
+            What::RollBack(RollBack { table, to }) => ChangeEvent::RolledBack { table: self.table(table), to },
             What::Commit(drafts) => {
                 let operation = |Draft { table, key, value, expiry }| {
                     let table = self.table(table);
@@ -371,6 +381,7 @@ fn decode(engine: &Engine, record: Record<'_>) -> Ahead {
         kind::CREATE_TABLE => CreateTable::decode(record.payload).map(What::Create),
         kind::DROP_TABLE => format::decode_table(record.payload).map(What::Drop),
         kind::LOAD => format::decode_table(record.payload).map(What::Load),
+        kind::ROLL_BACK => RollBack::decode(record.payload).map(What::RollBack),
         _ => None,
     };
     let malformed = || {

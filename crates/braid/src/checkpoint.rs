@@ -1,9 +1,10 @@
 //! Checkpoints: what recovery begins with, so that the log can be trimmed.
 //!
-//! 1. Between two publications the roots, the free list, and the positions that recovery needs are captured.
-//! 2. The log is flushed, so that every commit the image counts is in it.
-//! 3. The image goes to fresh pages of the data file, which is flushed.
-//! 4. A superblock slot flips to it; then the log is trimmed and what neither the image nor what is kept of the log
+//! 1. States of tables that are to be retained are made, and those that are too many are given up ([`history`]).
+//! 2. Between two publications the roots, the free list, and the positions that recovery needs are captured.
+//! 3. The log is flushed, so that every commit the image counts is in it.
+//! 4. The image goes to fresh pages of the data file, which is flushed.
+//! 5. A superblock slot flips to it; then the log is trimmed and what neither the image nor what is kept of the log
 //!    ([`retention`]) refers to is free.
 //!
 //! Invariants: nothing that the older image refers to is overwritten before the flip; an image says of every page either
@@ -12,7 +13,7 @@
 
 use std::sync::Arc;
 
-use index::RangeTombstones;
+use index::{RangeTombstones, Seq};
 use psync::{Buffer, Request};
 use space::{Class, Extent, PAGE};
 
@@ -21,12 +22,14 @@ use crate::{
     catalog::TableCore,
     engine::Engine,
     format::{Image, ImagePlace, TableImage},
+    history,
     retention::{self, Choice, Kept},
     schema,
 };
 
 /// Writes a checkpoint.
 pub(crate) fn write(engine: &Engine) -> Result<()> {
+    history::retain(engine)?;
     let mut superblock = engine.superblock.lock();
     let old = superblock.current().image.map(|image| image.extent);
     let log_error = |error| engine.log_error(error);
@@ -60,6 +63,10 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
         engine.catalog.forget(table.id);
     }
     engine.wal.trim_keeping(kept.from, image.log_start).map_err(log_error)?;
+    for table in engine.catalog.live() {
+        engine.forget_last(&table);
+        history::pin(&table)?;
+    }
     release_dead(engine, kept);
     engine.trees.divide_cache(&engine.catalog.live());
     Ok(())
@@ -73,10 +80,9 @@ struct Leaving {
 }
 
 fn leaving(engine: &Engine, kept: Kept) -> Leaving {
-    let oldest = engine.snapshots.oldest();
     let mut leaving = Leaving::default();
     for table in engine.catalog.dropped() {
-        table.forget_last(oldest);
+        engine.forget_last(&table);
         let is_named = table.dropped() >= kept.seq;
         if !table.is_unobserved() || (is_named && table.is_husk()) {
             continue;
@@ -142,13 +148,14 @@ fn table_image(table: &TableCore) -> TableImage {
     TableImage {
         id: table.id,
         structure: table.structure,
-        settings: table.settings,
+        settings: table.settings(),
         applied: table.applied(),
         dropped: table.dropped(),
         name: table.name.clone(),
         root: table.tree.root(),
         documents: table.documents.image().encode(),
         tombstones: RangeTombstones::clone(&table.state.load().tombstones),
+        headers: if table.dropped() > Seq(0) { Vec::new() } else { table.history.images() },
     }
 }
 

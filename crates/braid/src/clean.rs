@@ -209,7 +209,7 @@ pub(crate) fn needs_apply(engine: &Engine) -> bool {
             return false;
         }
         let stats = table.documents.stats();
-        let filling = Filling { bytes: stats.bytes, live_bytes: stats.live_bytes, dead_bytes: 0 };
+        let filling = Filling { bytes: stats.bytes - stats.pinned_bytes, live_bytes: stats.live_bytes, dead_bytes: 0 };
         let least = stats.live_bytes.saturating_sub(queued);
         queued > stats.live_bytes / QUEUED_PART && filling.is_above(DUE, least, segment_bytes)
     })

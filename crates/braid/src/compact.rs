@@ -306,6 +306,7 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
         redo: applied.redo.clone(),
         dropped: applied.dropped_documents.clone(),
         retained: Vec::new(),
+        restored: None,
     };
     if let Err(error) = append_flush_end(engine, &record) {
         let error = engine.write_error(error);

@@ -150,7 +150,7 @@ impl Database {
             name: table.name.clone(),
             id: table.id.0,
             structure: table.structure,
-            settings: table.settings,
+            settings: table.settings(),
         };
         self.engine().catalog.live().into_iter().map(info).collect()
     }

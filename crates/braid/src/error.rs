@@ -103,8 +103,20 @@ pub enum Error {
         /// The key before it, escaped and cut.
         before: String,
     },
-    /// A table is being loaded.
-    #[error("table {name:?} is being loaded, and nothing else can change it until that has ended. Nothing was written")]
+    /// No state of that seq is retained of a table.
+    #[error("no state of table {name:?} at seq {seq} is retained; {}", shown_seqs(retained))]
+    NoSuchState {
+        /// The name of the table.
+        name: String,
+        /// What was asked for.
+        seq: u64,
+        /// Those that are retained.
+        retained: Vec<u64>,
+    },
+    /// A table is being loaded or rolled back.
+    #[error(
+        "table {name:?} is being loaded or rolled back, and nothing else can change it until that has ended. Nothing was written"
+    )]
     Loading {
         /// The name.
         name: String,
@@ -387,6 +399,7 @@ impl Error {
             Self::TransactionTooLarge { .. } | Self::TooManyRangeDeletes { .. } => ErrorKind::Conflict,
             Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
             Self::NoSuchTable { .. }
+            | Self::NoSuchState { .. }
             | Self::NoDatabase { .. }
             | Self::ChangesGone { .. }
             | Self::BackupGap { .. }
@@ -456,4 +469,12 @@ const SHOWN_BYTES: usize = 40;
 /// A key as errors show it: escaped, and cut where it is long.
 pub(crate) fn shown(key: &[u8]) -> String {
     key[..key.len().min(SHOWN_BYTES)].escape_ascii().to_string()
+}
+/// Which states there are, in words.
+fn shown_seqs(seqs: &[u64]) -> String {
+    if seqs.is_empty() {
+        return "none is".into();
+    }
+    let seqs: Vec<_> = seqs.iter().map(u64::to_string).collect();
+    format!("there are those at {}", seqs.join(", "))
 }

@@ -20,6 +20,7 @@
 //!
 //! The image is [`Image`], field by field in its order of declaration. A log record is [`Record`]; the log frames and checks it.
 
+mod history;
 mod ranges;
 mod settings;
 
@@ -28,6 +29,7 @@ use index::{DocPointer, Expiry, Operation, Payload, RangeTombstones, Seq, TableI
 use space::{Extent, PageId};
 use wal::Lsn;
 
+pub(crate) use self::history::{Restored, RetainedHeader, RollBack, SetHistory};
 pub use self::settings::TableSettings;
 use crate::{Structure, applied::AppliedThrough, fields::Fields};
 
@@ -161,6 +163,8 @@ pub(crate) struct TableImage {
     pub(crate) documents: Vec<u8>,
     /// Range deletes up to `visible` that hide something still.
     pub(crate) tombstones: RangeTombstones,
+    /// States of it that are retained, the oldest first.
+    pub(crate) headers: Vec<RetainedHeader>,
 }
 
 /// What a checkpoint keeps: recovery begins with it.
@@ -212,6 +216,7 @@ impl Image {
                 put_block(&mut bytes, &table.root);
                 put_block(&mut bytes, &table.documents);
                 ranges::put_tombstones(&mut bytes, &table.tombstones);
+                history::put_headers(&mut bytes, &table.headers);
             }
         }
         put_block(&mut bytes, &self.allocator);
@@ -269,6 +274,7 @@ fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
             root: fields.block()?.to_vec(),
             documents: fields.block()?.to_vec(),
             tombstones: ranges::tombstones(fields)?,
+            headers: history::headers(fields)?,
         });
     }
     Some(tables)
@@ -332,6 +338,10 @@ pub(crate) mod kind {
     pub(crate) const FLUSH_END_PART: u8 = 5;
     /// A load ends: what it brings is in no commit.
     pub(crate) const LOAD: u8 = 6;
+    /// A table goes back to an older state.
+    pub(crate) const ROLL_BACK: u8 = 7;
+    /// So many states of a table are retained from here on.
+    pub(crate) const SET_HISTORY: u8 = 8;
 }
 
 /// Operation codes inside a commit; 0 is never valid, 8 and up are free.
@@ -493,6 +503,8 @@ pub(crate) struct FlushEnd {
     pub(crate) dropped: Vec<DocPointer>,
     /// Documents that the structure refers to from here on and that no commit names, by segment: those of a load, or copies of what was moved.
     pub(crate) retained: Vec<Retained>,
+    /// Of a rollback, what it makes of the rest.
+    pub(crate) restored: Option<Restored>,
 }
 
 /// Table and number before each piece of a flush-end.
@@ -541,6 +553,7 @@ impl FlushEnd {
                 bytes.extend_from_slice(&field.to_le_bytes());
             }
         }
+        history::put_restored(&mut bytes, self.restored.as_ref());
         bytes
     }
 
@@ -559,7 +572,8 @@ impl FlushEnd {
         for _ in 0..counts.1 {
             retained.push(Retained { segment: SegmentId(fields.u64()?), bytes: fields.u64()?, end: fields.u64()? });
         }
-        fields.end().then_some(Self { table, time, applied, redo, dropped, retained })
+        let restored = history::restored(&mut fields)?;
+        fields.end().then_some(Self { table, time, applied, redo, dropped, retained, restored })
     }
 }
 
@@ -688,13 +702,14 @@ mod tests {
         let table = TableImage {
             id: TableId(3),
             structure: Structure::BTree,
-            settings: TableSettings { compression: Compression::Lz4 },
+            settings: TableSettings { compression: Compression::Lz4, history: 2 },
             applied: applied_through(),
             dropped: Seq(11),
             name: "users".into(),
             root: vec![1, 2],
             documents: vec![],
             tombstones: tombstones(),
+            headers: vec![history::tests::header(), history::tests::header()],
         };
         let image = Image {
             visible: Seq(12),
@@ -758,6 +773,7 @@ mod tests {
             redo: vec![3; 100],
             dropped: vec![document; 5],
             retained: vec![retained; 3],
+            restored: Some(Restored { dropped: vec![(SegmentId(2), 88)], tombstones: tombstones() }),
         };
         for most in [9, 20, 100, 10_000] {
             let payloads = record.encode(most);
@@ -782,8 +798,9 @@ mod tests {
             redo: vec![3, 4],
             dropped: vec![document],
             retained: vec![Retained { segment: SegmentId(6), bytes: 10, end: 11 }],
+            restored: None,
         };
-        let fields: [&[u8]; 9] = [
+        let fields: [&[u8]; 10] = [
             &[7, 0, 0, 0, 0, 0, 0, 0],
             &[6, 5, 4, 3, 2, 1, 0, 0],
             &[12, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -793,6 +810,7 @@ mod tests {
             &[6, 0, 0, 0, 0, 0, 0, 0],
             &[10, 0, 0, 0, 0, 0, 0, 0],
             &[11, 0, 0, 0, 0, 0, 0, 0],
+            &[0],
         ];
         assert_eq!(record.encode(1000), [fields.concat()]);
     }

@@ -17,8 +17,9 @@ use crate::{
     applied::AppliedThrough,
     backup::fuzzing as backup,
     format::{
-        CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, SLOT_BYTES, Superblock,
-        TableImage, decode_table, encode_table, kind, put_delete_range, put_operation, seal_slot,
+        CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, Restored, RetainedHeader,
+        RollBack, SLOT_BYTES, SetHistory, Superblock, TableImage, decode_table, encode_table, kind, put_delete_range,
+        put_operation, seal_slot,
     },
     open::{DATA, log_options},
     superblock::SuperblockFile,
@@ -79,7 +80,12 @@ fn tombstones() -> RangeTombstones {
 }
 
 fn settings() -> TableSettings {
-    TableSettings { compression: Compression::Zstd }
+    TableSettings { compression: Compression::Zstd, history: 7 }
+}
+
+fn header() -> RetainedHeader {
+    let documents = vec![Retained { segment: SegmentId(6), bytes: 10, end: 11 }];
+    RetainedHeader { seq: Seq(10), time: Time(77), root: vec![3, 4], documents, tombstones: tombstones() }
 }
 
 fn images() -> Vec<Vec<u8>> {
@@ -93,6 +99,7 @@ fn images() -> Vec<Vec<u8>> {
         root: vec![1, 2],
         documents: vec![3; 40],
         tombstones: tombstones(),
+        headers: vec![header(); 2],
     };
     let image = |live, dropped| Image {
         visible: Seq(12),
@@ -166,17 +173,24 @@ fn a_flush_end(table: u32, redo: Vec<u8>) -> FlushEnd {
         redo,
         dropped,
         retained,
+        restored: Some(Restored { dropped: vec![(SegmentId(2), 88)], tombstones: tombstones() }),
     }
 }
 
 fn flush_ends() -> Vec<Vec<u8>> {
-    let plain = FlushEnd { dropped: vec![], retained: vec![], ..a_flush_end(1, vec![]) };
+    let plain = FlushEnd { dropped: vec![], retained: vec![], restored: None, ..a_flush_end(1, vec![]) };
     [plain, a_flush_end(7, vec![3; 100])].map(|record| record.encode(usize::MAX).concat()).to_vec()
 }
 
 fn table_record(bytes: &[u8]) {
     if let Some(id) = decode_table(bytes) {
         assert_eq!(encode_table(id), *bytes, "a table's end has one encoding");
+    }
+    if let Some(record) = RollBack::decode(bytes) {
+        assert_eq!(record.encode(), bytes, "a rollback has one encoding");
+    }
+    if let Some(record) = SetHistory::decode(bytes) {
+        assert_eq!(record.encode(), bytes, "a setting has one encoding");
     }
     if let Some(record) = CreateTable::decode(bytes) {
         assert_eq!(record.encode(), bytes, "a table's beginning has one encoding");
@@ -191,7 +205,9 @@ fn table_records() -> Vec<Vec<u8>> {
         leaf_pages: 4,
         name: "a table".into(),
     };
-    vec![record.encode(), encode_table(TableId(5)).to_vec()]
+    let back = RollBack { table: TableId(5), to: Seq(9) };
+    let set = SetHistory { table: TableId(5), keep: 9 };
+    vec![record.encode(), encode_table(TableId(5)).to_vec(), back.encode(), set.encode()]
 }
 
 const PATH: &str = "/db";
@@ -317,7 +333,7 @@ fn logs() -> Vec<Vec<u8>> {
     let table = &Image::decode(&newest_image(&disk)).expect("its own image").tables[0];
     // A flush-end that leaves the tree as it is.
     let redo = btree::fuzzing::unchanged(&table.root, table.id);
-    let end = FlushEnd { dropped: vec![], retained: vec![], ..a_flush_end(table.id.0, redo) };
+    let end = FlushEnd { dropped: vec![], retained: vec![], restored: None, ..a_flush_end(table.id.0, redo) };
     let create = CreateTable {
         id: TableId(9),
         structure: Structure::BTree,

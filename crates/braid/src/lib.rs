@@ -45,6 +45,7 @@
 //! deleted stays deleted. Damage that a crash can't explain is detected by checksum and named with file and offset.
 
 mod applied;
+mod at;
 mod backlog;
 mod backup;
 mod batch;
@@ -70,6 +71,7 @@ pub mod fuzzing;
 mod garbage;
 mod health;
 mod hidden;
+mod history;
 mod keeper;
 mod key_range;
 mod load;
@@ -84,6 +86,7 @@ mod recent;
 mod recovery;
 mod relocate;
 mod retention;
+mod roll_back;
 mod round;
 mod salvage;
 mod schema;
@@ -91,6 +94,7 @@ mod signal;
 mod snapshot;
 mod stats;
 mod superblock;
+mod swap;
 mod sweep;
 mod table;
 mod traffic;
@@ -102,6 +106,7 @@ mod verify_storage;
 mod walk;
 mod worker;
 
+pub use at::TableAt;
 pub use backup::{
     Backup, BackupKind, BackupPoint, BackupProgress, BackupReport, BackupSummary, RestoreProgress, RestoreReport,
     RestoreSummary,
@@ -117,6 +122,7 @@ pub use database::{Database, TableInfo};
 pub use doclog::Compression;
 pub use error::{Error, ErrorKind, Result};
 pub use format::TableSettings;
+pub use history::{CommitHeader, HISTORY_MAX};
 pub use index::Seq;
 pub use load::Loader;
 pub use options::{Durability, Options, Structure, TableOptions};

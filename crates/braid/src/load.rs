@@ -4,30 +4,25 @@
 //!    way are waited for.
 //! 2. Pairs go straight into packed leaves ([`Load`]). From the first value that is too long for a leaf on they
 //!    wait until [`WAITING_BYTES`] are together; then the long values go to the document log in one psync, and the pairs on.
-//! 3. At the end the data file and the documents are flushed. A record of its own gives the load its seq; a flush-end up to that seq is
-//!    logged and flushed; then the table gets its new view, and the seq becomes visible.
+//! 3. At the end the data file and the documents are flushed, and the table gets its new view in one logged step ([`Swap`]).
 //!
 //! Invariants: pages that a load takes are written only after what freed them is durable; until its flush-end is logged
 //! a checkpoint counts them as free, so a crash leaves an empty table and no page lost; whoever reads below the load's seq finds the
 //! table empty.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 use btree::INLINE_BYTES_MAX;
 use doclog::Retained;
-use index::{Applied, DocPointer, Expiry, Payload, RangeTombstones, Seq};
+use index::{DocPointer, Expiry, Payload, Seq};
 use psync::Request;
-use wal::Claim;
 
 use crate::{
-    Error, Expires, Result, Table,
-    applied::AppliedThrough,
-    commit,
+    Error, Expires, Result, Table, commit,
     engine::Engine,
     error::shown,
-    format::{self, FlushEnd, kind},
-    publish::{Change, Pending, Safety},
-    round,
+    format::{self, kind},
+    swap::{Swap, outcome_unknown},
     tree::{Load, Loaded},
 };
 
@@ -143,69 +138,12 @@ impl Loader {
         Ok(self.pairs)
     }
 
-    /// Gives the load its seq, logs it, and puts its view in place.
+    /// Gives the load its seq, logs it, and puts its view in place: below that seq there is nothing in it.
     fn publish(&self, loaded: Loaded) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
         let _still = engine.maintenance.lock();
-        let commit = engine.wal.append(kind::LOAD, &[&format::encode_table(table.id)], true, Claim::Upkeep);
-        let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
-        let seq = commit.as_ref().map_or(Seq(0), |position| Seq(position.seq));
-        let applied = table.tree.take_loaded(loaded, seq);
-        let outcome = match &commit {
-            Ok(_) => self.log(&applied, seq),
-            Err(error) => Err(error.clone()),
-        };
-        match &outcome {
-            Ok(()) => self.show(&applied, seq)?,
-            Err(Error::OutcomeUnknown { .. }) => {}
-            Err(_) => table.tree.discard(&applied),
-        }
-        if let Ok(position) = commit {
-            // Whatever became of the rest: the log has the record, and later ones wait for its turn.
-            let change = Change::Commit(Vec::new());
-            let pending = Pending { lsn: position.lsn, end: position.end, safety: Safety::Written, change };
-            engine.publisher.enqueue(seq, pending);
-        }
-        outcome.map(|()| seq)
-    }
-
-    /// Logs the flush-end and makes it durable.
-    fn log(&self, applied: &Applied, seq: Seq) -> Result<()> {
-        let engine = self.table.engine();
-        let record = FlushEnd {
-            table: self.table.core.id,
-            time: engine.clock.now(),
-            applied: AppliedThrough::new(seq),
-            redo: applied.redo.clone(),
-            dropped: Vec::new(),
-            retained: self.retained.clone(),
-        };
-        round::append_flush_end(engine, &record).map_err(|error| engine.write_error(error))?;
-        engine.flush_log().map_err(|error| {
-            engine.fail(error.cause());
-            outcome_unknown(engine)
-        })
-    }
-
-    /// Puts the view in place. Its seq is not visible yet, and below it there is nothing in it.
-    fn show(&self, applied: &Applied, seq: Seq) -> Result<()> {
-        let table = &self.table.core;
-        table.tree.publish(applied);
-        for retained in &self.retained {
-            table.documents.retain_in(retained)?;
-        }
-        table.set_applied(AppliedThrough::new(seq));
-        table.note_load(seq);
-        if table.tree.expires() {
-            self.table.engine().note_expiring(table);
-        }
-        let active = Arc::clone(&table.state.load().active);
-        // It was empty: range deletes that came before have nothing to hide.
-        table.replace_state_and(active, None, Arc::clone(&applied.view), |tombstones| {
-            *tombstones = RangeTombstones::default();
-        });
-        self.table.engine().counters.changed();
-        Ok(())
+        let swap = Swap { engine, table, retained: &self.retained, restored: None };
+        swap.run(kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
     }
 
     /// Takes a pair while others wait, or that has to wait itself.
@@ -318,10 +256,6 @@ fn is_long(value: &[u8]) -> bool {
 fn is_ready(engine: &Engine) -> Result<()> {
     engine.check_writable()?;
     engine.flush_log()
-}
-
-fn outcome_unknown(engine: &Engine) -> Error {
-    Error::OutcomeUnknown { cause: engine.why_ended() }
 }
 
 /// Pairs whose documents are not written yet, and those between them.

@@ -8,6 +8,7 @@ use wal::FlushScheme;
 use crate::{
     Compression, Database, Error, Result, TableSettings,
     clock::SetClock,
+    history,
     opq::{self, SORT_PERIOD},
 };
 
@@ -184,6 +185,14 @@ impl TableOptions {
         self
     }
 
+    /// So many states of the table are retained, to be opened again and gone back to, in tables with [`Structure::Append`]: see
+    /// [`Table::history`](crate::Table::history). By default none is.
+    #[must_use]
+    pub const fn history(mut self, states: u32) -> Self {
+        self.settings.history = states;
+        self
+    }
+
     /// All that is chosen for a table, as another has it ([`TableInfo::settings`](crate::TableInfo::settings)).
     #[must_use]
     pub const fn settings(mut self, settings: TableSettings) -> Self {
@@ -191,7 +200,8 @@ impl TableOptions {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self, structure: Structure) -> Result<()> {
+        history::check(structure, self.settings.history)?;
         for (option, share) in [("insert_share", self.insert_share), ("batched_share", self.batched_share)] {
             if !(0.0..=1.0).contains(&share) {
                 return Err(Error::Option { option, problem: format!("{share} is not a share from 0 to 1") });
@@ -496,13 +506,22 @@ mod tests {
     #[test]
     fn table_options_out_of_bounds_name_themselves() {
         let named = |options: TableOptions, name: &str| {
-            let error = options.check().expect_err("out of bounds");
+            let error = options.check(Structure::BTree).expect_err("out of bounds");
             assert!(error.to_string().contains(name), "{error}");
         };
         named(TableOptions::new().insert_share(1.5), "insert_share");
         named(TableOptions::new().batched_share(f64::NAN), "batched_share");
         named(TableOptions::new().records(0), "records");
+        named(TableOptions::new().history(1), "history");
         named(TableOptions::new().record_bytes(0), "record_bytes");
-        assert!(TableOptions::new().insert_share(1.0).batched_share(0.0).records(1).record_bytes(1).check().is_ok());
+        assert!(
+            TableOptions::new()
+                .insert_share(1.0)
+                .batched_share(0.0)
+                .records(1)
+                .record_bytes(1)
+                .check(Structure::BTree)
+                .is_ok()
+        );
     }
 }

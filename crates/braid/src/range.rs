@@ -11,7 +11,7 @@ use std::{collections::VecDeque, ops::ControlFlow, sync::Arc, time::SystemTime};
 use doclog::ReadAhead;
 use index::{Bounds, Direction, DocPointer, Expiry, Pair, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
 
-use crate::{Error, Result, Table, clock::system_time, snapshot::Pin, walk::Walk};
+use crate::{Error, Result, Table, clock::system_time, table::Then, walk::Walk};
 
 const FIRST_WINDOW: usize = 8;
 const LARGEST_WINDOW: usize = 256;
@@ -39,7 +39,7 @@ pub struct Range {
     direction: Direction,
     keys_only: bool,
     /// Whose moment it shows; none: that of its begin.
-    pin: Option<Arc<Pin>>,
+    then: Option<Arc<dyn Then>>,
     /// Keys that it does not show.
     deleted: Option<RangeTombstones>,
     walk: Option<Walk>,
@@ -85,13 +85,13 @@ enum Shown {
 }
 
 impl Range {
-    pub(crate) const fn new(table: Table, bounds: Bounds, pin: Option<Arc<Pin>>) -> Self {
+    pub(crate) const fn new(table: Table, bounds: Bounds, then: Option<Arc<dyn Then>>) -> Self {
         Self {
             table,
             bounds,
             direction: Direction::Forward,
             keys_only: false,
-            pin,
+            then,
             deleted: None,
             walk: None,
             gathered: VecDeque::new(),
@@ -277,8 +277,8 @@ impl Range {
     }
 
     fn begin(&mut self) -> Result<&mut Walk> {
-        let (pin, deleted) = (self.pin.as_deref(), self.deleted.as_ref());
-        Ok(self.walk.insert(Walk::begin_without(&self.table, &self.bounds, self.direction, pin, deleted)?))
+        let (then, deleted) = (self.then.as_deref(), self.deleted.as_ref());
+        Ok(self.walk.insert(Walk::begin_without(&self.table, &self.bounds, self.direction, then, deleted)?))
     }
 
     fn pair(&self) -> Option<(&[u8], &[u8])> {

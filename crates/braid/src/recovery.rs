@@ -33,8 +33,10 @@ use crate::{
     convert::{log_error, malformed_record},
     engine::{Engine, Parts},
     format::{
-        self, CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, TableImage, VERSION, kind,
+        self, CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, SetHistory, TableImage,
+        VERSION, kind,
     },
+    history,
     open::{DATA, log_options, trees},
     opq::Sections,
     pieces::Pieces,
@@ -210,6 +212,10 @@ fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<Ta
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(1));
     table.set_dropped(image.dropped);
     table.change_tombstones(|tombstones| tombstones.clone_from(&image.tombstones));
+    // What was changed last is one of these.
+    let seqs = image.tombstones.fragments().iter().map(|fragment| fragment.newest());
+    seqs.chain(image.applied.steps().iter().map(|(_, seq)| *seq)).for_each(|seq| table.history.note_change(seq));
+    history::restore(&table, &image.headers)?;
     Ok(table)
 }
 
@@ -272,6 +278,9 @@ impl Replay<'_> {
                 kind::DROP_TABLE => self.drop_table(seq, record.lsn, payload),
                 // What it brought is in the flush-end behind it, if that was durable.
                 kind::LOAD => self.load(seq, record.lsn, payload),
+                // What becomes of the table is in the flush-end behind it, if that was durable.
+                kind::ROLL_BACK => Ok(()),
+                kind::SET_HISTORY => self.set_history(record.lsn, payload),
                 other => Err(self.malformed(record.lsn, format!("a record of kind {other}"))),
             };
             done.map_err(Wrapped)?;
@@ -315,6 +324,7 @@ impl Replay<'_> {
         for operation in operations {
             let (id, logged) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
             let Some(table) = catalog.by_id(id) else { continue };
+            table.history.note_change(seq);
             let update = match logged {
                 Logged::Update(update) => update,
                 Logged::DeleteRange { low, high } => {
@@ -362,6 +372,13 @@ impl Replay<'_> {
         }
         for document in &record.dropped {
             table.documents.drop_document(document)?;
+        }
+        if let Some(restored) = record.restored {
+            for (segment, bytes) in &restored.dropped {
+                table.documents.drop_in(*segment, *bytes)?;
+            }
+            table.history.note_change(table.applied().at(&[]));
+            table.change_tombstones(|tombstones| *tombstones = restored.tombstones);
         }
         let state = table.state.load_full();
         table.replace_state(Arc::clone(&state.active), None, table.tree.view());
@@ -419,6 +436,18 @@ impl Replay<'_> {
         let id = format::decode_table(payload).ok_or_else(malformed)?;
         if let Some(table) = self.catalog.read().by_id(id) {
             table.change_tombstones(|tombstones| *tombstones = RangeTombstones::default());
+        }
+        Ok(())
+    }
+
+    fn set_history(&self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if lsn < self.image.flush_ends_below {
+            return Ok(());
+        }
+        let malformed = || self.malformed(lsn, "a number of retained states that does not decode".into());
+        let SetHistory { table, keep } = SetHistory::decode(payload).ok_or_else(malformed)?;
+        if let Some(table) = self.catalog.any_by_id(table) {
+            table.history.set_keep(keep);
         }
         Ok(())
     }

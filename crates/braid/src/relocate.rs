@@ -229,6 +229,7 @@ fn place(
         redo: applied.redo.clone(),
         dropped: applied.dropped_documents.clone(),
         retained,
+        restored: None,
     };
     if let Err(error) = append_flush_end(engine, &record) {
         let error = engine.write_error(error);

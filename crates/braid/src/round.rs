@@ -86,15 +86,33 @@ fn freeze(engine: &Engine, choices: &[Choice]) {
     let fences: Vec<_> = fresh.iter().map(|choice| fences(engine, &*choice.table.state.load().view)).collect();
     engine.publisher.between(|visible, _| {
         for (Choice { table, sections }, fences) in fresh.into_iter().zip(fences) {
-            let state = table.state.load();
-            let taken = Arc::new(state.active.only(sections));
-            let bytes = taken.bytes();
-            let active = Arc::new(state.active.recut(sections, &fences, engine.pressure.sections()));
-            let frozen = Arc::new(Frozen::new(taken, visible, bytes));
-            table.replace_state(active, Some(frozen), Arc::clone(&state.view));
-            engine.note_frozen(table, bytes);
+            freeze_sections(engine, table, sections, &fences, visible);
         }
     });
+}
+
+/// Freezes all queues of a table, of which none is frozen, in one step with what `with` does.
+pub(crate) fn freeze_whole<R>(engine: &Engine, table: &TableCore, with: impl FnOnce() -> R) -> R {
+    let fences = fences(engine, &*table.state.load().view);
+    engine.publisher.between(|visible, _| {
+        let done = with();
+        let active = Arc::clone(&table.state.load().active);
+        if active.operations() > 0 {
+            let all: Vec<usize> = (0..active.len()).collect();
+            freeze_sections(engine, table, &all, &fences, visible);
+        }
+        done
+    })
+}
+
+fn freeze_sections(engine: &Engine, table: &TableCore, sections: &[usize], fences: &[Vec<u8>], visible: Seq) {
+    let state = table.state.load();
+    let taken = Arc::new(state.active.only(sections));
+    let bytes = taken.bytes();
+    let active = Arc::new(state.active.recut(sections, fences, engine.pressure.sections()));
+    let frozen = Arc::new(Frozen::new(taken, visible, bytes));
+    table.replace_state(active, Some(frozen), Arc::clone(&state.view));
+    engine.note_frozen(table, bytes);
 }
 
 /// Keys to cut sections at. Without them operations go on, only less well sorted.
@@ -210,6 +228,7 @@ fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
         redo: part.applied.redo.clone(),
         dropped: part.applied.dropped_documents.clone(),
         retained: Vec::new(),
+        restored: None,
     };
     append_flush_end(engine, &record)
 }

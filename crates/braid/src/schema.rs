@@ -27,7 +27,7 @@ impl Engine {
     /// Opens a table, creating it where it is missing.
     pub(crate) fn table(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Arc<TableCore>> {
         check_name(name)?;
-        expected.check()?;
+        expected.check(structure)?;
         if let Some(table) = self.catalog.by_name(name) {
             return check_structure(table, structure);
         }
@@ -96,8 +96,8 @@ pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Resul
     for segment in &mut image.segments {
         (segment.live_bytes, segment.sealed) = (0, true);
     }
-    let documents = open_documents(store, table.id, &image, &table.settings)?;
-    let (id, name, structure, settings) = (table.id, table.name.clone(), table.structure, table.settings);
+    let documents = open_documents(store, table.id, &image, &table.settings())?;
+    let (id, name, structure, settings) = (table.id, table.name.clone(), table.structure, table.settings());
     let leaf_pages = table.tree.leaf_pages();
     let record = format::CreateTable { id, structure, settings, leaf_pages, name: name.clone() };
     let tree = trees.create(&record, &documents)?;

@@ -26,11 +26,11 @@ use serde::Serialize;
 
 use crate::{
     Database, Error, Range, Result, Table,
-    catalog::TableCore,
+    catalog::{TableCore, TableState},
     clock::Clock,
     database::Handle,
     engine::Engine,
-    table::{prefix_bounds, range_bounds},
+    table::{Then, prefix_bounds, range_bounds},
 };
 
 /// Snapshots of one moment.
@@ -143,11 +143,6 @@ impl Pin {
         Arc::new(Self { handle: Arc::clone(handle), moment, taken: Instant::now(), released: AtomicBool::new(false) })
     }
 
-    /// The moment that it holds.
-    pub(crate) const fn moment(&self) -> Moment {
-        self.moment
-    }
-
     /// The seq that it holds.
     pub(crate) const fn seq(&self) -> Seq {
         self.moment.seq
@@ -161,10 +156,7 @@ impl Pin {
     /// Nobody reads what it holds any more, though it is still there.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
-            let engine = &self.handle.engine;
-            if let Some(oldest) = engine.snapshots.release(self.moment) {
-                engine.sweeps.wake_waiting(oldest, &engine.signal);
-            }
+            self.handle.engine.release(self.moment);
         }
     }
 
@@ -180,6 +172,37 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+impl Then for Pin {
+    fn of(&self, table: &Table) -> Result<(Arc<TableState>, Moment)> {
+        // Held before it is asked whether the table is live, and before what came of it since: what a later drop or rollback frees waits for this reader.
+        let state = table.core.state.load_full();
+        let live = self.handle.engine.check_live(&table.core);
+        match table.core.last_at(self.seq()) {
+            Some(last) => Ok((last, self.moment)),
+            None => live.map(|()| (state, self.moment)),
+        }
+    }
+}
+
+/// A hold of the engine's own on what is visible: what it sees stays until it goes.
+pub(crate) struct Hold<'a> {
+    engine: &'a Engine,
+    moment: Moment,
+}
+
+impl Hold<'_> {
+    /// What it holds.
+    pub(crate) const fn moment(&self) -> Moment {
+        self.moment
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.engine.release(self.moment);
     }
 }
 
@@ -204,6 +227,23 @@ pub struct Snapshot {
 }
 
 impl Engine {
+    /// Holds what is visible now.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        Hold { engine: self, moment: self.snapshots.take(self, None) }
+    }
+
+    /// Forgets what only snapshots see of a table that are not there any more.
+    pub(crate) fn forget_last(&self, table: &TableCore) {
+        let visible = self.publisher.visible();
+        table.forget_last(visible, self.snapshots.oldest());
+    }
+
+    fn release(&self, moment: Moment) {
+        if let Some(oldest) = self.snapshots.release(moment) {
+            self.sweeps.wake_waiting(oldest, &self.signal);
+        }
+    }
+
     /// What has to stay of a table, for who has fixed by now what it merges.
     pub(crate) fn horizon(&self, table: &TableCore) -> Horizon {
         self.horizon_at(table, || self.publisher.visible())
@@ -248,7 +288,7 @@ impl Snapshot {
     /// As [`Table::get`], and when the table is of another database. One that was dropped since is still there.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.pin.check_own(table)?;
-        table.get_at(key.as_ref(), Some(&self.pin))
+        table.get_at(key.as_ref(), Some(&*self.pin))
     }
 
     /// The values that many keys of `table` had, read as one batch.
@@ -258,7 +298,7 @@ impl Snapshot {
     pub fn get_many<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         self.pin.check_own(table)?;
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        table.get_many_at(&keys, Some(&self.pin))
+        table.get_many_at(&keys, Some(&*self.pin))
     }
 
     /// The pairs that `table` had within `range`.
@@ -285,6 +325,10 @@ impl Snapshot {
         self.walk(table, Bounds::all())
     }
 
+    fn then(&self) -> Arc<dyn Then> {
+        Arc::<Pin>::clone(&self.pin)
+    }
+
     /// What it holds.
     pub(crate) fn pin(&self) -> &Pin {
         &self.pin
@@ -292,7 +336,7 @@ impl Snapshot {
 
     fn walk(&self, table: &Table, bounds: Bounds) -> Result<Range> {
         self.pin.check_own(table)?;
-        Ok(Range::new(table.clone(), bounds, Some(Arc::clone(&self.pin))))
+        Ok(Range::new(table.clone(), bounds, Some(self.then())))
     }
 }
 

@@ -263,6 +263,10 @@ pub struct TableStats {
     pub document_bytes: u64,
     /// Bytes of documents that are live.
     pub document_live_bytes: u64,
+    /// States that are retained ([`Table::history`](crate::Table::history)).
+    pub history_states: u64,
+    /// Bytes of segments, of nodes and of documents, that stay for them and are not live.
+    pub history_bytes: u64,
 }
 
 impl TableStats {
@@ -280,7 +284,7 @@ impl TableStats {
         Ok(Self {
             name: table.name.clone(),
             structure: table.structure.to_string(),
-            compression: table.settings.compression.to_string(),
+            compression: table.settings().compression.to_string(),
             waiting_operations: operations,
             waiting_bytes: bytes,
             height: shape.height,
@@ -299,6 +303,8 @@ impl TableStats {
             document_segments: documents.segments,
             document_bytes: documents.bytes,
             document_live_bytes: documents.live_bytes,
+            history_states: table.history.headers().len() as u64,
+            history_bytes: nodes.pinned_bytes + documents.pinned_bytes,
         })
     }
 }

@@ -14,9 +14,14 @@ use crate::{
     clock::system_time,
     database::Handle,
     engine::Engine,
-    snapshot::Pin,
     stats::TableStats,
 };
+
+/// An earlier moment, for readers that look at what was then.
+pub(crate) trait Then: Send + Sync {
+    /// What there was of a table, and the moment to look at in that.
+    fn of(&self, table: &Table) -> Result<(Arc<TableState>, Moment)>;
+}
 
 /// A handle of one table. Cheap to clone; keeps its database open.
 #[derive(Clone)]
@@ -41,7 +46,7 @@ impl Table {
     /// What was chosen for it when it was created.
     #[must_use]
     pub fn settings(&self) -> TableSettings {
-        self.core.settings
+        self.core.settings()
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -86,7 +91,12 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
-        let found = self.find(key.as_ref(), None)?.filter(|found| found.value.is_some());
+        self.expiry_at(key.as_ref(), None)
+    }
+
+    /// When the value of `key` expires, now or as it was `then`.
+    pub(crate) fn expiry_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<SystemTime>> {
+        let found = self.find(key, then)?.filter(|found| found.value.is_some());
         Ok(found.and_then(|found| found.expiry).map(system_time))
     }
 
@@ -193,19 +203,19 @@ impl Table {
         self.get_at(key.as_ref(), None)
     }
 
-    /// The value of `key`, now or as `pin` holds it.
-    pub(crate) fn get_at(&self, key: &[u8], pin: Option<&Pin>) -> Result<Option<Vec<u8>>> {
-        match self.find(key, pin)?.and_then(|found| found.value) {
+    /// The value of `key`, now or as it was `then`.
+    pub(crate) fn get_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Vec<u8>>> {
+        match self.find(key, then)?.and_then(|found| found.value) {
             None => Ok(None),
             Some(Stored::Inline(value)) => Ok(Some(value)),
             Some(Stored::Document(document)) => Ok(self.documents(&[document])?.pop()),
         }
     }
 
-    /// The newest version of `key`, now or as `pin` holds it.
-    fn find(&self, key: &[u8], pin: Option<&Pin>) -> Result<Option<Found>> {
+    /// The newest version of `key`, now or as it was `then`.
+    fn find(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Found>> {
         self.core.traffic.looked_up(1);
-        let (state, at) = self.moment(pin)?;
+        let (state, at) = self.moment(then)?;
         if !state.tombstones.is_empty() {
             return Ok(find_many(&state, &[key], at)?.pop().flatten());
         }
@@ -258,26 +268,24 @@ impl Table {
         TableStats::of(self.engine(), &self.core, &state)
     }
 
-    /// What a reader that begins now reads, or one that looks at what `pin` holds.
-    pub(crate) fn moment(&self, pin: Option<&Pin>) -> Result<(Arc<TableState>, Moment)> {
-        // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
-        let Some(pin) = pin else {
-            let engine = self.engine();
-            let moment = self.core.moment(|| engine.publisher.visible(), || engine.clock.now());
-            self.engine().check_live(&self.core)?;
-            return Ok(moment);
-        };
-        let state = self.core.state.load_full();
-        match self.engine().check_live(&self.core) {
-            Ok(()) => Ok((state, pin.moment())),
-            Err(dropped) => self.core.last_at(pin.seq()).map(|last| (last, pin.moment())).ok_or(dropped),
+    /// What a reader that begins now reads, or one that looks at what was `then`.
+    pub(crate) fn moment(&self, then: Option<&dyn Then>) -> Result<(Arc<TableState>, Moment)> {
+        // The state is held before it is asked whether the table is live: what a later drop frees waits for this reader.
+        match then {
+            Some(then) => then.of(self),
+            None => {
+                let engine = self.engine();
+                let moment = self.core.moment(|| engine.publisher.visible(), || engine.clock.now());
+                engine.check_live(&self.core)?;
+                Ok(moment)
+            }
         }
     }
 
-    /// The values of many keys, now or as `pin` holds them.
-    pub(crate) fn get_many_at(&self, keys: &[&[u8]], pin: Option<&Pin>) -> Result<Vec<Option<Vec<u8>>>> {
+    /// The values of many keys, now or as they were `then`.
+    pub(crate) fn get_many_at(&self, keys: &[&[u8]], then: Option<&dyn Then>) -> Result<Vec<Option<Vec<u8>>>> {
         self.core.traffic.looked_up(keys.len());
-        let (state, at) = self.moment(pin)?;
+        let (state, at) = self.moment(then)?;
         let found = find_many(&state, keys, at)?;
         self.values(found)
     }

@@ -188,7 +188,7 @@ impl Transaction {
             Some(written) => Ok(writes::value_of(written).map(<[u8]>::to_vec)),
             None => {
                 self.note_key(table, key)?;
-                table.get_at(key, Some(&self.pin))
+                table.get_at(key, Some(&*self.pin))
             }
         }
     }
@@ -202,7 +202,7 @@ impl Transaction {
         let own = |key: &K| self.writes.get(table.core.id, key.as_ref());
         let below: Vec<&[u8]> = keys.iter().filter(|key| own(key).is_none()).map(AsRef::as_ref).collect();
         below.iter().try_for_each(|key| self.note_key(table, key))?;
-        let mut below = table.get_many_at(&below, Some(&self.pin))?.into_iter();
+        let mut below = table.get_many_at(&below, Some(&*self.pin))?.into_iter();
         let value = |key| match own(key) {
             Some(written) => writes::value_of(written).map(<[u8]>::to_vec),
             None => below.next().flatten(),
@@ -237,7 +237,7 @@ impl Transaction {
     fn walk(&self, table: &Table, bounds: Bounds) -> Result<TransactionRange<'_>> {
         self.pin.check_own(table)?;
         self.has_read.store(true, Ordering::Relaxed);
-        let below = Range::new(table.clone(), bounds.clone(), Some(Arc::clone(&self.pin)));
+        let below = Range::new(table.clone(), bounds.clone(), Some(self.pin.clone()));
         let below = below.without(self.writes.deleted(table.core.id));
         Ok(TransactionRange::new(self, table.clone(), bounds, below))
     }

@@ -9,7 +9,7 @@ use std::{ops::Deref, sync::Arc};
 use append::Trie;
 use btree::BTree;
 use doclog::DocLog;
-use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId};
+use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId, View};
 use psync::File;
 use space::{FileStore, PagedFile};
 
@@ -118,7 +118,7 @@ impl Trees {
         let least = self.cache_bytes / CACHE_PARTS;
         let left = self.cache_bytes.saturating_sub(nodes + used).clamp(least, self.cache_bytes - least);
         // All of them, with what the cache needs for each; how long they are when they are not compressed is not counted.
-        let is_compressed = tables.iter().any(|table| table.settings.compression != Compression::None);
+        let is_compressed = tables.iter().any(|table| table.settings().compression != Compression::None);
         let documents = if is_compressed && documents > 0 { left } else { (documents + documents / 2).min(left) };
         let structures = self.cache_bytes - documents;
         let append = match (append, btree) {
@@ -198,6 +198,45 @@ impl Tree {
             _ => unreachable!("what was loaded is taken by the structure that it was loaded for"),
         }
     }
+}
+
+/// Whether older states of a table can be retained.
+pub(crate) const fn has_history(structure: Structure) -> bool {
+    matches!(structure, Structure::Append)
+}
+
+/// Older states: root records tell of them.
+impl Tree {
+    /// The view that a root record told of.
+    pub(crate) fn at(&self, root: &[u8]) -> Result<Arc<dyn View>> {
+        Ok(self.trie()?.at(root)?)
+    }
+
+    /// Keeps what the views refer to that these root records tell of.
+    pub(crate) fn pin<'a>(&self, roots: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+        match self {
+            Self::BTree(_) => Ok(()),
+            Self::Append(trie) => Ok(trie.pin(roots)?),
+        }
+    }
+
+    /// Goes back to the view that a root record told of: from here on like what was applied.
+    pub(crate) fn roll_back(&self, root: &[u8]) -> Result<Applied> {
+        Ok(self.trie()?.roll_back(root)?)
+    }
+
+    fn trie(&self) -> Result<&Trie> {
+        match self {
+            Self::BTree(_) => Err(no_history()),
+            Self::Append(trie) => Ok(trie),
+        }
+    }
+}
+
+/// What is said of a structure that keeps no older states.
+pub(crate) fn no_history() -> Error {
+    let problem = "only tables with structure `append` retain their states: others change in place".into();
+    Error::Option { option: "history", problem }
 }
 
 /// A structure under construction.

@@ -5,7 +5,8 @@
 //!    waiting operations name are taken together with the counts of live documents.
 //! 2. Each view is walked: checksums, order, fences. Documents it refers to are checked in batches, and counted.
 //! 3. The pages that were met are compared with the free list, the documents with the counts.
-//! 4. What is not reached from a view, the superblock, the checkpoint image and the log, is checked by `verify_storage`.
+//! 4. Of tables that retain older states each of these is walked likewise, and its documents compared with what is noted of it.
+//! 5. What is not reached from a view, the superblock, the checkpoint image and the log, is checked by `verify_storage`.
 //!
 //! Writers go on meanwhile; what they add later is not part of the check. A database that was opened read-only is checked as it is on storage:
 //! opening it replayed the log in memory and wrote nothing.
@@ -20,6 +21,7 @@ use crate::{
     Result,
     catalog::{TableCore, TableState},
     engine::Engine,
+    history::Opened,
     verify_storage,
 };
 
@@ -76,10 +78,11 @@ struct Table {
     live: Documents,
     /// Of operations that the structure lacks.
     waiting: Documents,
+    retained: Vec<Opened>,
 }
 
 pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> Result<Verification> {
-    let moment = capture(engine);
+    let moment = capture(engine)?;
     let mut visitor = Visitor {
         result: Verification::default(),
         extents: Vec::new(),
@@ -100,9 +103,12 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> 
         visitor.check_documents();
         // A damaged leaf hides documents, which are no leak then. A dropped table has given up what waited, and goes as a whole.
         if visitor.result.findings.len() == before && table.core.dropped() == Seq(0) {
-            compare_documents(table, &visitor.used, &mut visitor.result);
+            compare_documents(&table.core, &table.live, &visitor.used, &mut visitor.result);
         }
         visitor.result.tables += 1;
+        for opened in &table.retained {
+            visitor.check_retained(table, opened)?;
+        }
     }
     let Visitor { mut result, extents, .. } = visitor;
     audit(engine, moment.pages, &extents, &mut result);
@@ -112,13 +118,13 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> 
 
 /// Says where the count of live documents is another than what versions and waiting operations refer to: more is space that never comes back,
 /// less is a segment that may be unlinked while it is needed.
-fn compare_documents(table: &Table, used: &Documents, result: &mut Verification) {
-    let segments = table.live.keys().chain(used.keys()).collect::<std::collections::BTreeSet<_>>();
+fn compare_documents(table: &TableCore, live: &Documents, used: &Documents, result: &mut Verification) {
+    let segments = live.keys().chain(used.keys()).collect::<std::collections::BTreeSet<_>>();
     for &segment in segments {
         let of = |documents: &Documents| documents.get(&segment).copied().unwrap_or(0);
-        let (live, used) = (of(&table.live), of(used));
+        let (live, used) = (of(live), of(used));
         if live != used {
-            let file = table.core.documents.path_of(segment);
+            let file = table.documents.path_of(segment);
             result.findings.push(format!(
                 "{} at byte 0: {live} bytes of its documents are counted as live, and {used} are in use",
                 file.display()
@@ -127,35 +133,21 @@ fn compare_documents(table: &Table, used: &Documents, result: &mut Verification)
     }
 }
 
-fn capture(engine: &Engine) -> Moment {
+fn capture(engine: &Engine) -> Result<Moment> {
     let _still = engine.maintenance.lock();
     let mut tables = engine.catalog.live();
     tables.extend(engine.catalog.dropped());
     let with_state = |core: Arc<TableCore>| {
         let state = core.state.load_full();
-        let (live, waiting) = (core.documents.live(), waiting(&core, &state));
-        Table { core, state, live, waiting }
+        let (live, waiting) = (core.documents.live(), core.waiting_documents());
+        let retained = if core.dropped() == Seq(0) { core.open_states()? } else { Vec::new() };
+        Ok(Table { core, state, live, waiting, retained })
     };
-    Moment {
-        tables: engine.publisher.between(|_, _| tables.into_iter().map(with_state).collect()),
+    Ok(Moment {
+        tables: engine.publisher.between(|_, _| tables.into_iter().map(with_state).collect::<Result<_>>())?,
         pages: engine.pages.survey(),
         image: engine.superblock.lock().current().image.map(|image| image.extent),
-    }
-}
-
-/// The documents of operations that the structure lacks.
-fn waiting(table: &TableCore, state: &TableState) -> Documents {
-    let (mut waiting, applied) = (Documents::new(), table.applied());
-    let frozen = state.frozen.as_ref().map(|frozen| frozen.sections());
-    for queue in frozen.into_iter().chain([&state.active]).flat_map(|sections| sections.queues()) {
-        let queue = queue.read();
-        for (update, _) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
-            if let Some(document) = update.operation.document() {
-                *waiting.entry(document.segment).or_default() += document.stored_bytes();
-            }
-        }
-    }
-    waiting
+    })
 }
 
 fn audit(engine: &Engine, pages: Survey, used: &[Extent], result: &mut Verification) {
@@ -194,6 +186,21 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
+    /// Checks an older state of a table. Its keys count for nothing.
+    fn check_retained(&mut self, table: &Table, opened: &Opened) -> Result<()> {
+        let (before, keys) = (self.result.findings.len(), self.result.keys);
+        self.tombstones = Arc::clone(&opened.state.tombstones);
+        self.used.clear();
+        opened.state.view.verify(self)?;
+        self.check_documents();
+        self.result.keys = keys;
+        if self.result.findings.len() == before {
+            let noted = opened.header.documents.iter().map(|retained| (retained.segment, retained.bytes)).collect();
+            compare_documents(&table.core, &noted, &self.used, &mut self.result);
+        }
+        Ok(())
+    }
+
     fn check_documents(&mut self) {
         let documents = std::mem::take(&mut self.documents);
         if let (Some(table), false) = (&self.table, documents.is_empty()) {

@@ -18,7 +18,7 @@ use crate::{
     catalog::TableState,
     hidden::Hidden,
     opq::{Sections, SectionsWalk, Step},
-    snapshot::Pin,
+    table::Then,
 };
 
 const FIRST_PORTION: usize = 8;
@@ -85,15 +85,16 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) fn begin(table: &Table, bounds: &Bounds, direction: Direction, pin: Option<&Pin>) -> Result<Self> {
-        Self::begin_without(table, bounds, direction, pin, None)
+    pub(crate) fn begin(table: &Table, bounds: &Bounds, direction: Direction, then: Option<&dyn Then>) -> Result<Self> {
+        Self::begin_without(table, bounds, direction, then, None)
     }
 
     /// Begins one that shows nothing of what is `deleted`.
     pub(crate) fn begin_without(
-        table: &Table, bounds: &Bounds, direction: Direction, pin: Option<&Pin>, deleted: Option<&RangeTombstones>,
+        table: &Table, bounds: &Bounds, direction: Direction, then: Option<&dyn Then>,
+        deleted: Option<&RangeTombstones>,
     ) -> Result<Self> {
-        let (state, at) = table.moment(pin)?;
+        let (state, at) = table.moment(then)?;
         let hidden = Hidden::new(&state.tombstones, deleted, bounds, at.seq);
         let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
         let queues = ages.map(|sections| QueueWalk::new(sections, bounds, direction)).collect();

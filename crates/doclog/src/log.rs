@@ -1,6 +1,6 @@
 //! The document log of a table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -398,19 +398,25 @@ impl DocLog {
         self.segments.lock().live()
     }
 
+    /// These segments stay, whatever is dead in them, and no others: older states of the table refer to them. So it is until this is called again, or the
+    /// table opened.
+    pub fn pin(&self, segments: &BTreeSet<SegmentId>) {
+        self.segments.lock().pin(segments);
+    }
+
     /// Where a segment's file is.
     #[must_use]
     pub fn path_of(&self, segment: SegmentId) -> PathBuf {
         self.files.path(segment)
     }
 
-    /// Last commit and bytes of each segment in which no document is live and that is not appended to any more.
+    /// Last commit and bytes of each segment in which no document is live, and that is neither appended to any more nor pinned.
     #[must_use]
     pub fn dead(&self) -> Vec<(u64, u64)> {
         self.segments.lock().dead()
     }
 
-    /// Unlinks the segments that were dead in the image made last and that no commit from the seq `oldest` on names. The caller has made the
+    /// Unlinks the segments that were dead in the image made last, are not pinned, and that no commit from the seq `oldest` on names. The caller has made the
     /// checkpoint with that image durable, and knows that no reader needs a document that was dropped before it. Returns their numbers.
     ///
     /// # Errors

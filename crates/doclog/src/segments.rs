@@ -8,6 +8,9 @@
 //!    checkpoint that keeps the image, recovery has no use for it. What is kept of the log may name its documents still: of each segment
 //!    the last commit is known that does.
 //!
+//! 5. A segment that is **pinned** has documents of an older state that somebody may go back to. It stays, dead or not, and what is dead in it counts neither as
+//!    garbage nor as something that a checkpoint could release.
+//!
 //! Invariant: reserved ranges of a segment are disjoint, and a failed append's range is only given out again when it was the last.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +31,8 @@ pub struct Stats {
     pub bytes: u64,
     /// Bytes of retained documents, with headers and padding.
     pub live_bytes: u64,
+    /// Bytes of pinned segments that are not live: older states hold them.
+    pub pinned_bytes: u64,
     /// Documents appended in this life and neither retained nor abandoned.
     pub pending_documents: u64,
 }
@@ -46,7 +51,7 @@ pub(crate) enum Lane {
 pub struct Usage {
     /// The segment.
     pub segment: SegmentId,
-    /// Its bytes, with what is dead or reserved in it.
+    /// Its bytes, with what is dead or reserved in it; of one that is pinned only those that live, for there is nothing else to be had.
     pub bytes: u64,
     /// Bytes of retained documents, with headers and padding.
     pub live_bytes: u64,
@@ -78,6 +83,22 @@ impl Retained {
             None => list.push(Self { segment: pointer.segment, bytes, end }),
         }
     }
+
+    /// What brings segments with so many live bytes `now` to where they were `then`: what lives again, and the bytes of segments that are dead.
+    #[must_use]
+    pub fn difference(now: &BTreeMap<SegmentId, u64>, then: &[Self]) -> (Vec<Self>, Vec<(SegmentId, u64)>) {
+        let mut dead = now.clone();
+        let mut again = Vec::new();
+        for retained in then {
+            let live = dead.remove(&retained.segment).unwrap_or(0);
+            match retained.bytes.checked_sub(live) {
+                Some(0) => {}
+                Some(bytes) => again.push(Self { bytes, ..*retained }),
+                None => drop(dead.insert(retained.segment, live - retained.bytes)),
+            }
+        }
+        (again, dead.into_iter().filter(|(_, bytes)| *bytes > 0).collect())
+    }
 }
 
 /// What is known of a segment.
@@ -94,6 +115,8 @@ struct Segment {
     pending: BTreeSet<u64>,
     /// See the module's point 4.
     dead_in_image: bool,
+    /// See the module's point 5.
+    pinned: bool,
 }
 
 impl Segment {
@@ -217,7 +240,7 @@ impl Segments {
     pub(crate) fn usage(&self) -> Vec<Usage> {
         let usage = self.all.iter().map(|(&id, segment)| Usage {
             segment: id,
-            bytes: segment.end,
+            bytes: if segment.pinned { segment.live_bytes } else { segment.end },
             live_bytes: segment.live_bytes,
             is_settled: !self.is_active(id) && segment.pending.is_empty(),
         });
@@ -387,13 +410,15 @@ impl Segments {
 
     /// Last commit and bytes of each sealed segment without anything live in it.
     pub(crate) fn dead(&self) -> Vec<(u64, u64)> {
-        let dead = self.all.iter().filter(|(id, segment)| !self.is_active(**id) && segment.is_dead());
+        let is_dead = |id: SegmentId, segment: &Segment| !self.is_active(id) && segment.is_dead() && !segment.pinned;
+        let dead = self.all.iter().filter(|(id, segment)| is_dead(**id, segment));
         dead.map(|(_, segment)| (segment.last_commit, segment.end)).collect()
     }
 
     /// Takes out the segments that no commit from `oldest` on names, and nothing else, and spares.
     pub(crate) fn take_dead(&mut self, oldest: u64) -> Vec<SegmentId> {
-        let dead = self.all.iter().filter(|(_, segment)| segment.dead_in_image && segment.last_commit < oldest);
+        let is_free = |segment: &Segment| segment.dead_in_image && segment.last_commit < oldest && !segment.pinned;
+        let dead = self.all.iter().filter(|(_, segment)| is_free(segment));
         let mut dead: Vec<_> = dead.map(|(id, _)| *id).collect();
         for id in &dead {
             self.all.remove(id);
@@ -401,6 +426,11 @@ impl Segments {
         }
         dead.extend(self.spare.drain(..).map(|(id, _)| id));
         dead
+    }
+
+    /// These segments are pinned, and no others.
+    pub(crate) fn pin(&mut self, segments: &BTreeSet<SegmentId>) {
+        self.all.iter_mut().for_each(|(id, segment)| segment.pinned = segments.contains(id));
     }
 
     /// A dead segment that could not be unlinked is tried again.
@@ -424,6 +454,7 @@ impl Segments {
             stats.segments += 1;
             stats.bytes += segment.end;
             stats.live_bytes += segment.live_bytes;
+            stats.pinned_bytes += if segment.pinned { segment.end - segment.live_bytes } else { 0 };
             stats.pending_documents += segment.pending.len() as u64;
         }
         stats

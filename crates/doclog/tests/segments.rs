@@ -1,9 +1,9 @@
 //! Segments over the lives of a process: images, replay, release, crashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use doclog::{DocImage, DocLog, DocPointer, Error, SegmentId};
+use doclog::{DocImage, DocLog, DocPointer, Error, Retained, SegmentId};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
 use psync::{File, Request};
@@ -54,6 +54,43 @@ fn a_segment_goes_when_a_checkpoint_knows_that_it_is_dead() {
     let error = log.read_many(&first).expect_err("gone");
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     assert_eq!(log.read_many(&second).expect("reads")[0], [3; 2000]);
+}
+
+#[test]
+fn a_pinned_segment_stays_and_what_is_dead_in_it_is_no_garbage() {
+    let disk = SimDisk::new(1);
+    let log = open(&store(&disk), &DocImage::default());
+    let documents = append(&log, &[vec![1; 1000], vec![2; 1000]]);
+    documents.iter().for_each(|pointer| log.retain(pointer, 1).expect("retains"));
+    let then: Vec<_> = log
+        .image()
+        .segments
+        .iter()
+        .map(|segment| Retained { segment: segment.id, bytes: segment.live_bytes, end: segment.length })
+        .collect();
+    log.pin(&then.iter().map(|retained| retained.segment).collect());
+    log.seal();
+    let later = append(&log, &[vec![3; 1000]]);
+    log.retain(&later[0], 2).expect("retains");
+    log.drop_document(&documents[0]).expect("drops");
+    let half = documents[0].stored_bytes();
+    assert_eq!((log.stats().pinned_bytes, log.usage()[0].bytes), (half, half), "there is nothing to be had");
+    log.drop_document(&documents[1]).expect("drops");
+    drop(log.image());
+    assert_eq!((log.release_dead(u64::MAX).expect("releases"), log.dead()), (ids(&[]), vec![]));
+    assert_eq!(log.read_many(&documents).expect("reads"), [vec![1; 1000], vec![2; 1000]]);
+
+    // What lived then lives again, and what came later is dead.
+    let (again, dead) = Retained::difference(&log.live(), &then);
+    assert_eq!((again.clone(), dead.clone()), (then, vec![(later[0].segment, later[0].stored_bytes())]));
+    again.iter().for_each(|retained| log.retain_in(retained).expect("retains"));
+    dead.iter().for_each(|(segment, bytes)| log.drop_in(*segment, *bytes).expect("drops"));
+    log.pin(&BTreeSet::new());
+    drop(log.image());
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), ids(&[2]));
+    documents.iter().for_each(|document| log.drop_document(document).expect("drops"));
+    drop(log.image());
+    assert_eq!(log.release_dead(u64::MAX).expect("releases"), ids(&[1]));
 }
 
 #[test]

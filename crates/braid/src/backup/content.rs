@@ -1,7 +1,7 @@
 //! What a backup holds: tables as the snapshot has them, or changes up to it.
 //!
 //! A load is not in the log. Where one is met, the table begins anew there, with everything that the snapshot has of it, and what the log says of it
-//! before and behind is left out or harmless.
+//! before and behind is left out or harmless. So it is with a rollback.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -27,7 +27,7 @@ impl Backup {
             id: table.core.id,
             leaf_pages: table.core.tree.leaf_pages(),
             structure: table.structure(),
-            settings: table.core.settings,
+            settings: table.core.settings(),
             name: table.name().to_owned(),
         })?;
         let stretches = Stretches::new(&self.snapshot, table)?;
@@ -78,7 +78,8 @@ impl Backup {
                     encoder.table(&self.begun(&table, structure, settings))?;
                 }
                 ChangeEvent::TableDropped { table } => encoder.dropped(TableId(table.id))?,
-                ChangeEvent::Loaded { table } => {
+                // In place of what the backups before have of it.
+                ChangeEvent::Loaded { table } | ChangeEvent::RolledBack { table, .. } => {
                     // One that is dropped by now needs no content.
                     let here = self.tables.iter().find(|here| here.core.id.0 == table.id);
                     if copied.insert(table.id)

@@ -5,7 +5,9 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | compression: 1 none, 2 LZ4, 3 Zstandard |
-//! | 1 | 15 | zero |
+//! | 1 | 3 | zero |
+//! | 4 | 4 | history: how many headers are retained |
+//! | 8 | 8 | zero |
 
 use doclog::Compression;
 
@@ -20,6 +22,9 @@ const BYTES: usize = 16;
 pub struct TableSettings {
     /// How values are compressed that are stored apart from their keys.
     pub compression: Compression,
+    /// How many of its states are retained, to be opened again and gone back to: see [`Table::history`](crate::Table::history). The one of these that can be chosen
+    /// anew ([`Table::set_history`](crate::Table::set_history)).
+    pub history: u32,
 }
 
 impl TableSettings {
@@ -30,6 +35,7 @@ impl TableSettings {
             Compression::Zstd => 3,
             Compression::None => 1,
         };
+        bytes[4..8].copy_from_slice(&self.history.to_le_bytes());
         bytes
     }
 
@@ -42,7 +48,10 @@ impl TableSettings {
             3 => Compression::Zstd,
             _ => return None,
         };
-        fields.0.iter().all(|byte| *byte == 0).then_some(Self { compression })
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let before = is_zero(fields.bytes(3)?);
+        let history = fields.u32()?;
+        (before && is_zero(fields.0)).then_some(Self { compression, history })
     }
 }
 
@@ -53,11 +62,11 @@ mod tests {
     #[test]
     fn settings_are_read_as_they_were_written_and_nothing_else_is() {
         for (compression, code) in Compression::ALL.into_iter().zip([1, 2, 3]) {
-            let settings = TableSettings { compression };
+            let settings = TableSettings { compression, history: 0x0102_0304 };
             let bytes = settings.encode();
-            assert_eq!(bytes, [code, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(bytes, [code, 0, 0, 0, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
             assert_eq!(TableSettings::read(&mut Fields(&bytes)), Some(settings));
-            for at in 1..BYTES {
+            for at in (1..4).chain(8..BYTES) {
                 let mut other = bytes;
                 other[at] = 1;
                 assert_eq!(TableSettings::read(&mut Fields(&other)), None, "byte {at}");

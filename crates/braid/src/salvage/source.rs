@@ -27,7 +27,7 @@ use crate::{
     Error, Result, Structure, TableSettings,
     applied::AppliedThrough,
     convert::log_error,
-    format::{self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, kind},
+    format::{self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, SetHistory, kind},
     open::DATA,
     pieces::Pieces,
     schema::DOCUMENT_SEGMENT_BYTES,
@@ -293,6 +293,13 @@ impl Source {
                         self.dropped.insert(id);
                     }
                 }
+                kind::SET_HISTORY if record.lsn >= self.flush_ends_below => {
+                    if let Some(SetHistory { table, keep }) = SetHistory::decode(payload)
+                        && let Some(table) = self.tables.get_mut(&table)
+                    {
+                        table.settings.history = keep;
+                    }
+                }
                 kind::LOAD => self.loads.extend(format::decode_table(payload).map(|table| (table, seq))),
                 _ => {}
             }
@@ -341,6 +348,9 @@ impl Source {
         match tree::root_of_redo(table.structure, &record.redo, record.table) {
             Ok((structure, root)) => {
                 (table.structure, table.root, table.applied) = (structure, Some(root), record.applied);
+                if let Some(restored) = record.restored {
+                    (table.tombstones, table.logged) = (restored.tombstones, RangeTombstones::default());
+                }
             }
             Err(error) => self.findings.push(error.to_string()),
         }

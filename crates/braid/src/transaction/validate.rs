@@ -153,7 +153,7 @@ impl<'a> Check<'a> {
                     let now = Pin::take_at_time_of(self.pin);
                     for (table, bounds) in reads.ranges() {
                         let before = Walk::begin(table, bounds, Direction::Forward, Some(self.pin))?;
-                        let after = Walk::begin(table, bounds, Direction::Forward, Some(&now))?;
+                        let after = Walk::begin(table, bounds, Direction::Forward, Some(&*now))?;
                         same(table, before, after)?;
                     }
                     after = now.seq();

@@ -226,6 +226,7 @@ impl Reader<'_> {
             ensure!(live.len() == count, "{name} has {} keys instead of {count}", live.len());
             let documents = self.documents(table.bytes("documents")?, name)?;
             self.tombstones(table.bytes("tombstones")?, id == 2)?;
+            ensure!(table.bytes("headers")?.is_empty(), "a B-tree that retains states");
             if id == 1 {
                 ensure!(found.levels == BTreeSet::from([1, 2]), "levels {:?}", found.levels);
                 ensure!(found.parts == BTreeSet::from([1, 2]), "leaves of {:?} parts", found.parts);
@@ -259,7 +260,7 @@ impl Reader<'_> {
         let bytes = table.bytes("settings")?;
         let settings = self.decode("table settings", bytes)?;
         ensure!(settings.length == bytes.len(), "settings of {} bytes", bytes.len());
-        settings.expect(&[("compression", compression)])
+        settings.expect(&[("compression", compression), ("history", 0)])
     }
 
     /// The ranges that were deleted of the second table, and of no other.

@@ -231,7 +231,9 @@ impl Reader<'_> {
             let at = end.length + 28 * index;
             pointers.push(part(payload, at..at + 28, "a document pointer")?.to_vec());
         }
-        ensure!(payload.len() == end.length + 28 * pointers.len(), "a flush-end of {} bytes", payload.len());
+        // What no rollback has ends with a zero.
+        let length = end.length + 28 * pointers.len() + 1;
+        ensure!(payload.len() == length && payload.last() == Some(&0), "a flush-end of {} bytes", payload.len());
         if table == 2 {
             let before = replaced.get(&(2, b"replaced".to_vec())).map(|(_, pointer)| pointer);
             ensure!(

@@ -59,14 +59,18 @@ fn cases_reach_what_they_are_for() {
         Step::Drain,
         clear(Order::Shuffled),
         fill(Shape::Dense, Size::Document(3000)),
+        Step::Checkpoint,
         Step::Crash { after: 0 },
         clear(Order::Falling),
+        Step::RollBack { which: 0 },
+        clear(Order::Rising),
     ];
     // Even seeds have the one structure, odd ones the other.
     for (seed, leaf_pages, height) in [(0, 1, 5), (0, 4, 4), (1, 1, 2)] {
         let case = Case { leaf_pages, segment_bytes: 64 << 10, steps: steps.clone() };
         let seen = world::run(seed, &case).expect("a map");
         assert!(seen.height >= height, "{seen:?}");
+        assert_eq!(seen.rollbacks, usize::from(seed % 2 == 1), "{seen:?}");
         assert!(seen.crashes >= 2 && seen.emptied >= 2, "{seen:?}");
     }
 }

@@ -69,6 +69,10 @@ pub(crate) enum Step {
     },
     /// The oldest that is kept goes.
     Forget,
+    /// The table goes back to one of the states that it retains, if it does.
+    RollBack {
+        which: usize,
+    },
     /// A transaction that writes, looks at what it wrote, takes a part back, and commits or not.
     Transact {
         first: Vec<(Key, Change)>,
@@ -262,6 +266,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Snapshot),
         2 => (range(), any::<bool>()).prop_map(|(range, backward)| Step::LookBack { range, backward }),
         1 => Just(Step::Forget),
+        2 => (0..8_usize).prop_map(|which| Step::RollBack { which }),
         3 => transact(),
         1 => Just(Step::Verify),
         1 => Just(Step::DropCaches),

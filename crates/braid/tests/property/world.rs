@@ -1,13 +1,13 @@
 //! A database on a simulated disk, and the map that it must equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use braid::{
-    CompactProgress, Compression, Database, Options, SetClock, Snapshot, Structure, Table, TableOptions, Transaction,
-    WriteBatch,
+    CompactProgress, Compression, Database, Options, Seq, SetClock, Snapshot, Structure, Table, TableOptions,
+    Transaction, WriteBatch,
 };
 use psync::sim::SimDisk;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
@@ -22,6 +22,9 @@ const COMMIT_BYTES: usize = 40 << 10;
 
 /// Most snapshots kept at a time.
 const SNAPSHOTS: usize = 6;
+
+/// States that a table retains.
+const STATES: u32 = 4;
 
 /// What a commit does.
 #[derive(Clone, Debug)]
@@ -53,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) crashes: usize,
     /// Snapshots taken.
     pub(crate) snapshots: usize,
+    /// Rollbacks.
+    pub(crate) rollbacks: usize,
     /// Values that expired.
     pub(crate) expired: usize,
     /// How often everything was deleted and the tree seen without a page.
@@ -72,6 +77,12 @@ struct World {
     expiries: BTreeMap<Vec<u8>, u64>,
     /// What is kept, and what it must hold.
     snapshots: Vec<(Snapshot, Content)>,
+    /// What each state that the table retains must hold, and when what expires does so.
+    states: BTreeMap<Seq, (Content, BTreeMap<Vec<u8>, u64>)>,
+    /// States of which only what was interrupted knows.
+    unknown: BTreeSet<Seq>,
+    /// The state that the table is going back to: after a power cut it is there, or what was before is.
+    rolling: Option<(Content, BTreeMap<Vec<u8>, u64>)>,
     /// The commit or load that is being made: after a power cut it is there, or it is not.
     doubtful: Vec<Write>,
     /// Tells values apart.
@@ -92,7 +103,9 @@ pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
         .clock(clock.clone());
     let mut world = World {
         structure: Structure::ALL[usize::from(seed % 2 == 1)],
-        table: TableOptions::new().compression(Compression::ALL[usize::try_from(seed / 2 % 3).unwrap_or(0)]),
+        table: TableOptions::new()
+            .compression(Compression::ALL[usize::try_from(seed / 2 % 3).unwrap_or(0)])
+            .history(if seed % 2 == 1 { STATES } else { 0 }),
         disk: SimDisk::new(seed),
         options,
         open: None,
@@ -101,6 +114,9 @@ pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
         now: BEGIN,
         expiries: BTreeMap::new(),
         snapshots: Vec::new(),
+        states: BTreeMap::new(),
+        unknown: BTreeSet::new(),
+        rolling: None,
         doubtful: Vec::new(),
         values: 0,
         random: StdRng::seed_from_u64(seed),
@@ -108,7 +124,7 @@ pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
     };
     world.reopen()?;
     for (number, step) in case.steps.iter().enumerate() {
-        let outcome = world.step(step);
+        let outcome = world.step(step).and_then(|()| world.note_states(None));
         world.after(outcome).map_err(|problem| format!("step {number}: {problem}"))?;
     }
     // A power cut that did not come yet comes now.
@@ -188,6 +204,7 @@ impl World {
                 self.snapshots.drain(..some);
                 Ok(())
             }
+            Step::RollBack { which } => self.roll_back(*which),
             Step::Transact { first, undone, range, backward, commit } => {
                 let writes = |world: &mut Self, of: &[(Key, Change)]| -> Vec<Write> {
                     of.iter().map(|(key, change)| world.change(*key, *change)).collect()
@@ -195,7 +212,10 @@ impl World {
                 let (first, undone) = (writes(self, first), writes(self, undone));
                 self.transact(first, &undone, &range.bounds(), *backward, *commit)
             }
-            Step::Verify => verify(&self.open()?.0),
+            Step::Verify => {
+                self.check_states()?;
+                verify(&self.open()?.0)
+            }
             Step::DropCaches => {
                 self.open()?.0.drop_caches();
                 Ok(())
@@ -279,7 +299,59 @@ impl World {
         let done = db.write(batch);
         self.doubtful = writes;
         done.map_err(text)?;
+        self.acknowledged()
+    }
+
+    /// What was doubtful is there. States that were retained meanwhile have it, or not.
+    fn acknowledged(&mut self) -> Outcome<()> {
+        let seq = self.open()?.0.snapshot().seq();
+        self.note_states(Some(seq))?;
         self.settle();
+        self.note_states(None)
+    }
+
+    /// Notes what states have that are new, as it is now; where a seq is said only those before.
+    fn note_states(&mut self, before: Option<Seq>) -> Outcome<()> {
+        let history = self.open()?.1.history();
+        self.states.retain(|seq, _| history.iter().any(|header| header.seq == *seq));
+        for header in history {
+            let is_new = !self.states.contains_key(&header.seq) && !self.unknown.contains(&header.seq);
+            if is_new && before.is_none_or(|before| header.seq < before) {
+                self.states.insert(header.seq, (self.content.clone(), self.expiries.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn roll_back(&mut self, which: usize) -> Outcome<()> {
+        let Some((&to, _)) = self.states.iter().nth(which % self.states.len().max(1)) else { return Ok(()) };
+        let (mut content, mut expiries) = self.states[&to].clone();
+        content.retain(|key, _| expiries.get(key).is_none_or(|at| *at > self.now));
+        expiries.retain(|_, at| *at > self.now);
+        self.rolling = Some((content, expiries));
+        let seq = self.open()?.1.roll_back(to).map_err(text)?;
+        self.note_states(Some(seq))?;
+        self.take_back();
+        self.seen.rollbacks += 1;
+        self.compare_all()
+    }
+
+    /// The rollback under way is there.
+    fn take_back(&mut self) {
+        if let Some(rolling) = self.rolling.take() {
+            (self.content, self.expiries) = rolling;
+        }
+    }
+
+    /// Holds every state against what it must hold.
+    fn check_states(&self) -> Outcome<()> {
+        for (seq, (content, _)) in &self.states {
+            let then = self.open()?.1.at(*seq).map_err(text)?;
+            let found = then.iter().collect::<braid::Result<Content>>().map_err(text)?;
+            if let Some(problem) = difference(content, &found) {
+                return Err(format!("the state of seq {}: {problem}", seq.0));
+            }
+        }
         Ok(())
     }
 
@@ -319,8 +391,7 @@ impl World {
         let done = self.open()?.1.load(&pairs);
         self.doubtful = pairs.into_iter().map(|(key, value)| Write::Set(key, Some(value), None)).collect();
         done.map_err(text)?;
-        self.settle();
-        Ok(())
+        self.acknowledged()
     }
 
     fn clear(&mut self, range: &Range, keep: usize, order: Order) -> Outcome<()> {
@@ -370,6 +441,7 @@ impl World {
     /// Holds everything that is kept against what it must hold.
     fn look_back(&self, bounds: &Bounds, backward: bool) -> Outcome<()> {
         let (_, table) = self.open()?;
+        self.check_states()?;
         for (number, (snapshot, content)) in self.snapshots.iter().enumerate() {
             let wrong = |problem| format!("snapshot {number} of {}: {problem}", snapshot.seq().0);
             let source = (snapshot, table);
@@ -403,8 +475,7 @@ impl World {
         let done = transaction.commit();
         self.doubtful = first;
         done.map_err(text)?;
-        self.settle();
-        Ok(())
+        self.acknowledged()
     }
 
     fn compare_all(&self) -> Outcome<()> {
@@ -423,7 +494,11 @@ impl World {
         // Its storage is gone, so closing gets nothing more done.
         self.snapshots.clear();
         self.open = None;
-        self.reopen()
+        self.reopen()?;
+        let history = self.open()?.1.history().into_iter();
+        self.unknown.extend(history.map(|header| header.seq).filter(|seq| !self.states.contains_key(seq)));
+        self.note_states(None)?;
+        self.check_states()
     }
 
     /// Opens the database, again if the power goes meanwhile, and holds it against the map.
@@ -446,8 +521,10 @@ impl World {
         let found = read_all(&self.open()?.1)?;
         if difference(&self.content, &found).is_some() {
             self.settle();
+            self.take_back();
         }
         self.doubtful.clear();
+        self.rolling = None;
         difference(&self.content, &found).map_or(Ok(()), Err)?;
         verify(&self.open()?.0)
     }

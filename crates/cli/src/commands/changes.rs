@@ -73,6 +73,11 @@ fn line(change: Change) -> Map<String, Value> {
         }
         ChangeEvent::TableDropped { table } => drop(line.insert("dropped".into(), named("table", &table).into())),
         ChangeEvent::Loaded { table } => drop(line.insert("loaded".into(), named("table", &table).into())),
+        ChangeEvent::RolledBack { table, to } => {
+            let mut back = named("table", &table);
+            back.insert("to".into(), to.0.into());
+            line.insert("rolled_back".into(), back.into());
+        }
         // What a later version adds.
         _ => drop(line.insert("other".into(), true.into())),
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use braid::Seq;
 use clap::Args;
 use serde_json::{Map, Value};
 
@@ -30,6 +31,9 @@ pub(crate) struct Get {
     /// Keys to look up
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
+    /// Read the state of the table at this seq, one that `braid history` lists
+    #[arg(long, value_name = "SEQ")]
+    at: Option<u64>,
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
@@ -41,7 +45,11 @@ impl Get {
         let keys = self.keys.iter().map(|key| self.format.argument("KEY", key)).collect::<Result<Vec<_>>>()?;
         let database = self.database.open(Mode::Read)?;
         let table = self.table.open(&database)?;
-        let values = table.get_many(&keys)?;
+        let then = self.at.map(|seq| table.at(Seq(seq))).transpose()?;
+        let values = match &then {
+            Some(then) => then.get_many(&keys)?,
+            None => table.get_many(&keys)?,
+        };
         let mut output = Output::new();
         let mut missing = Vec::new();
         for (key, value) in keys.iter().zip(&values) {
@@ -51,7 +59,11 @@ impl Get {
                 match value {
                     Some(value) => {
                         json_field(&mut record, "value", value);
-                        expiry_field(&mut record, table.expiry(key)?);
+                        let expiry = match &then {
+                            Some(then) => then.expiry(key)?,
+                            None => table.expiry(key)?,
+                        };
+                        expiry_field(&mut record, expiry);
                     }
                     None => drop(record.insert("value".into(), Value::Null)),
                 }

@@ -9,10 +9,12 @@ mod del;
 mod device;
 mod dump;
 mod get;
+mod history;
 mod load;
 mod put;
 mod reproduce;
 mod restore;
+mod rollback;
 mod salvage;
 mod scan;
 mod stats;
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Salvage(salvage::Salvage),
     Changes(changes::Changes),
+    History(history::History),
+    Rollback(rollback::Rollback),
     Compact(compact::Compact),
     Backup(backup::Backup),
     Restore(restore::Restore),
@@ -61,6 +65,8 @@ impl Command {
             Self::Verify(verify) => verify.run(json),
             Self::Salvage(salvage) => salvage.run(json),
             Self::Changes(changes) => changes.run(),
+            Self::History(history) => history.run(json),
+            Self::Rollback(rollback) => rollback.run(json),
             Self::Compact(compact) => compact.run(json),
             Self::Backup(backup) => backup.run(json),
             Self::Restore(restore) => restore.run(json),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::ops::Bound;
 use std::time::SystemTime;
 
-use braid::{Entry, Range, Table};
+use braid::{Entry, Range, Seq, Table};
 use clap::Args;
 use serde_json::{Map, Value};
 
@@ -50,6 +50,9 @@ pub(crate) struct Scan {
     /// From the last key to the first
     #[arg(long, short)]
     reverse: bool,
+    /// Read the state of the table at this seq, one that `braid history` lists
+    #[arg(long, value_name = "SEQ")]
+    at: Option<u64>,
     /// Print no values, and do not read large ones
     #[arg(long, short)]
     keys_only: bool,
@@ -68,7 +71,7 @@ impl Scan {
         let mut output = Output::new();
         let format = self.format.lines();
         let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let mut range = self.range(&table, bounds);
+        let mut range = self.range(&table, bounds)?;
         for _ in 0..limit {
             if stop.load(std::sync::atomic::Ordering::Relaxed) {
                 output.flush()?;
@@ -107,13 +110,16 @@ impl Scan {
         Ok(Bounds::Between(from, to))
     }
 
-    fn range(&self, table: &Table, bounds: Bounds) -> Range {
-        let range = match bounds {
-            Bounds::Prefix(prefix) => table.prefix(&prefix),
-            Bounds::Between(from, to) => table.range::<Vec<u8>>((from, to)),
+    fn range(&self, table: &Table, bounds: Bounds) -> Result<Range> {
+        let then = self.at.map(|seq| table.at(Seq(seq))).transpose()?;
+        let range = match (then, bounds) {
+            (None, Bounds::Prefix(prefix)) => table.prefix(&prefix),
+            (None, Bounds::Between(from, to)) => table.range::<Vec<u8>>((from, to)),
+            (Some(then), Bounds::Prefix(prefix)) => then.prefix(&prefix),
+            (Some(then), Bounds::Between(from, to)) => then.range::<Vec<u8>>((from, to)),
         };
         let range = if self.reverse { range.rev() } else { range };
-        if self.keys_only { range.keys_only() } else { range }
+        Ok(if self.keys_only { range.keys_only() } else { range })
     }
 }
 

@@ -207,5 +207,9 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
             format!("{live} live of {all} in {} segments", count(table.document_segments)),
         ));
     }
+    if table.history_states > 0 {
+        let (states, held) = (count(table.history_states), bytes(table.history_bytes));
+        rows.push(row("history", format!("{states} states, which hold {held} beside what is live")));
+    }
     rows
 }

@@ -2,7 +2,7 @@
 
 use crate::common::braid;
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 20] = [
     "load",
     "get",
     "put",
@@ -13,6 +13,8 @@ const COMMANDS: [&str; 18] = [
     "verify",
     "salvage",
     "changes",
+    "history",
+    "rollback",
     "compact",
     "backup",
     "restore",

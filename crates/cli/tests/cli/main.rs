@@ -7,6 +7,7 @@ mod compression;
 mod device;
 mod exits;
 mod help;
+mod history;
 mod kill9;
 mod load;
 mod records;

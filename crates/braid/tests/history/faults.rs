@@ -1,0 +1,124 @@
+//! A rollback interrupted at every operation of the disk: by a power cut, an error, a full disk.
+
+use braid::{ErrorKind, Seq};
+use psync::sim::Fault;
+
+use crate::whole::{Content, check_whole, content};
+use crate::world::{Model, World};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// A table with states and changes behind them; which one to go back to.
+fn prepared(seed: u64) -> (World, Seq) {
+    let mut world = World::new(seed, 3);
+    world.change(25);
+    let to = world.retain();
+    world.change(25);
+    world.retain();
+    world.change(10);
+    (world, to)
+}
+
+/// What the state has, seen now.
+fn target(world: &World, to: Seq) -> Content {
+    target_of(world.then(to))
+}
+
+#[test]
+fn a_power_cut_at_any_operation_leaves_the_old_state_or_the_other() {
+    let (mut cut, mut rolled) = (0, 0);
+    for operations in 0.. {
+        let (world, to) = prepared(operations % 5);
+        let (old, new) = (world.now(), target(&world, to));
+        assert!(old != new);
+        world.disk.crash_after(operations);
+        let outcome = world.table.roll_back(to);
+        let crashed = world.disk.is_crashed();
+        assert!(outcome.is_ok() || crashed, "{outcome:?}");
+        let (clock, states) = (world.clock(), world.states.clone());
+        let World { disk, db, table, .. } = world;
+        drop((table, db));
+        disk.restart();
+        let (db, table) = World::open(&disk, &clock);
+        let found = content(&table);
+        assert!(found == old || found == new, "{operations}: neither");
+        assert!(outcome.is_err() || found == new, "{operations}: it was durable");
+        rolled += u32::from(found == new);
+        check_whole(&db);
+        for header in table.history() {
+            let state: Content = table.at(header.seq).expect("there").iter().collect::<Result<_, _>>().expect("scans");
+            assert!(
+                state == target_of(states.range(..=header.seq).next_back().expect("some").1),
+                "{operations}: the state at {:?}",
+                header.seq
+            );
+        }
+        // It can be done from there, as often as one likes.
+        if let Some(header) = table.history().iter().find(|header| header.seq == to) {
+            table.roll_back(header.seq).expect("rolls back");
+            assert!(content(&table) == new, "{operations}: again");
+            check_whole(&db);
+        }
+        if !crashed {
+            break;
+        }
+        cut += 1;
+    }
+    assert!(cut > 10 && rolled > 0 && rolled < cut, "{cut} operations, {rolled} of them behind it");
+}
+
+fn target_of(model: &Model) -> Content {
+    model.iter().map(|(key, (value, _))| (key.clone(), value.to_vec())).collect()
+}
+
+fn every_operation(fault: Fault, errno: i32) {
+    for n in 0.. {
+        let (world, to) = prepared(n % 5);
+        let (old, new) = (world.now(), target(&world, to));
+        world.disk.fail_operation(fault, n, errno);
+        let outcome = world.table.roll_back(to);
+        let struck = world.disk.faults_left() == 0;
+        assert!(outcome.is_ok() || struck, "{n}: {outcome:?}");
+        world.db.drop_caches();
+        let found = content(&world.table);
+        assert!(found == if outcome.is_ok() { &new } else { &old }.clone() || is_unknown(&outcome), "{n}: {outcome:?}");
+        if struck && fault == Fault::Growth {
+            // A full disk is no failure.
+            world.table.put("more", "value").expect("puts");
+            world.table.delete("more").expect("deletes");
+            check_whole(&world.db);
+        }
+        let clock = world.clock();
+        let World { disk, db, table, .. } = world;
+        drop((table, db));
+        disk.restart();
+        let (db, table) = World::open(&disk, &clock);
+        let again = content(&table);
+        assert!(again == found || is_unknown(&outcome), "{n}: opening it changed the content");
+        assert!(again == old || again == new, "{n}: neither");
+        check_whole(&db);
+        if !struck {
+            break;
+        }
+    }
+}
+
+fn is_unknown(outcome: &braid::Result<Seq>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Failed)
+}
+
+#[test]
+fn a_write_that_fails_leaves_it_as_it_is() {
+    every_operation(Fault::Write, EIO);
+}
+
+#[test]
+fn a_flush_that_fails_leaves_it_as_it_is() {
+    every_operation(Fault::Flush, EIO);
+}
+
+#[test]
+fn a_full_disk_leaves_it_as_it_is() {
+    every_operation(Fault::Growth, ENOSPC);
+}

@@ -1,0 +1,11 @@
+//! States that are retained: opened again, and gone back to.
+
+#[path = "../common/whole.rs"]
+mod whole;
+
+mod faults;
+mod follow;
+mod retained;
+mod rolled_back;
+mod space;
+mod world;
