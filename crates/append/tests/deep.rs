@@ -40,3 +40,22 @@ fn a_trie_is_as_deep_as_keys_are_long_whichever_come_first() {
     fill(&rising);
     fill(&rising.iter().rev().copied().collect::<Vec<_>>());
 }
+
+/// Each key leaves another chunk of what a B+-tree skips, so that all of it comes apart at once; on a stack that is smaller than most.
+#[test]
+fn a_batch_may_leave_what_is_skipped_at_every_chunk() {
+    let run = || {
+        let (mut home, mut model) = (Home::new(SimDisk::new(1), 8, 64 << 20, 16 << 20), Model::default());
+        let mut apply = |keys: Vec<Vec<u8>>, seq: u64| {
+            let updates = Updates::new(keys.into_iter().map(|key| (key, seq, Change::Put(vec![7; 20]))).collect());
+            home.apply(&updates, &[]);
+            model.apply(&updates);
+            home.check(&model, seq);
+        };
+        let long = key(1024);
+        apply(vec![long.clone(), [&long[1..], b"l"].concat()], 1);
+        apply((0..1020).map(|chunks| [&long[..chunks * 8], b"z"].concat()).collect(), 2);
+    };
+    let small = std::thread::Builder::new().stack_size(512 << 10).spawn(run);
+    small.expect("a thread").join().expect("a stack that is large enough");
+}

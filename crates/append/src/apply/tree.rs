@@ -75,11 +75,17 @@ impl Apply<'_> {
     ) -> Result<Outcome> {
         let root = self.node(pointer, range.start)?;
         self.drop_node(pointer, &root);
-        super::deep(|| self.update_root(&root, root.skip(), depth, range, is_top))
+        self.update_root(&root, root.skip(), depth, range, is_top)
     }
 
     /// The same for a tree that skips no more than `skip`. Without updates it is made anew.
     fn update_root(
+        &mut self, root: &Node, skip: &[u8], depth: usize, range: Range<usize>, is_top: bool,
+    ) -> Result<Outcome> {
+        super::deep(|| self.update_root_here(root, skip, depth, range, is_top))
+    }
+
+    fn update_root_here(
         &mut self, root: &Node, skip: &[u8], depth: usize, range: Range<usize>, is_top: bool,
     ) -> Result<Outcome> {
         if range.is_empty() {
