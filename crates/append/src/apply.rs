@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use doclog::{Appender, DocLog, DocPointer, Retained, SegmentId};
 use index::merge::Rules;
-use index::{Again, Batch, Horizon, Operation, Payload, Result, Seq, Update};
+use index::{Again, Batch, Horizon, Operation, Payload, Result, Seq, Time, Update};
 use psync::File;
 
 use crate::format::Link;
@@ -277,7 +277,9 @@ impl<'a> Apply<'a> {
         let node = Node::decode(bytes, self.chunk_bytes());
         let node = node.map_err(|damage| corrupt(&self.base.nodes, &pointer, damage))?;
         count(&mut self.shape, node.level(), pointer.length.stored(), node.counts(), u64::wrapping_add);
-        let due = if self.expires { node.due(self.rules.horizon.now) } else { None };
+        // What has expired and was only copied is due at once, and what had to stay later.
+        let looked_at = if content.is_copied { Time(0) } else { self.rules.horizon.now };
+        let due = if self.expires { node.due(looked_at) } else { None };
         let node = (is_root || node.level() > 0).then(|| Arc::new(node));
         self.made.insert(place_of(&pointer), Made { pointer, node });
         Ok(Link { pointer, due })

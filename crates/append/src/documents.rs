@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::due::Due;
 use index::{Error, Result, ShowVersions, Update, is_below};
 
+use crate::format::Link;
 use crate::format::node::Node;
 use crate::ordered::{Groups, Span, Walk, walk};
 use crate::version::Version;
@@ -25,7 +25,7 @@ struct Shown<'a, 'b> {
 }
 
 impl Walk for Shown<'_, '_> {
-    fn enters(&mut self, span: &Span, _due: Option<Due>) -> bool {
+    fn enters(&mut self, span: &Span, _link: &Link) -> bool {
         is_below(self.from, span.high.as_deref())
     }
 

@@ -31,6 +31,7 @@
 mod apply;
 mod cursor;
 mod documents;
+mod empty;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

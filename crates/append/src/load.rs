@@ -172,6 +172,7 @@ impl Load {
 
     /// Makes a version with the entries that have gathered.
     fn write(&mut self) -> Result<()> {
+        self.base.shared.reserve().fill().map_err(Error::Space)?;
         let seq = self.entries.seq;
         let progress = |_: usize| {};
         let apply =

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use doclog::DocPointer;
 use index::Result;
-use index::due::Due;
 
 use crate::format::Link;
 use crate::format::node::{Group, Node, Versions};
@@ -64,8 +63,8 @@ impl Groups {
 
 /// Who walks.
 pub(crate) trait Walk {
-    /// Whether to go to what is under these keys, and is due then.
-    fn enters(&mut self, span: &Span, due: Option<Due>) -> bool;
+    /// Whether to go to what is under these keys, which the link leads to.
+    fn enters(&mut self, span: &Span, link: &Link) -> bool;
 
     /// Nodes that are entered, each or why it cannot be read.
     fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>>;
@@ -136,7 +135,7 @@ fn push(ahead: &mut Vec<Piece>, walk: &mut dyn Walk, pieces: Vec<Piece>) {
     let first = ahead.len();
     ahead.extend(pieces.into_iter().filter(|piece| match piece {
         Piece::Groups(_) => true,
-        Piece::Node(at) => walk.enters(&at.span, at.link.due),
+        Piece::Node(at) => walk.enters(&at.span, &at.link),
     }));
     ahead[first..].reverse();
 }

@@ -10,11 +10,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
-use index::due::Due;
 use index::{Error, Lost, Operation, PairRef, Rescue, Result, TableId};
 use space::FileStore;
 
 use crate::format::Damage;
+use crate::format::Link;
 use crate::format::node::Node;
 use crate::format::record::{Commit, HEADER_BYTES, Header, Redo, Root};
 use crate::ordered::{Groups, Span, Walk, walk};
@@ -50,7 +50,7 @@ pub fn tables_with_nodes(store: &FileStore) -> Result<Vec<TableId>> {
 /// # Errors
 /// When files cannot be listed or opened.
 pub fn newest_root(shared: &Shared, table: TableId) -> Result<Option<(Vec<u8>, String)>> {
-    let (store, segment_bytes) = (shared.store(), shared.segment_bytes());
+    let (store, segment_bytes) = (shared.store(), shared.segment_bytes(0));
     let nodes = DocLog::open_of(Content::Nodes, store, table.0, &DocImage::default(), segment_bytes)?;
     for segment in nodes.segments().into_iter().rev() {
         for (place, payload) in nodes.find_by_length(segment, HEADER_BYTES as u64)?.into_iter().rev() {
@@ -74,7 +74,7 @@ struct Salvage<'a> {
 }
 
 impl Walk for Salvage<'_> {
-    fn enters(&mut self, _span: &Span, _due: Option<Due>) -> bool {
+    fn enters(&mut self, _span: &Span, _link: &Link) -> bool {
         true
     }
 

@@ -7,19 +7,24 @@ use std::sync::Arc;
 use cache::Cache;
 use doclog::{DocLog, DocPointer, SegmentId};
 use index::{Error, ReadAhead, Result, TableId};
-use space::FileStore;
+use space::{FileStore, Reserve};
 
 use crate::format::Damage;
 use crate::format::node::Node;
 
-/// Bytes of a node segment: nodes die soon, so small ones are free sooner.
-pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
+/// Bytes of a node segment at least and at most, and the part that one is of what is alive: a segment goes as a whole, so where there is little, they are small.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+const SEGMENT_PART: u64 = 256;
+/// Segments for which there is to be room on a full disk: deletes may fill two of them, and what is in another one that is emptied finds room in the others.
+const RESERVE_SEGMENTS: u64 = 4;
 
 /// What all tries of a database share.
 pub struct Shared {
     store: FileStore,
     cache: Cache<Key, Arc<Node>>,
     read_ahead: Arc<ReadAhead>,
+    reserve: Reserve,
     segment_bytes: u64,
 }
 
@@ -40,7 +45,13 @@ impl Shared {
     pub fn new(store: &FileStore, cache_bytes: u64) -> Self {
         let read_ahead = Arc::new(ReadAhead::new(u64::MAX));
         let weigh = |_: &Key, node: &Arc<Node>| (size_of::<Node>() + node.heap_bytes()) as u64;
-        Self { store: store.clone(), cache: Cache::new(cache_bytes, weigh), read_ahead, segment_bytes: SEGMENT_BYTES }
+        Self {
+            store: store.clone(),
+            cache: Cache::new(cache_bytes, weigh),
+            read_ahead,
+            reserve: Reserve::new(store),
+            segment_bytes: SEGMENT_BYTES_MAX,
+        }
     }
 
     /// Scans that share this memory with others.
@@ -50,7 +61,7 @@ impl Shared {
         self
     }
 
-    /// Node segments of that many bytes.
+    /// Node segments of that many bytes at most.
     #[must_use]
     pub const fn with_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
@@ -62,8 +73,19 @@ impl Shared {
         &self.store
     }
 
-    pub(crate) const fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
+    /// Bytes of the next segment of a trie whose nodes take so many.
+    pub(crate) fn segment_bytes(&self, live_bytes: u64) -> u64 {
+        (live_bytes / SEGMENT_PART).max(SEGMENT_BYTES_MIN).min(self.segment_bytes)
+    }
+
+    /// Has room kept on the disk for tries whose nodes take so many bytes together; none where there are no tries.
+    pub fn keep_room(&self, live_bytes: Option<u64>) {
+        self.reserve.want(live_bytes.map_or(0, |bytes| RESERVE_SEGMENTS * self.segment_bytes(bytes)));
+    }
+
+    /// Room on the disk for tries that become smaller. Who makes anything else longer fills it up first.
+    pub const fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     /// What all scans read ahead.

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::due::Due;
 use index::{DueKeys, Error, Part, Result, Time, is_below};
 
+use crate::format::Link;
 use crate::format::node::Node;
 use crate::ordered::{Groups, Span, Walk, walk};
 use crate::version::Version;
@@ -43,7 +43,7 @@ impl Finder<'_> {
 }
 
 impl Walk for Finder<'_> {
-    fn enters(&mut self, span: &Span, _due: Option<Due>) -> bool {
+    fn enters(&mut self, span: &Span, _link: &Link) -> bool {
         is_below(self.part.from, span.high.as_deref())
     }
 
@@ -94,10 +94,10 @@ struct Looker {
 }
 
 impl Walk for Looker {
-    fn enters(&mut self, span: &Span, due: Option<Due>) -> bool {
+    fn enters(&mut self, span: &Span, link: &Link) -> bool {
         // What is in a leaf that is due as a whole goes with it.
         let is_found = self.found.last().is_some_and(|last| is_below(&span.low, last.high.as_deref()));
-        due.is_some_and(|due| due.is_past(self.now)) && !is_found
+        link.due.is_some_and(|due| due.is_past(self.now)) && !is_found
     }
 
     fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {

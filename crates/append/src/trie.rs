@@ -5,12 +5,13 @@ use std::sync::Arc;
 use doclog::{Content, DocImage, DocLog, Retained};
 use index::{
     Again, Applied, Batch, Compacted, DueKeys, Error, Horizon, Index, Part, Rescue, Result, Seq, TableId, Time, Update,
-    View,
+    View, class_of,
 };
 use parking_lot::Mutex;
-use space::Extent;
+use space::{Class, Extent};
 
 use crate::apply::{Apply, Done};
+use crate::empty;
 use crate::format::Damage;
 use crate::format::record::{Commit, Header, Redo, Root};
 use crate::load::{Load, Loaded};
@@ -73,7 +74,9 @@ impl Trie {
     fn with(shared: Arc<Shared>, documents: Arc<DocLog>, root: Root) -> Result<Self> {
         let Root { commit, nodes } = root;
         let table = commit.header.table;
-        let nodes = Arc::new(DocLog::open_of(Content::Nodes, shared.store(), table.0, &nodes, shared.segment_bytes())?);
+        let live_bytes = nodes.segments.iter().map(|segment| segment.live_bytes).sum();
+        let segment_bytes = shared.segment_bytes(live_bytes);
+        let nodes = Arc::new(DocLog::open_of(Content::Nodes, shared.store(), table.0, &nodes, segment_bytes)?);
         let live = nodes.live();
         let (shared_with, of) = (Arc::clone(&shared), Arc::clone(&nodes));
         let current = Version { shared: shared_with, nodes: of, commit, live, floor: Seq(0) };
@@ -117,6 +120,36 @@ impl Trie {
         Applied { view: version, redo, dropped_documents, files }
     }
 
+    /// Makes a version, with as much of the room that is kept as it may have where the disk is full. What there is goes to what is
+    /// kept first: so no change has more than it may.
+    fn make(&self, room: Room, make: impl Fn() -> Result<Done>) -> Result<Done> {
+        let reserve = self.shared.reserve();
+        match reserve.fill() {
+            Err(error) if error.is_disk_full() && room != Room::None => {}
+            filled => filled?,
+        }
+        loop {
+            match make() {
+                Err(Error::Document(error)) if error.is_disk_full() && reserve.give(room as u64)? => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Makes the leaves of these keys anew.
+    fn rewrite(&self, keys: &[Vec<u8>], room: Room, through: Seq, horizon: &Horizon) -> Result<Applied> {
+        let (base, again) = {
+            let state = self.state.lock();
+            (Arc::clone(&state.current), state.again.clone())
+        };
+        let (nothing, progress) = (Nothing(through), |_: usize| {});
+        let apply = || {
+            let apply = Apply::new(&base, &self.documents, &nothing, horizon, again.clone(), &progress);
+            apply.rewriting(keys.to_vec()).run()
+        };
+        Ok(self.pend(&base, self.make(room, apply)?, base.floor))
+    }
+
     /// Counts what a version has made and what it does not refer to any more.
     fn count(&self, redo: &Redo) -> Result<()> {
         redo.made.iter().try_for_each(|made| self.nodes.retain_in(made))?;
@@ -124,6 +157,29 @@ impl Trie {
         self.nodes.abandon_pending();
         redo.dropped.iter().try_for_each(|(segment, bytes)| self.nodes.drop_in(*segment, *bytes))?;
         Ok(())
+    }
+}
+
+/// How much of the room that is kept on the disk a change may have, in quarters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// It makes the trie larger.
+    None = 0,
+    /// Deletes wait behind it.
+    Quarter = 1,
+    /// It deletes. The rest is left to what gives whole segments back, for nothing else does.
+    Half = 2,
+    /// It empties segments.
+    All = 4,
+}
+
+impl Room {
+    const fn of(class: Class) -> Self {
+        match class {
+            Class::Normal => Self::None,
+            Class::Urgent => Self::Quarter,
+            Class::Reclaim => Self::Half,
+        }
     }
 }
 
@@ -164,7 +220,8 @@ impl Index for Trie {
             let state = self.state.lock();
             (Arc::clone(&state.current), state.again.clone())
         };
-        let done = Apply::new(&base, &self.documents, batch, horizon, again, progress).run()?;
+        let apply = || Apply::new(&base, &self.documents, batch, horizon, again.clone(), progress).run();
+        let done = self.make(Room::of(class_of(batch, horizon)), apply)?;
         Ok(self.pend(&base, done, base.floor))
     }
 
@@ -182,6 +239,7 @@ impl Index for Trie {
         state.again = done.again;
         state.current = version;
         drop(state);
+        self.nodes.set_segment_bytes(self.shared.segment_bytes(self.nodes.stats().live_bytes));
         self.shared.renew(self.table, &done.made_nodes, &done.dropped_nodes);
     }
 
@@ -224,17 +282,13 @@ impl Index for Trie {
     }
 
     fn compact(&self, part: Part<'_>, _leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
-        let (base, again) = {
-            let state = self.state.lock();
-            (Arc::clone(&state.current), state.again.clone())
-        };
+        let base = self.current();
         if base.header().root.is_none() {
             return Ok(None);
         }
         let Stretch { keys, next, leaves, bytes } = stretch::stretch(&base, part)?;
-        let (nothing, progress) = (Nothing(through), |_: usize| {});
-        let apply = Apply::new(&base, &self.documents, &nothing, horizon, again, &progress);
-        let applied = self.pend(&base, apply.rewriting(keys).run()?, base.floor);
+        let room = if part.reclaims { Room::Half } else { Room::None };
+        let applied = self.rewrite(&keys, room, through, horizon)?;
         Ok(Some(Compacted { applied, next, leaves, bytes: bytes as u64 }))
     }
 
@@ -253,6 +307,20 @@ impl Index for Trie {
 
     fn destroy(&self) -> Result<()> {
         Ok(self.nodes.destroy()?)
+    }
+
+    fn empty(&self, bytes: u64, through: Seq, horizon: &Horizon) -> Result<Option<Applied>> {
+        let mut segments = empty::chosen(self.nodes.usage(), bytes);
+        if segments.is_empty() {
+            // What is written from here on goes to another one, and this one may be worth it.
+            self.nodes.seal();
+            segments = empty::chosen(self.nodes.usage(), bytes);
+        }
+        if segments.is_empty() {
+            return Ok(None);
+        }
+        let keys = empty::keys(&self.current(), &segments)?;
+        self.rewrite(&keys, Room::All, through, horizon).map(Some)
     }
 
     fn garbage_bytes(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use common::Home;
 use index::testing::steps::Store;
 use index::testing::{Change, Updates};
-use index::{Bounds, Direction, Expiry, Horizon, Index, Moment, Part, Payload, Seq, Time};
+use index::{Bounds, Direction, DueKeys, Expiry, Horizon, Index, Moment, Part, Payload, Seq, Time};
 use psync::sim::SimDisk;
 
 fn home() -> Home {
@@ -107,6 +107,28 @@ fn a_trie_made_anew_has_what_it_had_and_nothing_that_nobody_sees() {
     assert_eq!(home.verify().findings, Vec::<String>::new());
     home.open_again().expect("whole");
     assert_eq!(home.pairs(6), before);
+}
+
+/// A batch that comes to a leaf looks at the keys that it changes. What has expired beside them has not been looked at by anybody.
+#[test]
+fn leaves_stay_due_when_batches_come_to_them() {
+    let mut home = home();
+    let sorted = load(&home, 5000, |number| if (1000..2000).contains(&number) { Expiry::at(50 << 10) } else { None });
+    let due = |home: &Home| home.trie.due(Time(60 << 10), 100).expect("whole");
+    let before = due(&home);
+    assert!(!before.is_empty());
+    let change = |number: usize| (sorted[number].clone(), 9, Change::Put(vec![9; 20]));
+    let updates = Updates::new((1000..2000).step_by(10).map(change).collect());
+    let horizon = Horizon::new(Vec::new(), Time(60 << 10));
+    let applied = home.trie.apply(&updates, &horizon, &|_| {}).expect("room");
+    home.flush(&applied.files).expect("a disk that works");
+    home.logged(&updates, &applied);
+    let covered = |keys: &[DueKeys]| {
+        let covers =
+            |key: &&Vec<u8>| keys.iter().any(|keys| keys.low <= **key && index::is_below(key, keys.high.as_deref()));
+        sorted[1000..2000].iter().filter(covers).count()
+    };
+    assert!(covered(&due(&home)) * 10 >= covered(&before) * 9, "{} of {}", covered(&due(&home)), covered(&before));
 }
 
 #[test]

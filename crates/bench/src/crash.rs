@@ -23,8 +23,8 @@ use crate::{Error, Result};
 pub const ITEMS: u16 = 4;
 /// How many commits' records are kept.
 pub const WINDOW: u64 = 64;
-/// The two tables.
-pub const TABLES: [&str; 2] = ["crash-left", "crash-right"];
+/// The two tables: each commit is in both, and each is of another structure.
+pub const TABLES: [(&str, Structure); 2] = [("crash-left", Structure::BTree), ("crash-right", Structure::Append)];
 /// Every so many commits have long values.
 const LONG_EVERY: u64 = 16;
 
@@ -181,8 +181,8 @@ fn check_records(side: u8, table: &Table, thread: u32, last: u64, findings: &mut
 }
 
 fn tables(database: &Database) -> Result<[Table; 2]> {
-    let [left, right] = TABLES;
-    Ok([database.table(left, Structure::BTree)?, database.table(right, Structure::BTree)?])
+    let [left, right] = TABLES.map(|(name, structure)| database.table(name, structure));
+    Ok([left?, right?])
 }
 
 fn latest(table: &Table, thread: u32) -> Result<Option<u64>> {
@@ -248,7 +248,7 @@ mod tests {
     fn every_kind_of_loss_is_found() {
         let found = |harm: &dyn Fn(&Table), acknowledged: u64| {
             let (_directory, database) = filled(WINDOW + 20);
-            harm(&database.open_table(TABLES[1]).expect("table"));
+            harm(&database.open_table(TABLES[1].0).expect("table"));
             check(&database, &[acknowledged]).expect("read").1.join("\n")
         };
         let last = WINDOW + 20;

@@ -68,7 +68,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
         history::pin(&table)?;
     }
     release_dead(engine, kept);
-    engine.trees.divide_cache(&engine.catalog.live());
+    engine.trees.adapt(&engine.catalog.live());
     Ok(())
 }
 

@@ -265,6 +265,7 @@ impl Engine {
         let mut pointers = vec![None; items.len()];
         if items.iter().any(is_document) {
             self.reserve_log()?;
+            self.trees.fill_reserve().map_err(|error| self.write_error(error))?;
         }
         let mut done = 0;
         while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {

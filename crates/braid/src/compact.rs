@@ -13,7 +13,7 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use index::{Part, RangeTombstones, Seq};
+use index::{Applied, Part, RangeTombstones, Seq};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -297,8 +297,24 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
         table.change_tombstones(|tombstones| sweep::clear(tombstones, &table.state.load(), &horizon, low, None));
         return Ok(Rewritten::default());
     };
-    let applied = compacted.applied;
-    round::flush(engine, std::iter::once(&applied)).map_err(|error| engine.write_error(error))?;
+    let end = compacted.next.as_deref();
+    finish(engine, table, &compacted.applied, |tombstones| {
+        sweep::clear(tombstones, &table.state.load(), &horizon, low, end);
+    })?;
+    Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
+}
+
+/// Empties files of a table's structure in which little lives: about `bytes`. Whether there are any.
+pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bool> {
+    engine.flush_log()?;
+    let horizon = engine.horizon(table);
+    let emptied = table.tree.empty(bytes, Seq::MAX, &horizon).map_err(|error| engine.write_error(error.into()))?;
+    emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
+}
+
+/// Makes what was rewritten durable and current, as a round does.
+fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones)) -> Result<()> {
+    round::flush(engine, std::iter::once(applied)).map_err(|error| engine.write_error(error))?;
     let record = FlushEnd {
         table: table.id,
         time: engine.clock.now(),
@@ -311,18 +327,16 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
     if let Err(error) = append_flush_end(engine, &record) {
         let error = engine.write_error(error);
         if matches!(error, Error::DiskFull { .. }) {
-            tree.discard(&applied);
+            table.tree.discard(applied);
         }
         return Err(error);
     }
-    tree.publish(&applied);
+    table.tree.publish(applied);
     for document in &applied.dropped_documents {
         table.documents.drop_document(document)?;
     }
     let state = table.state.load();
-    let end = compacted.next.as_deref();
-    let clear = |tombstones: &mut RangeTombstones| sweep::clear(tombstones, &state, &horizon, low, end);
     table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), clear);
     engine.counters.changed();
-    Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
+    Ok(())
 }

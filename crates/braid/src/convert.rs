@@ -93,7 +93,7 @@ impl From<index::Error> for Error {
     fn from(error: index::Error) -> Self {
         match error {
             index::Error::Io(error) => Self::Io(error),
-            index::Error::Space(error) => error.into(),
+            index::Error::Space(error) => full_disk(error.into()),
             index::Error::Document(error) => full_disk(error.into()),
             versions @ index::Error::TooManyVersions { .. } => Self::Failed { cause: versions.to_string() },
             index::Error::Corrupt { file, offset, what, expected, found } => {

@@ -3,11 +3,18 @@
 //! A structure that only appends leaves a little alive in each of its segments, and a segment goes as a whole. When what is dead in segments that are in use is more
 //! than what is alive, and more than [`LEAST_BYTES`], the table is made anew in key order, stretch by stretch ([`crate::sweep`]), and what was there before dies. So it seldom takes
 //! much more than twice what is alive, and what the sweep has written; what died whole goes with a checkpoint, which comes when there is much of it ([`crate::clean`]).
+//!
+//! On a full disk a sweep in key order would take space for all that is alive before it gives any back. There the segments in which least lives are emptied, a few at a time, in the
+//! room that is kept for that ([`relieve`]).
 
-use crate::engine::Engine;
+use std::{cmp::Reverse, sync::Arc};
+
+use crate::{Error, Result, catalog::TableCore, compact, engine::Engine};
 
 /// Less is not worth it: about what two segments hold.
 const LEAST_BYTES: u64 = 32 << 20;
+/// What lives in files that are emptied together on a full disk: far less than the room that is kept for it.
+const EMPTIED_BYTES: u64 = 128 << 10;
 
 /// Asks for sweeps of tables with too much garbage, unless others wait.
 pub(crate) fn look(engine: &Engine) {
@@ -20,6 +27,47 @@ pub(crate) fn look(engine: &Engine) {
             engine.sweep(&table, &[], None);
         }
     }
+}
+
+/// On a full disk: empties files of a table in which little lives, those of one table that has them. Whether there was any, room for that, and something to be had
+/// of it: what is on the way to that is written anew too.
+pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
+    let before = in_use(engine);
+    let mut tables = engine.catalog.live();
+    tables.retain(|table| table.tree.garbage_bytes() > 0 && table.check_not_loading().is_ok());
+    tables.sort_by_key(|table| Reverse(table.tree.garbage_bytes()));
+    for table in tables {
+        let mut bytes = EMPTIED_BYTES;
+        loop {
+            match compact::empty(engine, &table, bytes) {
+                // What lives in one file may be less.
+                Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
+                Err(Error::DiskFull { .. }) | Ok(false) => break,
+                Ok(true) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Bytes of segments that no checkpoint lets go of as things are, of all tables.
+fn in_use(engine: &Engine) -> u64 {
+    segment_bytes(engine) - dead_bytes(engine)
+}
+
+/// Bytes of segments, of all tables.
+pub(crate) fn segment_bytes(engine: &Engine) -> u64 {
+    engine.catalog.live().iter().map(|table| table.tree.room().bytes + table.documents.stats().bytes).sum()
+}
+
+/// Bytes of segments that a checkpoint may let go of, of all tables.
+pub(crate) fn dead_bytes(engine: &Engine) -> u64 {
+    let of_table = |table: &Arc<TableCore>| {
+        let documents: u64 = table.documents.dead().into_iter().map(|(_, bytes)| bytes).sum();
+        table.tree.dead_bytes() + documents
+    };
+    engine.catalog.live().iter().map(of_table).sum()
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ fn create(
     let tuning = Tuning::new(options, profile(store.psync(), path), 0);
     let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
-    let trees = trees(&store, &pages, &tuning, epoch, path)?;
+    let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
     let unflushed = Arc::new(UnflushedDocuments::default());
     let log_options = log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1);
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
@@ -162,7 +162,7 @@ fn create(
 
 /// What all trees share. Their incarnations begin with the epoch.
 pub(crate) fn trees(
-    store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, epoch: u64, path: &Path,
+    store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, superblock: &SuperblockFile, epoch: u64, path: &Path,
 ) -> Result<Trees> {
     let epoch = u32::try_from(epoch).map_err(|_| Error::Corrupt {
         file: path.join(superblock::NAME).display().to_string(),
@@ -172,7 +172,8 @@ pub(crate) fn trees(
         found: epoch.to_string(),
     })?;
     let read_ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes));
-    Ok(Trees::new(store, pages, tuning.cache_bytes, epoch, tuning.gap_pages(), read_ahead))
+    let segment_bytes = superblock.current().segment_bytes;
+    Ok(Trees::new(store, pages, tuning.cache_bytes, epoch, tuning.gap_pages(), read_ahead, segment_bytes))
 }
 
 pub(crate) fn log_options(

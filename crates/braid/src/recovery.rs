@@ -61,7 +61,7 @@ pub(crate) fn recover(
     let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
     let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
-    let trees = trees(&store, &pages, &tuning, epoch, path)?;
+    let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
         catalog.insert(Arc::new(open_table(&store, &trees, table)?));
@@ -118,7 +118,7 @@ pub(crate) fn recover(
         kept,
         clock: Arc::new(Clock::new(options.clock.clone(), time)),
     });
-    engine.trees.divide_cache(&engine.catalog.live());
+    engine.trees.adapt(&engine.catalog.live());
     for table in engine.catalog.live() {
         if table.is_expiring() {
             engine.clock.note_expiring();

@@ -52,6 +52,7 @@ struct Part<'a> {
 /// done, but nothing published that is not logged.
 pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
+    engine.reserve_log()?;
     engine.tuning.pace(engine.store.psync(), engine.pressure.is_behind());
     freeze(engine, choices);
     engine.flush_log()?;

@@ -51,7 +51,7 @@ impl Engine {
         table.documents.set_segment_bytes(self.options.segment_bytes);
         let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
         self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
-        self.trees.divide_cache(&self.catalog.live());
+        self.trees.adapt(&self.catalog.live());
         Ok(table)
     }
 

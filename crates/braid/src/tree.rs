@@ -1,7 +1,7 @@
 //! The structures that tables can have: the only place that knows more than their trait.
 //!
 //! 1. [`Trees`] is what the structures of a database share among themselves, each kind by itself, and one memory for all: the cache is divided among the kinds
-//!    by the bytes that their tables have ([`Trees::divide_cache`]).
+//!    by the bytes that their tables have. So is the room on the disk that is kept for those that only append ([`Trees::adapt`]).
 //! 2. A [`Tree`] is the structure of one table, and an [`Index`] like any. Beside that it can be loaded ([`Load`]).
 
 use std::{ops::Deref, sync::Arc};
@@ -61,13 +61,13 @@ pub(crate) enum Tree {
 }
 
 impl Trees {
-    /// Those of a database with these pages; incarnations begin with the epoch.
+    /// Those of a database with these pages; incarnations begin with the epoch. Files of structures that only append have `segment_bytes` at most.
     pub(crate) fn new(
         store: &FileStore, pages: &Arc<PagedFile>, cache_bytes: u64, epoch: u32, gap_pages: usize,
-        read_ahead: Arc<ReadAhead>,
+        read_ahead: Arc<ReadAhead>, segment_bytes: u64,
     ) -> Self {
         let btree = btree::Shared::new(Arc::clone(pages), cache_bytes, epoch);
-        let append = append::Shared::new(store, cache_bytes);
+        let append = append::Shared::new(store, cache_bytes).with_segment_bytes(segment_bytes);
         append.set_cache_bytes(0);
         Self {
             btree: Arc::new(btree.with_gap(gap_pages).with_read_ahead(Arc::clone(&read_ahead))),
@@ -106,9 +106,21 @@ impl Trees {
         &self.read_ahead
     }
 
+    /// Adapts what structures share to what these tables have.
+    pub(crate) fn adapt(&self, tables: &[Arc<TableCore>]) {
+        self.divide_cache(tables);
+        let append = tables.iter().filter(|table| table.structure == Structure::Append);
+        self.append.keep_room(append.map(|table| table.tree.room().live_bytes).reduce(|one, other| one + other));
+    }
+
+    /// Keeps room for what gives space back, before anything makes files longer.
+    pub(crate) fn fill_reserve(&self) -> Result<()> {
+        Ok(self.append.reserve().fill()?)
+    }
+
     /// Divides the cache among the kinds of structures that these tables have, and their documents, by the bytes that they have. What leads to documents comes first: they
     /// get what the structures leave, or at least a part.
-    pub(crate) fn divide_cache(&self, tables: &[Arc<TableCore>]) {
+    fn divide_cache(&self, tables: &[Arc<TableCore>]) {
         let of = |structure| tables.iter().filter(move |table| table.structure == structure);
         let (append, btree) = (of(Structure::Append).count() > 0, of(Structure::BTree).count() > 0);
         let nodes: u64 = of(Structure::Append).map(|table| table.tree.room().live_bytes).sum();

@@ -153,7 +153,7 @@ impl Worker {
         }
         if outcome.is_ok() && !asked.stop {
             let round_due = !next(engine).is_empty();
-            let sweep_due = !round_due && sweep::turn(engine)?;
+            let sweep_due = !round_due && sweep(engine)?;
             let cleaning_due = clean::turn(engine)?;
             if round_due || sweep_due || cleaning_due {
                 engine.signal.kick();
@@ -177,12 +177,33 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
     }
 }
 
-/// Runs a round. Where there is no space for any of it, what was deleted as ranges or has expired may have some to give: then it is to be tried again.
+/// Runs a round. Where there is no space for any of it, what is dead already may have some to give, or what was deleted as ranges or has expired: then it is to
+/// be tried again.
 fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
     match round::run(engine, choices) {
-        Err(Error::DiskFull { .. }) if sweep::relieve(engine)? => Ok(()),
+        Err(Error::DiskFull { .. }) if let_go(engine)? || sweep::relieve(engine)? || garbage::relieve(engine)? => {
+            Ok(())
+        }
         outcome => outcome,
     }
+}
+
+/// Sweeps a stretch, if there is one to be swept; whether there is more. Where there is no space for it, what is dead already may have some to give.
+fn sweep(engine: &Engine) -> Result<bool> {
+    match sweep::turn(engine) {
+        Err(Error::DiskFull { .. }) if let_go(engine)? || garbage::relieve(engine)? => Ok(true),
+        outcome => outcome,
+    }
+}
+
+/// Has a checkpoint let go of segments in which nothing lives, if there are any. Whether some went.
+fn let_go(engine: &Engine) -> Result<bool> {
+    if garbage::dead_bytes(engine) == 0 {
+        return Ok(false);
+    }
+    let before = garbage::segment_bytes(engine);
+    checkpoint::write(engine)?;
+    Ok(garbage::segment_bytes(engine) < before)
 }
 
 /// Runs one round, where one is due.

@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use doclog::DocPointer;
 use index::merge::Rules;
-use index::{Again, Batch, Error, Horizon, Operation, Payload, Result, Touches};
-use space::{Class, Extent, PAGE};
+use index::{Again, Batch, Error, Horizon, Operation, Payload, Result, Touches, class_of};
+use space::{Extent, PAGE};
 
 use crate::format::root::Root;
 use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
@@ -81,39 +81,25 @@ struct Item {
     updates: Range<usize>,
 }
 
-/// Checks the limits, which are the caller's to keep, and decides whether the batch may use the space that is kept for deletes: it gives
-/// back more than it takes, or deletes wait behind it. What a range delete hides from everybody, or has expired, is to go as a delete is. Says too whether
-/// anything in it expires.
-fn class_of(batch: &dyn Batch, horizon: &Horizon) -> (Class, bool) {
-    let (mut deletes, mut expires) = (0, false);
+/// Checks the limits, which are the caller's to keep, and says whether anything in the batch expires.
+fn check(batch: &dyn Batch) -> bool {
+    let mut expires = false;
     for index in 0..batch.len() {
         let update = batch.get(index);
         assert!(update.key.len() <= KEY_BYTES_MAX, "a key of {} bytes", update.key.len());
-        let expiry = update.operation.expiry();
-        expires |= expiry.is_some();
-        let is_over = expiry.is_some_and(|expiry| horizon.is_over(expiry, update.seq, None));
-        deletes += usize::from(is_over || horizon.is_hidden(update.key, update.seq));
-        match update.operation {
-            Operation::Delete => deletes += 1,
-            Operation::Put(Payload::Inline(value), _) => {
-                assert!(value.len() <= INLINE_BYTES_MAX, "a value of {} bytes that is not a document", value.len());
-            }
-            Operation::Put(Payload::Document(_), _) => {}
+        expires |= update.operation.expiry().is_some();
+        if let Operation::Put(Payload::Inline(value), _) = update.operation {
+            assert!(value.len() <= INLINE_BYTES_MAX, "a value of {} bytes that is not a document", value.len());
         }
     }
-    let class = match deletes * 2 > batch.len() {
-        true => Class::Reclaim,
-        false if batch.is_urgent() => Class::Urgent,
-        false => Class::Normal,
-    };
-    (class, expires)
+    expires
 }
 
 impl<'a> Apply<'a> {
     pub(crate) fn new(
         base: &'a Version, batch: &'a dyn Batch, horizon: &'a Horizon, again: Again, progress: &'a dyn Fn(usize),
     ) -> Self {
-        let (class, expires) = class_of(batch, horizon);
+        let expires = check(batch);
         Self {
             base,
             root: Root { expires: base.root.expires || expires, ..base.root },
@@ -122,7 +108,7 @@ impl<'a> Apply<'a> {
             progress,
             touching: false,
             again,
-            claims: Claims::new(base.shared.pages(), class),
+            claims: Claims::new(base.shared.pages(), class_of(batch, horizon)),
             nodes: NodeWriter::default(),
             dropped_documents: Vec::new(),
             done: 0,

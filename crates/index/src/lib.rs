@@ -11,6 +11,7 @@
 //! Left to others: what is visible ([`Seq`]s are handed out above), the log, and the order in which views are published.
 
 mod again;
+mod class;
 pub mod due;
 mod error;
 pub mod merge;
@@ -23,6 +24,7 @@ mod tombstones;
 mod types;
 
 pub use again::{Again, Touches};
+pub use class::class_of;
 pub use doclog::DocPointer;
 pub use error::{Damage, Error, Result};
 pub use pairs::{PairAt, Pairs};
@@ -116,6 +118,15 @@ pub trait Index: Send + Sync {
     /// When a file cannot be removed.
     fn destroy(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Makes anew, elsewhere, what lives in those of its own files in which least does: about `bytes` of it, or one file; none where no file has much that is
+    /// dead. As [`Index::apply`] of a batch without updates; all of those files is dead behind it. It may use half of what is kept for deletes.
+    ///
+    /// # Errors
+    /// As [`Index::apply`].
+    fn empty(&self, _bytes: u64, _through: Seq, _horizon: &Horizon) -> Result<Option<Applied>> {
+        Ok(None)
     }
 
     /// Bytes of files of its own that are in use which nothing refers to: what making all of it anew would give back.

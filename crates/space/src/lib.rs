@@ -21,6 +21,7 @@ mod format;
 pub mod fuzzing;
 mod open_files;
 mod paged;
+mod reserve;
 mod runs;
 mod store;
 
@@ -29,4 +30,5 @@ pub use error::{Error, Result};
 pub use extent::{Extent, PAGE, PageId};
 pub use format::AllocatorImage;
 pub use paged::{GROWTH_BYTES_MAX, GROWTH_BYTES_MIN, PagedFile};
+pub use reserve::Reserve;
 pub use store::{FileStore, StreamKind};

@@ -19,16 +19,18 @@ pub(super) struct Content {
     pub(super) low: Vec<u8>,
     bytes: Vec<u8>,
     starts: Vec<usize>,
+    /// Entries of a leaf are among them that were there and that nobody looked at.
+    pub(super) is_copied: bool,
 }
 
 impl Content {
     pub(super) const fn new(level: u8, low: Vec<u8>) -> Self {
-        Self { level, low, bytes: Vec::new(), starts: Vec::new() }
+        Self { level, low, bytes: Vec::new(), starts: Vec::new(), is_copied: false }
     }
 
     pub(super) fn of(node: &Node, low: Vec<u8>) -> Self {
         let mut content = Self::new(node.level(), low);
-        (0..node.len()).for_each(|index| content.push(node.entry(index)));
+        (0..node.len()).for_each(|index| content.copy(node.entry(index)));
         content
     }
 
@@ -36,6 +38,12 @@ impl Content {
     pub(super) fn push(&mut self, entry: &[u8]) {
         self.starts.push(self.bytes.len());
         self.bytes.extend_from_slice(entry);
+    }
+
+    /// Adds an entry that was there.
+    pub(super) fn copy(&mut self, entry: &[u8]) {
+        self.push(entry);
+        self.is_copied = true;
     }
 
     /// Adds a child that is a node of its own.
@@ -47,6 +55,7 @@ impl Content {
     /// Adds the entries of the next node of its level.
     pub(super) fn join(&mut self, next: &Self) {
         let base = self.bytes.len();
+        self.is_copied |= next.is_copied;
         self.starts.extend(next.starts.iter().map(|start| base + start));
         self.bytes.extend_from_slice(&next.bytes);
     }
@@ -109,7 +118,7 @@ impl Content {
         let bytes = &self.bytes[self.starts[entries.start]..self.end(entries.end - 1)];
         let base = self.starts[entries.start];
         let starts = self.starts[entries].iter().map(|start| start - base).collect();
-        Self { level: self.level, low, bytes: bytes.to_vec(), starts }
+        Self { level: self.level, low, bytes: bytes.to_vec(), starts, is_copied: self.is_copied }
     }
 }
 

@@ -27,7 +27,7 @@ impl Apply<'_> {
             let chunk = chunk_at(self.work.key(start), depth, self.chunk_bytes()).to_vec();
             let group = leaf.and_then(|leaf| {
                 while index < groups && leaf.bound(index) < chunk.as_slice() {
-                    content.push(leaf.entry(index));
+                    content.copy(leaf.entry(index));
                     index += 1;
                 }
                 (index < groups && leaf.bound(index) == chunk.as_slice()).then(|| leaf.group(index))
@@ -37,7 +37,7 @@ impl Apply<'_> {
             self.update_group(&mut content, group, &chunk, same, depth + chunk.len())?;
         }
         if let Some(leaf) = leaf {
-            (index..groups).for_each(|index| content.push(leaf.entry(index)));
+            (index..groups).for_each(|index| content.copy(leaf.entry(index)));
         }
         (self.progress)(range.end.min(self.work.batch.len()));
         Ok(content)

@@ -87,9 +87,8 @@ fn a_power_cut_while_it_cleans_takes_nothing(structure: Structure) {
     assert!(cut > 20, "{cut} power cuts after something was cleaned");
 }
 
-#[test]
-fn a_disk_that_is_nearly_full_gets_out_when_documents_are_deleted() {
-    let (disk, db, table) = fresh(Structure::BTree, 3);
+fn a_disk_that_is_nearly_full_gets_out_when_documents_are_deleted(structure: Structure) {
+    let (disk, db, table) = fresh(structure, 3);
     let mut batch = WriteBatch::new();
     for number in 0..600 {
         batch.put(&table, key(number), vec![2; 4000]);
@@ -146,6 +145,7 @@ fn a_damaged_document_does_not_keep_it_busy(structure: Structure) {
 }
 
 on_every_structure!(
+    a_disk_that_is_nearly_full_gets_out_when_documents_are_deleted,
     random_overwrites_take_little_more_than_twice_what_lives,
     a_power_cut_while_it_cleans_takes_nothing,
     a_damaged_document_does_not_keep_it_busy,

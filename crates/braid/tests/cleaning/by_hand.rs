@@ -8,7 +8,8 @@ use std::{
 use braid::{BackendKind, CompactOptions, Options, Structure};
 use rand::{SeedableRng, rngs::StdRng};
 
-use crate::model::{change, check, compact, fresh, inline_bytes_max, key, open};
+use crate::inline::inline_bytes_max;
+use crate::model::{change, check, compact, fresh, key, open};
 use crate::whole::{Content, check_whole, content};
 
 fn document_files(disk: &psync::sim::SimDisk) -> Vec<std::path::PathBuf> {

@@ -28,14 +28,6 @@ pub(crate) fn fresh(structure: Structure, seed: u64) -> (SimDisk, Database, Tabl
     (disk, db, table)
 }
 
-/// Longer values are documents once they are in the structure.
-pub(crate) fn inline_bytes_max(structure: Structure) -> usize {
-    match structure {
-        Structure::BTree => 2048,
-        _ => 256,
-    }
-}
-
 pub(crate) fn key(number: u32) -> Vec<u8> {
     number.wrapping_mul(2_654_435_761).to_be_bytes().to_vec()
 }

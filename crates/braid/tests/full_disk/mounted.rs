@@ -102,13 +102,12 @@ fn until_it_works(what: &str, mut attempt: impl FnMut() -> braid::Result<()>) {
     }
 }
 
-#[test]
-fn a_full_file_system() {
+fn a_full_file_system(structure: Structure) {
     let Some(mount) = Mount::new() else { return };
     let ballast = mount.path().join("ballast");
     fs::write(&ballast, vec![1; BALLAST_BYTES]).expect("writes");
     let path = mount.path().join("db");
-    let (mut db, mut model, mut next) = (open(&path), Model::new(Structure::BTree), 0);
+    let (mut db, mut model, mut next) = (open(&path), Model::new(structure), 0);
     let filled = fill(&db, &mut model, &mut next, true);
     assert!(filled > 50, "{filled} batches");
     model.check(&db);
@@ -141,3 +140,5 @@ fn a_full_file_system() {
     drop(db);
     drop(mount);
 }
+
+on_every_structure!(a_full_file_system);

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use braid::{Database, Durability, Options, SetClock, Structure};
 use psync::sim::SimDisk;
 
+use crate::inline::inline_bytes_max;
 use crate::model::{Change, Model, is_full, puts};
 
 /// Keys below this one are deleted as a range; all of them where their values are documents, whose segments go only as a whole.
@@ -109,7 +110,7 @@ impl World {
 
 /// Fills a disk, and deletes most of it as ranges.
 fn run_with_ranges(structure: Structure, capacity: u64, value_bytes: usize) {
-    let end = if value_bytes > 2048 { END_OF_DOCUMENTS } else { END };
+    let end = if value_bytes > inline_bytes_max(structure) { END_OF_DOCUMENTS } else { END };
     let mut world = World::new(structure, capacity, value_bytes);
     let filled = world.fill();
     world.press();
@@ -144,7 +145,7 @@ fn run_with_expiry(structure: Structure, capacity: u64, value_bytes: usize) {
     assert!(again >= filled / 3, "{again} of {filled} batches fit after everything had expired");
     world.reopen(true);
     world.model.check(&world.db);
-    if value_bytes > 2048 {
+    if value_bytes > inline_bytes_max(structure) {
         // Segments of documents go only as a whole.
         return;
     }
@@ -175,7 +176,7 @@ fn fill_after_expiry(world: &mut World) -> u64 {
 
 /// Fills a disk, and goes through everything that a user may then do.
 fn run(structure: Structure, capacity: u64, value_bytes: usize) {
-    let documents = value_bytes > 2048;
+    let documents = value_bytes > inline_bytes_max(structure);
     let mut world = World::new(structure, capacity, value_bytes);
     let filled = world.fill();
     assert!(filled > 0);
@@ -204,10 +205,12 @@ fn run(structure: Structure, capacity: u64, value_bytes: usize) {
     world.db.clone().close().ok();
 }
 
+/// Disks and values are those of B-trees. Tries keep more room, and of the smallest values they would hold a great many before even that is full.
 fn run_all(structure: Structure, run: fn(Structure, u64, usize), capacities: &[u64], sizes: &[usize]) {
     let mut failures = Vec::new();
-    for &capacity in capacities {
-        for &value_bytes in sizes {
+    let (step, more, least) = if structure == Structure::BTree { (1, 0, 0) } else { (2, 4 << 20, 200) };
+    for capacity in capacities.iter().step_by(step).map(|capacity| capacity + more) {
+        for value_bytes in sizes.iter().map(|bytes| *bytes.max(&least)) {
             if std::panic::catch_unwind(|| run(structure, capacity, value_bytes)).is_err() {
                 failures.push((capacity, value_bytes));
             }
@@ -216,27 +219,30 @@ fn run_all(structure: Structure, run: fn(Structure, u64, usize), capacities: &[u
     assert!(failures.is_empty(), "these failed (capacity, bytes of a value): {failures:?}");
 }
 
-#[test]
-fn values_in_leaves() {
-    run_all(Structure::BTree, run, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
+fn values_in_leaves(structure: Structure) {
+    run_all(structure, run, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000]);
 }
 
-#[test]
-fn values_in_documents() {
-    run_all(Structure::BTree, run, &[4 << 20, 5 << 20, 9 << 20], &[3000, 70_000]);
+fn values_in_documents(structure: Structure) {
+    run_all(structure, run, &[4 << 20, 5 << 20, 9 << 20], &[3000, 70_000]);
 }
 
-#[test]
-fn large_values_in_scattered_pages() {
-    run_all(Structure::BTree, run, &[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
+fn large_values_in_scattered_pages(structure: Structure) {
+    run_all(structure, run, &[6 << 20, 7 << 20, 8 << 20], &[1500, 2000]);
 }
 
-#[test]
-fn values_that_have_expired() {
-    run_all(Structure::BTree, run_with_expiry, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
+fn values_that_have_expired(structure: Structure) {
+    run_all(structure, run_with_expiry, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
 }
 
-#[test]
-fn ranges_that_are_deleted() {
-    run_all(Structure::BTree, run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
+fn ranges_that_are_deleted(structure: Structure) {
+    run_all(structure, run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
 }
+
+on_every_structure!(
+    values_in_leaves,
+    values_in_documents,
+    large_values_in_scattered_pages,
+    values_that_have_expired,
+    ranges_that_are_deleted,
+);

@@ -1,0 +1,11 @@
+//! Which values are documents.
+
+use braid::Structure;
+
+/// Longer values are documents once they are in the structure.
+pub(crate) fn inline_bytes_max(structure: Structure) -> usize {
+    match structure {
+        Structure::BTree => 2048,
+        _ => 256,
+    }
+}

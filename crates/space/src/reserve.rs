@@ -1,0 +1,144 @@
+//! Room on the disk that is kept for what gives space back.
+//!
+//! Files that only grow cannot keep room in themselves, as [`crate::PagedFile`] does. So a file of the database keeps it for all of them.
+//!
+//! 1. The file has no content but its length, of bytes that were written: the disk has room for as much. Nothing refers to it, and it is never flushed: after a
+//!    crash it may be shorter, and is made long again.
+//! 2. Before anything makes the database larger, the file is filled up ([`Reserve::fill`]). Where there is no room for that, there is none for the other.
+//! 3. What gives space back, and finds the disk full, has the file made shorter ([`Reserve::give`]), and tries again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use psync::{Buffer, File, Request};
+
+use crate::{FileStore, PAGE, Result, StreamKind};
+
+/// Where it is.
+const NAME: &str = "reserve";
+/// Bytes that are written at once; less where there is not as much room.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Room that is kept. By default none.
+#[derive(Debug)]
+pub struct Reserve {
+    store: FileStore,
+    wanted: AtomicU64,
+    /// Length of the file, as far as it is known: at most that.
+    held: AtomicU64,
+    file: Mutex<Option<File>>,
+}
+
+impl Reserve {
+    /// That of a database.
+    #[must_use]
+    pub fn new(store: &FileStore) -> Self {
+        Self { store: store.clone(), wanted: AtomicU64::new(0), held: AtomicU64::new(0), file: Mutex::default() }
+    }
+
+    /// So many bytes are to be kept from now on.
+    pub fn want(&self, bytes: u64) {
+        self.wanted.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Keeps as much as is wanted, or as there is room for.
+    ///
+    /// # Errors
+    /// When there is not as much room, or the file cannot be made or written.
+    pub fn fill(&self) -> Result<()> {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if self.held.load(Ordering::Relaxed) >= wanted {
+            return Ok(());
+        }
+        let mut open = self.file.lock();
+        let file = match self.open(&mut open)? {
+            Some(file) => file,
+            None => open.insert(self.store.create(StreamKind::Meta, NAME, false)?).clone(),
+        };
+        let (mut held, mut piece) = (file.len()?, PIECE_BYTES);
+        while held < wanted {
+            let bytes = usize::try_from(wanted - held).unwrap_or(piece).min(piece);
+            match self.store.psync().run_all(vec![Request::write(&file, held, Buffer::zeroed(bytes), 0)]) {
+                Ok(_) => held += bytes as u64,
+                Err(error) if error.is_disk_full() && piece > PAGE => piece /= 2,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.held.store(held, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives what is kept to the disk, so many quarters of it at most. Whether there was anything.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or cut.
+    pub fn give(&self, quarters: u64) -> Result<bool> {
+        let keep = self.wanted.load(Ordering::Relaxed) / 4 * 4_u64.saturating_sub(quarters);
+        if quarters == 0 {
+            return Ok(false);
+        }
+        let mut open = self.file.lock();
+        let Some(file) = self.open(&mut open)? else { return Ok(false) };
+        if file.len()? <= keep {
+            return Ok(false);
+        }
+        file.set_len(keep)?;
+        self.held.store(keep, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// The file, if there is one.
+    fn open(&self, open: &mut Option<File>) -> Result<Option<File>> {
+        if open.is_none() && self.store.exists(NAME)? {
+            *open = Some(self.store.open_existing(StreamKind::Meta, NAME, false)?);
+        }
+        Ok(open.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+
+    fn store(disk: &SimDisk) -> FileStore {
+        FileStore::open(disk.psync(), Path::new("/db"), false).expect("opens")
+    }
+
+    fn held(disk: &SimDisk) -> Option<usize> {
+        disk.read_file("/db/reserve").map(|file| file.len())
+    }
+
+    #[test]
+    fn it_is_filled_first_and_given_when_there_is_no_room() {
+        let disk = SimDisk::new(1);
+        let reserve = Reserve::new(&store(&disk));
+        reserve.fill().expect("nothing is wanted");
+        assert!(!reserve.give(4).expect("there is none"));
+        assert_eq!(held(&disk), None);
+        reserve.want(1_000_000);
+        reserve.fill().expect("there is room");
+        assert_eq!(held(&disk), Some(1_000_000));
+        assert!(!reserve.give(0).expect("it is not for that"));
+        assert!(reserve.give(2).expect("cuts"));
+        assert!(!reserve.give(2).expect("the rest stays"));
+        assert_eq!(held(&disk), Some(500_000));
+        disk.set_capacity(Some(600_000));
+        assert!(reserve.fill().expect_err("there is no room").is_disk_full());
+        let kept = held(&disk).expect("it is there");
+        assert!((592_000..=600_000).contains(&kept), "{kept}");
+
+        // Another opening finds it.
+        disk.kill();
+        let reserve = Reserve::new(&store(&disk));
+        reserve.want(1_000_000);
+        assert!(reserve.give(4).expect("cuts"));
+        assert!(!reserve.give(4).expect("nothing is left"));
+        disk.set_capacity(None);
+        reserve.fill().expect("there is room again");
+        assert_eq!(held(&disk), Some(1_000_000));
+    }
+}
