@@ -96,7 +96,8 @@ impl Table {
 
     /// When the value of `key` expires, now or as it was `then`.
     pub(crate) fn expiry_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<SystemTime>> {
-        let found = self.find(key, then)?.filter(|found| found.value.is_some());
+        let (found, _) = self.find(key, then)?;
+        let found = found.filter(|found| found.value.is_some());
         Ok(found.and_then(|found| found.expiry).map(system_time))
     }
 
@@ -205,19 +206,20 @@ impl Table {
 
     /// The value of `key`, now or as it was `then`.
     pub(crate) fn get_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Vec<u8>>> {
-        match self.find(key, then)?.and_then(|found| found.value) {
+        let (found, _held) = self.find(key, then)?;
+        match found.and_then(|found| found.value) {
             None => Ok(None),
             Some(Stored::Inline(value)) => Ok(Some(value)),
             Some(Stored::Document(document)) => Ok(self.documents(&[document])?.pop()),
         }
     }
 
-    /// The newest version of `key`, now or as it was `then`.
-    fn find(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Found>> {
+    /// The newest version of `key`, now or as it was `then`, and the state that has it: as long as that is held, its document stays where it is.
+    fn find(&self, key: &[u8], then: Option<&dyn Then>) -> Result<(Option<Found>, Arc<TableState>)> {
         self.core.traffic.looked_up(1);
         let (state, at) = self.moment(then)?;
         if !state.tombstones.is_empty() {
-            return Ok(find_many(&state, &[key], at)?.pop().flatten());
+            return Ok((find_many(&state, &[key], at)?.pop().flatten(), state));
         }
         let mut found = state.active.get(key, at);
         if found.is_none() {
@@ -226,7 +228,7 @@ impl Table {
         if found.is_none() {
             state.view.get_many(&[key], at, std::slice::from_mut(&mut found))?;
         }
-        Ok(found)
+        Ok((found, state))
     }
 
     /// The values of many keys, in their order, read as one batch: level by level, and all documents at once (MPSearch, PIO §3.1.1).
@@ -431,6 +433,28 @@ mod tests {
             matches!(value, Some(Stored::Inline(value)) if value == b"new")
         });
         assert_eq!(seen[0], seen[1], "low and high key of one commit");
+    }
+
+    #[test]
+    fn a_document_that_was_found_can_be_read_though_it_is_moved_before_that() {
+        for structure in Structure::ALL {
+            let options = Options::new().background(false).segment_bytes(64 << 10);
+            let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+            let table = database.table("table", structure).expect("created");
+            table.put("key", [7; 5000]).expect("put");
+            database.checkpoint().expect("a checkpoint");
+            let (found, held) = table.find(b"key", None).expect("found");
+            let Some(Stored::Document(document)) = found.and_then(|found| found.value) else { panic!("a document") };
+            let moved = table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+            assert_eq!(moved.documents, 1);
+            assert_eq!(table.documents(&[document]).expect("read"), [vec![7; 5000]]);
+            drop(held);
+            table.put("other", [8; 5000]).expect("put");
+            database.checkpoint().expect("a checkpoint");
+            database.drop_caches();
+            assert!(table.documents(&[document]).is_err(), "it is gone, once nobody holds a state that has it");
+            assert_eq!(table.get("key").expect("read").as_deref(), Some(&[7; 5000][..]));
+        }
     }
 
     #[test]
