@@ -325,7 +325,9 @@ impl Index for Trie {
 
     fn garbage_bytes(&self) -> u64 {
         let stats = self.nodes.stats();
-        (stats.bytes - stats.live_bytes - stats.pinned_bytes).saturating_sub(self.dead_bytes())
+        // Where a file is short or missing, more lives than there is.
+        let used = stats.live_bytes.saturating_add(stats.pinned_bytes).saturating_add(self.dead_bytes());
+        stats.bytes.saturating_sub(used)
     }
 
     fn dead_bytes(&self) -> u64 {

@@ -111,6 +111,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_nodes_that_is_gone_is_no_garbage() {
+        let options = Options::new().background(false);
+        let disk = SimDisk::new(1);
+        let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        table.put("key", "value").expect("put");
+        db.checkpoint().expect("a checkpoint");
+        drop(table);
+        db.close().expect("closes");
+        let nodes = disk.files().into_iter().find(|file| file.starts_with("/db/node")).expect("a file");
+        disk.psync().remove(&nodes).expect("removed");
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        assert_eq!(table.core.tree.garbage_bytes(), 0);
+        assert!(table.get("key").is_err());
+        assert!(!table.engine().sweeps.are_waiting());
+    }
+
+    #[test]
     fn dead_segments_do_not_wait_until_the_log_is_long() {
         let options = Options::new().background(false).write_buffer_bytes(2 << 20).segment_bytes(64 << 10);
         let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
