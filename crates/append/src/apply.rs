@@ -198,8 +198,7 @@ impl<'a> Apply<'a> {
         self.documents.write()?;
         self.nodes.write()?;
         let mut files = self.documents.finish()?;
-        self.nodes.finish()?;
-        files.extend(base.nodes.take_unflushed());
+        files.extend(self.nodes.finish()?);
         let mut pointers: Vec<_> = self.made.values().map(|made| made.pointer).collect();
         pointers.sort_unstable();
         let redo = Redo {

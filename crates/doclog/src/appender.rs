@@ -19,14 +19,24 @@ use crate::{DocLength, DocLog, DocPointer, Result};
 pub struct Appender<'a> {
     log: &'a DocLog,
     lane: Lane,
+    flusher: Flusher,
     /// None once everything was written.
     writer: Option<Writer<'a>>,
     reserved: Vec<Reservation>,
 }
 
+/// Who makes what was appended durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flusher {
+    /// The log, with the commits that refer to it: [`DocLog::take_unflushed`] has the files.
+    Log,
+    /// Whoever appends it, and nobody else.
+    Caller,
+}
+
 impl<'a> Appender<'a> {
-    pub(crate) fn new(log: &'a DocLog, lane: Lane, expected: Option<u64>) -> Self {
-        Self { log, lane, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
+    pub(crate) fn new(log: &'a DocLog, lane: Lane, flusher: Flusher, expected: Option<u64>) -> Self {
+        Self { log, lane, flusher, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
     }
 
     /// Appends a document, compressed as those of the log are. It is not written yet.
@@ -63,8 +73,7 @@ impl<'a> Appender<'a> {
         self.writer.take().map_or(Ok(()), Writer::finish)
     }
 
-    /// Writes what is not written yet; the files that documents were written to. They are not flushed: [`DocLog::take_unflushed`] has them too, except
-    /// for documents that were moved, which the caller alone flushes.
+    /// Writes what is not written yet; the files that documents were written to. They are not flushed, and nobody but the caller flushes them.
     /// Every pointer has to be retained or abandoned once it is known whether what refers to it is.
     ///
     /// # Errors
@@ -78,7 +87,7 @@ impl<'a> Appender<'a> {
             }
         }
         let reserved = std::mem::take(&mut self.reserved);
-        if self.lane == Lane::New {
+        if self.flusher == Flusher::Log {
             self.log.written(reserved);
         }
         Ok(files)

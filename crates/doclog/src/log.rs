@@ -9,7 +9,7 @@ use psync::{File, Psync};
 use space::FileStore;
 
 use crate::ahead::{Asked, ReadAhead};
-use crate::appender::Appender;
+use crate::appender::{Appender, Flusher};
 use crate::compression::{Packed, pack};
 use crate::files::{Content, SegmentFiles};
 use crate::read::{self, Wanted, Wants};
@@ -122,24 +122,23 @@ impl DocLog {
     /// # Errors
     /// As [`DocLog::append`].
     pub fn append_packed(&self, documents: &PackedDocuments<'_>) -> Result<Vec<DocPointer>> {
-        let mut appender = Appender::new(self, Lane::New, Some(documents.stored_bytes()));
+        let mut appender = Appender::new(self, Lane::New, Flusher::Log, Some(documents.stored_bytes()));
         let push = |packed: &Packed<'_>| appender.push_stored(&packed.bytes, packed.length);
         let pointers = documents.0.iter().map(push).collect::<Result<Vec<_>>>()?;
         appender.finish()?;
         Ok(pointers)
     }
 
-    /// Appends documents one after the other, any number of them, whose pointers are known before they are written.
+    /// Appends documents one after the other, any number of them, whose pointers are known before they are written. Nobody but the caller flushes them.
     #[must_use]
     pub fn appender(&self) -> Appender<'_> {
-        Appender::new(self, Lane::New, None)
+        Appender::new(self, Lane::New, Flusher::Caller, None)
     }
 
-    /// As [`DocLog::appender`], for documents that are moved out of other segments: they go to segments of their own, and nobody but the caller
-    /// flushes them.
+    /// As [`DocLog::appender`], for documents that are moved out of other segments: they go to segments of their own.
     #[must_use]
     pub fn mover(&self) -> Appender<'_> {
-        Appender::new(self, Lane::Moved, None)
+        Appender::new(self, Lane::Moved, Flusher::Caller, None)
     }
 
     /// From here on a segment gets about so many bytes.

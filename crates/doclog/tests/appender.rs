@@ -55,6 +55,18 @@ fn what_is_pushed_may_name_what_was_pushed_before_and_is_written_in_large_pieces
 }
 
 #[test]
+fn what_its_caller_flushes_keeps_no_file_open_for_the_log() {
+    let log = nodes(&store(&SimDisk::new(6)), 64 << 10);
+    let mut appender = log.appender();
+    for _ in 0..40 {
+        appender.push(&[1; 10_000]).expect("there is room");
+    }
+    let files = appender.finish().expect("writes");
+    assert!(files.len() > 5, "{} files", files.len());
+    assert_eq!(log.take_unflushed().len(), 0, "nobody takes these who writes no commits");
+}
+
+#[test]
 fn what_is_not_finished_leaves_nothing() {
     let disk = SimDisk::new(1);
     let store = store(&disk);
