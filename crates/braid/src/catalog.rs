@@ -67,6 +67,8 @@ pub(crate) struct TableCore {
     pub(crate) traffic: Traffic,
     /// States that are retained.
     pub(crate) history: History,
+    /// Upkeep has met damage in it.
+    damaged: AtomicBool,
     /// A load or a rollback is under way: nothing else may change the table.
     loading: AtomicBool,
     /// The seq of the newest load or rollback since opening; 0 where there was none.
@@ -122,6 +124,7 @@ impl TableCore {
             document_pace: Pace::default(),
             traffic,
             history,
+            damaged: AtomicBool::new(false),
             loading,
             loaded,
             dropped,
@@ -169,6 +172,18 @@ impl TableCore {
     /// Fails while a load or rollback is under way.
     pub(crate) fn check_not_loading(&self) -> Result<()> {
         if self.loading.load(Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
+    }
+
+    /// Upkeep has met damage in it: it is left alone until the database is opened again. Whoever reads there is told.
+    pub(crate) fn note_damage(&self, error: &Error) {
+        if !self.damaged.swap(true, Ordering::Relaxed) {
+            tracing::error!(%error, table = self.name, "a damaged table is not swept any more");
+        }
+    }
+
+    /// Whether upkeep has met damage in it.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
     }
 
     /// A load or rollback of `seq` changed every key.

@@ -45,9 +45,10 @@ const BOUND: u64 = 19;
 /// What a MiB of new documents is delayed by half way between the two, in nanoseconds, and at most.
 const DELAY_NS_PER_MIB: u64 = 10_000_000;
 const DELAY_NS_PER_MIB_MAX: u64 = 20 * DELAY_NS_PER_MIB;
-/// A delay below this is left to add up with later ones, and none is longer than the other.
+/// A delay below this is left to add up with later ones, and none is longer than the second, or, of a commit that owes more by itself, than the third.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+const LONGEST_OWN_SLEEP: Duration = Duration::from_secs(1);
 /// Beside that, so many segments: those that are appended to, and those that wait for a checkpoint.
 const SLACK_SEGMENTS: u64 = 4;
 /// A cycle moves this part of what lives, or a segment.
@@ -149,7 +150,10 @@ impl Filling {
 
 /// Decides how long new documents of a table are to wait: not at all, unless cleaning is behind. By who writes many of them, and by the worker.
 pub(crate) fn pace(engine: &Engine, table: &TableCore) {
-    let filling = Filling::of(&table.documents.usage());
+    let mut usage = table.documents.usage();
+    // Nobody is to wait for what cannot be cleaned.
+    usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
+    let filling = Filling::of(&usage);
     let queued = table.queued_documents.load(Ordering::Relaxed);
     // Nobody can say more than that of what the queues have replaced.
     let live = filling.live_bytes.saturating_sub(queued).max(filling.live_bytes / 2);
@@ -183,6 +187,9 @@ pub(crate) struct Pace {
 impl Pace {
     fn set(&self, ns_per_mib: u64) {
         self.ns_per_mib.store(ns_per_mib, Ordering::Relaxed);
+        if ns_per_mib == 0 {
+            self.owed_ns.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Delays a commit with documents of so many bytes.
@@ -192,10 +199,19 @@ impl Pace {
             return;
         }
         let own = u64::try_from((u128::from(bytes) * u128::from(ns_per_mib)) >> 20).unwrap_or(u64::MAX);
-        let owed = Duration::from_nanos(self.owed_ns.fetch_add(own, Ordering::Relaxed).saturating_add(own));
-        if owed >= SHORTEST_SLEEP {
-            self.owed_ns.store(0, Ordering::Relaxed);
-            std::thread::sleep(owed.min(LONGEST_SLEEP));
+        let owed = self.owed_ns.fetch_add(own, Ordering::Relaxed).saturating_add(own);
+        if Duration::from_nanos(owed) < SHORTEST_SLEEP {
+            return;
+        }
+        // Who comes meanwhile owes what is left.
+        let most = Duration::from_nanos(own).clamp(LONGEST_SLEEP, LONGEST_OWN_SLEEP);
+        let mut paid = Duration::ZERO;
+        let pay = |owed: u64| {
+            paid = Duration::from_nanos(owed).min(most);
+            Some(owed.saturating_sub(u64::try_from(paid.as_nanos()).unwrap_or(owed)))
+        };
+        if self.owed_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok() {
+            std::thread::sleep(paid);
         }
     }
 }
@@ -411,6 +427,17 @@ mod tests {
         // 256 of 4 KiB are a MiB.
         (0..256).for_each(|_| pace.wait(4096));
         assert!(begun.elapsed() >= Duration::from_nanos(DELAY_NS_PER_MIB) - SHORTEST_SLEEP);
+        // One that is long waits for itself, and what it does not wait for the next ones do.
+        pace.set(DELAY_NS_PER_MIB_MAX);
+        let begun = std::time::Instant::now();
+        pace.wait(1 << 20);
+        assert!(begun.elapsed() >= Duration::from_nanos(DELAY_NS_PER_MIB_MAX));
+        pace.wait(6 << 20);
+        let begun = std::time::Instant::now();
+        pace.wait(1);
+        assert!(begun.elapsed() >= LONGEST_SLEEP);
+        pace.set(0);
+        assert_eq!(pace.owed_ns.load(Ordering::Relaxed), 0);
     }
 
     #[test]

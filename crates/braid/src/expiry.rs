@@ -5,7 +5,7 @@
 
 use index::Time;
 
-use crate::{Result, engine::Engine};
+use crate::{Error, Result, engine::Engine, sweep};
 
 /// Milliseconds between two looks: leaves whose turn comes meanwhile are swept together.
 const PACE_MILLIS: u64 = 1_000;
@@ -23,10 +23,10 @@ impl Look {
     /// Asks for sweeps of what is due, unless others wait.
     ///
     /// # Errors
-    /// When a node of a tree cannot be read.
+    /// When a node of a tree cannot be read, though it is not damaged.
     pub(crate) fn turn(&mut self, engine: &Engine) -> Result<()> {
         let mut tables = engine.catalog.live();
-        tables.retain(|table| table.tree.expires());
+        tables.retain(|table| table.tree.expires() && !table.is_damaged());
         if tables.is_empty() || engine.sweeps.are_waiting() {
             return Ok(());
         }
@@ -36,10 +36,46 @@ impl Look {
         }
         self.last = now;
         for table in tables {
-            for keys in table.tree.due(now, PIECES_MAX)? {
+            let due = sweep::unless_damaged(&table, table.tree.due(now, PIECES_MAX).map_err(Error::from))?;
+            for keys in due.into_iter().flatten() {
                 engine.sweep(&table, &keys.low, keys.high.as_deref());
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use psync::sim::SimDisk;
+
+    use crate::{Options, SetClock, Structure};
+
+    #[test]
+    fn damage_that_a_look_meets_does_not_end_writing() {
+        let (disk, clock) = (SimDisk::new(1), SetClock::new(1_000_000));
+        let options = Options::new().background(false).clock(clock.clone());
+        let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let (table, other) = (db.table("t", Structure::Append), db.table("other", Structure::BTree));
+        let (table, other) = (table.expect("a table"), other.expect("a table"));
+        for key in 0..100 {
+            table.put_expiring([key], "value", Duration::from_secs(1)).expect("put");
+        }
+        db.checkpoint().expect("a checkpoint");
+        drop((table, other));
+        db.close().expect("closes");
+        let nodes = disk.files().into_iter().find(|file| file.starts_with("/db/node")).expect("a file");
+        disk.psync().remove(&nodes).expect("removed");
+
+        clock.advance(3_600_000);
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+        db.checkpoint().expect("a checkpoint");
+        let table = db.table("t", Structure::Append).expect("a table");
+        assert!(table.core.is_damaged() && table.get([1]).is_err());
+        let other = db.table("other", Structure::BTree).expect("a table");
+        other.put("key", "value").expect("others are written to");
+        db.checkpoint().expect("and applied");
     }
 }

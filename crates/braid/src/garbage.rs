@@ -9,7 +9,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use crate::{Error, Result, catalog::TableCore, compact, engine::Engine};
+use crate::{Error, Result, catalog::TableCore, compact, engine::Engine, sweep};
 
 /// Less is not worth it: about what two segments hold.
 const LEAST_BYTES: u64 = 32 << 20;
@@ -34,16 +34,16 @@ pub(crate) fn look(engine: &Engine) {
 pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     let before = in_use(engine);
     let mut tables = engine.catalog.live();
-    tables.retain(|table| table.tree.garbage_bytes() > 0 && table.check_not_loading().is_ok());
+    tables.retain(|table| table.tree.garbage_bytes() > 0 && !table.is_damaged() && table.check_not_loading().is_ok());
     tables.sort_by_key(|table| Reverse(table.tree.garbage_bytes()));
     for table in tables {
         let mut bytes = EMPTIED_BYTES;
         loop {
-            match compact::empty(engine, &table, bytes) {
+            match sweep::unless_damaged(&table, compact::empty(engine, &table, bytes)) {
                 // What lives in one file may be less.
                 Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
-                Err(Error::DiskFull { .. }) | Ok(false) => break,
-                Ok(true) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
+                Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,
+                Ok(Some(true)) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
                 Err(error) => return Err(error),
             }
         }

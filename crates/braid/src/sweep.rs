@@ -7,6 +7,8 @@
 //! 4. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
 //!    wait for a stretch at most.
 //!
+//! 5. A table in which a sweep meets damage is swept no more ([`unless_damaged`]): nobody has asked for what is there, so nobody's writing ends for it.
+//!
 //! Invariants: a table is whole after each stretch, so a sweep can end anywhere. What is asked for is in memory only: who
 //! needs a sweep to its end must know by what is stored that it was none yet, and asks again after a crash. A range tombstone goes in the same
 //! step in which the view comes that needs it no more; it comes back after a crash if no checkpoint was written since, and hides nothing.
@@ -106,6 +108,9 @@ impl Sweeps {
 impl Engine {
     /// Has the keys from `low` to below `high` swept; where they wait already, that is enough.
     pub(crate) fn sweep(&self, table: &Arc<TableCore>, low: &[u8], high: Option<&[u8]>) {
+        if table.is_damaged() {
+            return;
+        }
         let mut asked = self.sweeps.asked.lock();
         let has = |sweep: &Sweep| {
             let ends_there = |end: &Vec<u8>| high.is_some_and(|high| high <= end.as_slice());
@@ -130,26 +135,40 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     let first = engine.sweeps.tombstones_first.fetch_not(Ordering::Relaxed).then(|| of_tombstones(engine)).flatten();
     let asked = if first.is_none() { engine.sweeps.asked.lock().pop_front() } else { None };
     if let Some(sweep) = asked {
-        match stretch(engine, &sweep) {
-            Ok(None) => {}
-            Ok(Some(low)) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
+        match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
+            Ok(None | Some(None)) => {}
+            Ok(Some(Some(low))) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
             Err(error) => {
                 engine.sweeps.asked.lock().push_front(sweep);
                 return Err(error);
             }
         }
     } else if let Some(sweep) = first.or_else(|| of_tombstones(engine)) {
-        stretch(engine, &sweep)?;
+        unless_damaged(&sweep.table, stretch(engine, &sweep))?;
         engine.sweeps.swept.fetch_add(1, Ordering::Relaxed);
     }
     Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
+}
+
+/// What upkeep of a table came to; none where it met damage, which is noted.
+///
+/// # Errors
+/// Any other.
+pub(crate) fn unless_damaged<T>(table: &TableCore, outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Err(error @ Error::Corrupt { .. }) => {
+            table.note_damage(&error);
+            Ok(None)
+        }
+        outcome => outcome.map(Some),
+    }
 }
 
 /// Whether range tombstones are so many that what keeps them from being swept has to be applied. Those that snapshots keep have nothing of it.
 pub(crate) fn is_urgent(engine: &Engine) -> bool {
     let is_one = |table: &Arc<TableCore>| {
         let state = table.state.load();
-        if state.tombstones.fragments().len() < MANY_FRAGMENTS {
+        if table.is_damaged() || state.tombstones.fragments().len() < MANY_FRAGMENTS {
             return false;
         }
         let horizon = engine.horizon(table);
@@ -178,7 +197,7 @@ fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
     let mut waits: Option<Seq> = None;
     let of_table = |table: Arc<TableCore>| {
         let state = table.state.load_full();
-        if state.tombstones.is_empty() || table.check_not_loading().is_err() {
+        if state.tombstones.is_empty() || table.is_damaged() || table.check_not_loading().is_err() {
             return None;
         }
         let horizon = engine.horizon(&table);
@@ -205,8 +224,9 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
         relief.gather(engine)?;
     }
     while let Some(sweep) = relief.left.pop_front() {
-        match stretch(engine, &sweep) {
-            Ok(next) => {
+        match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
+            Ok(None) => {}
+            Ok(Some(next)) => {
                 relief.left.extend(next.map(|low| Sweep { low, ..sweep }));
                 return Ok(true);
             }
@@ -223,14 +243,15 @@ impl Relief {
     /// Gathers what there is now.
     fn gather(&mut self, engine: &Engine) -> Result<()> {
         let (before, mut through) = (self.through, Seq::MAX);
-        for table in engine.catalog.live() {
+        for table in engine.catalog.live().into_iter().filter(|table| !table.is_damaged()) {
             let horizon = engine.horizon(&table);
             let seen_by_all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX));
             through = through.min(seen_by_all);
             let is_due = |fragment: &&Arc<Fragment>| fragment.newest() > before && fragment.newest() <= seen_by_all;
             let fragments = horizon.tombstones.fragments().iter().filter(is_due);
             let hidden = fragments.map(|fragment| (fragment.low.clone(), fragment.high.clone()));
-            let due = table.tree.due(horizon.now, PIECES_MAX)?.into_iter().map(|keys| (keys.low, keys.high));
+            let due = unless_damaged(&table, table.tree.due(horizon.now, PIECES_MAX).map_err(Error::from))?;
+            let due = due.into_iter().flatten().map(|keys| (keys.low, keys.high));
             let of_table = hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high });
             self.left.extend(of_table);
         }
