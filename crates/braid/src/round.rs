@@ -31,6 +31,7 @@ use crate::{
     engine::Engine,
     format::{FlushEnd, kind},
     opq::{Frozen, Opq, Sections},
+    tree,
 };
 
 /// A part of what is frozen of a table, on its way into the structure.
@@ -52,7 +53,9 @@ struct Part<'a> {
 /// done, but nothing published that is not logged.
 pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
-    engine.reserve_log()?;
+    if choices.iter().any(|choice| tree::only_appends(choice.table.structure)) {
+        engine.reserve_log()?;
+    }
     engine.tuning.pace(engine.store.psync(), engine.pressure.is_behind());
     freeze(engine, choices);
     engine.flush_log()?;

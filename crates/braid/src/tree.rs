@@ -35,6 +35,11 @@ pub(crate) const fn has_leaf_sizes(structure: Structure) -> bool {
     matches!(structure, Structure::BTree)
 }
 
+/// Whether applying operations always makes files longer.
+pub(crate) const fn only_appends(structure: Structure) -> bool {
+    matches!(structure, Structure::Append)
+}
+
 /// What the parts of the cache hold.
 pub(crate) struct Caches {
     pub(crate) btree: cache::Stats,
