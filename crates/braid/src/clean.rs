@@ -32,7 +32,7 @@ use crate::{
     catalog::TableCore,
     checkpoint,
     engine::Engine,
-    relocate::{self, CompactionTimes, How, Moved, Plan},
+    relocate::{self, CompactionTimes, How, Moved, Plan, Position},
 };
 
 /// Segments may hold so many times what lives in them, in tenths, and a cycle brings them down to that.
@@ -113,7 +113,7 @@ impl Cleaning {
 struct Cycle {
     table: Arc<TableCore>,
     plan: Plan,
-    low: Vec<u8>,
+    low: Position,
 }
 
 /// How a table's segments are filled.
@@ -328,7 +328,7 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         let how =
             How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
         let plan = Plan { segments, window_bytes, how, urgent: true };
-        (!plan.segments.is_empty()).then_some(Cycle { table, plan, low: Vec::new() })
+        (!plan.segments.is_empty()).then_some(Cycle { table, plan, low: Position::default() })
     };
     engine.catalog.live().into_iter().find_map(of_table)
 }

@@ -21,7 +21,7 @@ use crate::{
     catalog::TableCore,
     engine::Engine,
     format::FlushEnd,
-    relocate::{self, CompactionTimes, How, Moved, Plan, Watch},
+    relocate::{self, CompactionTimes, How, Moved, Plan, Position, Watch},
     round::{self, append_flush_end},
     sweep,
 };
@@ -207,7 +207,7 @@ impl Run<'_, '_> {
             how,
             urgent: false,
         };
-        let mut from = Some(Vec::new()).filter(|_| !plan.segments.is_empty());
+        let mut from = Some(Position::default()).filter(|_| !plan.segments.is_empty());
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut moved = Moved::default();
             from = turn(self.engine, table, || {
@@ -254,9 +254,7 @@ impl Run<'_, '_> {
 }
 
 /// Does a stretch while structures are still. None where the table is gone.
-fn turn(
-    engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<Option<Vec<u8>>>,
-) -> Result<Option<Vec<u8>>> {
+fn turn<P>(engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<Option<P>>) -> Result<Option<P>> {
     let _makes_way = psync::Background::enter();
     let still = engine.maintenance.lock();
     engine.check_writable()?;

@@ -1,7 +1,8 @@
 //! Moving documents, so that the segments they were in die: cleaning, and the part of a compaction that is about documents. Their reads are the parallel fetch
 //! of Lee, Oh and Lee, "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in Flash SSDs", IEEE Access 9, 2021 (section IV).
 //!
-//! A table is gone through in stretches, in key order. Each is bounded by the bytes that it moves and the keys that it looks at:
+//! A table is gone through in stretches, in key order. Each is bounded by the bytes that it needs, of documents and keys, and the keys that it looks at; one document
+//! always goes. So what its submission batches have in memory is bounded too, however many documents they are of:
 //!
 //! 1. *Tree search* ([`search`]): the versions whose documents are in the segments to clean, those that only snapshots see too. What nobody sees
 //!    any more is not read.
@@ -76,11 +77,19 @@ impl Watch {
 pub(crate) struct Plan {
     /// The segments to clean.
     pub(crate) segments: BTreeSet<SegmentId>,
-    /// Bytes of documents at which a stretch ends: what it needs of memory, about.
+    /// Bytes of documents and keys of a stretch, unless a single document takes more: what it needs of memory, about.
     pub(crate) window_bytes: u64,
     pub(crate) how: How,
     /// It may use space that is kept for deletes.
     pub(crate) urgent: bool,
+}
+
+/// Where a stretch begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) key: Vec<u8>,
+    /// Of that key, versions behind this one.
+    pub(crate) behind: Seq,
 }
 
 /// What a stretch did, or several.
@@ -165,8 +174,8 @@ impl Batch for Moves {
 /// # Errors
 /// [`Error::DiskFull`] when there is no room for what moves; then nothing was moved. Or what ends all writing, or when reading fails.
 pub(crate) fn stretch(
-    engine: &Engine, table: &TableCore, from: &[u8], plan: &Plan, done: &mut Moved, times: &mut CompactionTimes,
-) -> Result<Option<Vec<u8>>> {
+    engine: &Engine, table: &TableCore, from: &Position, plan: &Plan, done: &mut Moved, times: &mut CompactionTimes,
+) -> Result<Option<Position>> {
     let mut watch = Watch::start();
     let horizon = engine.horizon(table);
     // What the structure lacks comes later. Nothing that it has comes again, nor does anything below this.
