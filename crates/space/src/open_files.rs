@@ -3,7 +3,10 @@
 //! A database may have many more files than a process may have open. Those that are read stay open, until others need their places:
 //! [`OPEN_PART`] of what the system lets the process have open. Who reads from a file keeps it open beyond that.
 //!
-//! Invariant: a file that is released is not handed out again ([`OpenFiles::forget`] comes behind its removal).
+//! Invariant: a file that is released is not handed out again, nor kept open ([`OpenFiles::forget`] comes behind its removal). Who opened it before that, and
+//! would keep it now, sees that one was forgotten meanwhile.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use psync::File;
 use quick_cache::sync::Cache;
@@ -22,6 +25,8 @@ const OPEN_MAX: u64 = 4096;
 pub(crate) struct OpenFiles {
     direct: Cache<String, File>,
     buffered: Cache<String, File>,
+    /// How often a file was forgotten.
+    forgotten: AtomicU64,
 }
 
 impl OpenFiles {
@@ -33,7 +38,7 @@ impl OpenFiles {
 
     /// At most so many: few are read in both ways.
     fn with_most(most: usize) -> Self {
-        Self { direct: Cache::new(most / 2), buffered: Cache::new(most / 2) }
+        Self { direct: Cache::new(most / 2), buffered: Cache::new(most / 2), forgotten: AtomicU64::new(0) }
     }
 
     /// The file of that name, opened now unless it is open.
@@ -42,13 +47,19 @@ impl OpenFiles {
         if let Some(file) = files.get(name) {
             return Ok(file);
         }
+        let before = self.forgotten.load(Ordering::SeqCst);
         let file = open()?;
         files.insert(name.to_owned(), file.clone());
+        // It may have been this one.
+        if self.forgotten.load(Ordering::SeqCst) != before {
+            files.remove(name);
+        }
         Ok(file)
     }
 
     /// The file of that name is gone.
     pub(crate) fn forget(&self, name: &str) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.direct.remove(name);
         self.buffered.remove(name);
     }
@@ -91,6 +102,23 @@ mod tests {
         assert_eq!(opened.get(), 4);
         (0..1000).for_each(|number| get(&format!("/{number}"), number % 2 == 0));
         assert!(files.direct.len() <= 32 && files.buffered.len() <= 32);
+    }
+
+    #[test]
+    fn a_file_that_goes_while_it_is_opened_is_not_kept() {
+        let (psync, files) = (SimDisk::new(1).psync(), OpenFiles::with_most(64));
+        for direct in [true, false] {
+            let open_and_lose = || {
+                let file = open(&psync, "/one")?;
+                psync.remove(Path::new("/one"))?;
+                files.forget("/one");
+                Ok(file)
+            };
+            files.get_or_open("/one", direct, open_and_lose).expect("was there");
+            assert_eq!(files.direct.len() + files.buffered.len(), 0);
+            let gone = || Ok(psync.open(Path::new("/one"), &OpenOptions::default())?);
+            files.get_or_open("/one", direct, gone).expect_err("is gone");
+        }
     }
 
     #[test]
