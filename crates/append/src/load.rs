@@ -4,13 +4,15 @@
 //!    any batch does ([`crate::apply`]); nobody sees it.
 //! 2. Of all batches one redo is made in the end: what one has made and a later one has made anew is in neither list.
 //!
+//! 3. The files that were written are flushed in the end, by whoever ends the load; where they become many, meanwhile.
+//!
 //! Invariant: a load that is dropped leaves nothing behind but room that nothing refers to.
 
 use std::collections::BTreeMap;
 use std::result::Result as Outcome;
 use std::sync::Arc;
 
-use doclog::{DocPointer, Retained, SegmentId};
+use doclog::{DocPointer, Retained, SegmentId, Unflushed};
 use index::{Again, Batch, Error, Expiry, Horizon, Operation, Payload, Result, Seq, Update};
 use psync::File;
 
@@ -87,7 +89,7 @@ pub struct Load {
     last_key: Vec<u8>,
     redo: Option<Redo>,
     documents: Vec<DocPointer>,
-    files: Vec<File>,
+    files: Unflushed,
     is_done: bool,
 }
 
@@ -101,7 +103,7 @@ struct Parts {
 pub struct Loaded(pub(crate) Done);
 
 impl Loaded {
-    /// The files that were written, and have to be flushed.
+    /// The files that have to be flushed.
     #[must_use]
     pub fn files(&self) -> &[File] {
         &self.0.files
@@ -119,7 +121,7 @@ impl Load {
             last_key: Vec::new(),
             redo: None,
             documents: Vec::new(),
-            files: Vec::new(),
+            files: Unflushed::default(),
             is_done: false,
         }
     }
@@ -150,7 +152,7 @@ impl Load {
         Ok(())
     }
 
-    /// Writes what is left. Nothing is flushed. `ready` as for [`Load::push`].
+    /// Writes what is left. What was written last is not flushed: [`Loaded::files`] has its files. `ready` as for [`Load::push`].
     ///
     /// # Errors
     /// When storage fails or is full, or `ready` does.
@@ -165,7 +167,7 @@ impl Load {
             again: Again::default(),
             made_nodes: Vec::new(),
             dropped_nodes: Vec::new(),
-            files: std::mem::take(&mut self.files),
+            files: self.files.take(),
         };
         Ok(Loaded(done))
     }
@@ -183,11 +185,7 @@ impl Load {
         let before = self.redo.take();
         self.redo = Some(before.map_or_else(|| done.redo.clone(), |before| joined(before, &done.redo)));
         self.documents.extend(done.documents);
-        for file in done.files {
-            if !self.files.contains(&file) {
-                self.files.push(file);
-            }
-        }
+        self.files.add(version.shared.psync(), done.files)?;
         self.base = Arc::new(version);
         self.entries = Entries { seq, ..Entries::default() };
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cache::Cache;
 use doclog::{DocLog, DocPointer, SegmentId};
 use index::{Error, ReadAhead, Result, TableId};
+use psync::Psync;
 use space::{FileStore, Reserve};
 
 use crate::format::Damage;
@@ -95,7 +96,11 @@ impl Shared {
 
     /// Most nodes that are read together ahead of a scan.
     pub(crate) fn pio_max(&self) -> usize {
-        self.store.psync().pio_max()
+        self.psync().pio_max()
+    }
+
+    pub(crate) fn psync(&self) -> &Psync {
+        self.store.psync()
     }
 
     /// Caches at most so many bytes from now on.

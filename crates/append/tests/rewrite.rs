@@ -71,6 +71,19 @@ fn what_is_loaded_is_there_for_who_is_not_older() {
 }
 
 #[test]
+fn a_long_load_keeps_few_files_open() {
+    let home = Home::new(SimDisk::new(5), append::CHUNK_BYTES_DEFAULT, 1 << 20, 32 << 10);
+    let mut load = home.trie.begin_load(Seq(4)).expect("it is empty");
+    let ready = || Ok::<(), index::Error>(());
+    for number in 0..40_000_u32 {
+        load.push(&number.to_be_bytes(), Payload::Inline(&[7; 200]), None, &ready).expect("room");
+    }
+    let loaded = load.finish(&ready).expect("room");
+    let (left, all) = (loaded.files().len(), home.disk.files().len());
+    assert!(left < 100 && all > 200, "{left} of {all} files");
+}
+
+#[test]
 fn a_load_that_is_given_up_leaves_an_empty_trie() {
     let home = home();
     let mut load = home.trie.begin_load(Seq(1)).expect("it is empty");

@@ -4,7 +4,7 @@
 //!    way are waited for.
 //! 2. Pairs go straight into packed leaves ([`Load`]). From the first value that is too long for a leaf on they
 //!    wait until [`WAITING_BYTES`] are together; then the long values go to the document log in one psync, and the pairs on.
-//! 3. At the end the data file and the documents are flushed, and the table gets its new view in one logged step ([`Swap`]).
+//! 3. At the end the data file and the documents are flushed, as far as these were not when their files became many, and the table gets its new view in one logged step ([`Swap`]).
 //!
 //! Invariants: pages that a load takes are written only after what freed them is durable; until its flush-end is logged
 //! a checkpoint counts them as free, so a crash leaves an empty table and no page lost; whoever reads below the load's seq finds the
@@ -13,7 +13,7 @@
 use std::ops::ControlFlow;
 
 use btree::INLINE_BYTES_MAX;
-use doclog::Retained;
+use doclog::{Retained, Unflushed};
 use index::{DocPointer, Expiry, Payload, Seq};
 use psync::Request;
 
@@ -37,6 +37,7 @@ pub struct Loader {
     waiting: Waiting,
     /// Documents written so far.
     retained: Vec<Retained>,
+    unflushed: Unflushed,
     pairs: u64,
     bytes: u64,
     failed: Option<Error>,
@@ -57,6 +58,7 @@ impl Loader {
             load: None,
             waiting: Waiting::default(),
             retained: Vec::new(),
+            unflushed: Unflushed::default(),
             pairs: 0,
             bytes: 0,
             failed: None,
@@ -127,6 +129,7 @@ impl Loader {
         let _open = engine.keep_open();
         let loaded = load.finish(&|| is_ready(engine)).map_err(|error| engine.write_error(error))?;
         let mut files = loaded.files(engine.pages.file());
+        files.extend(self.unflushed.take());
         files.extend(table.core.documents.take_unflushed());
         let flushes = files.iter().map(|file| Request::flush(file, 0));
         engine.store.psync().run_all(flushes.collect()).map_err(|error| engine.write_error(error.into()))?;
@@ -191,6 +194,10 @@ impl Loader {
             Ok(self.table.core.documents.append(values)?)
         };
         let documents = append().map_err(|error| self.fail(error))?;
+        // While nobody commits, the log does not take them.
+        let written = self.table.core.documents.take_unflushed();
+        let noted = self.unflushed.add(self.table.engine().store.psync(), written);
+        noted.map_err(|error| self.fail(error.into()))?;
         documents.iter().for_each(|document| Retained::count(&mut self.retained, document));
         Ok(documents)
     }

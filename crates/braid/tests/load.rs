@@ -252,6 +252,26 @@ fn a_crash_at_any_step_leaves_all_or_nothing(structure: Structure) {
     assert!(nothing > 10 && all > 3, "{nothing} and {all}");
 }
 
+fn a_long_load_is_durable_in_all_of_its_files(structure: Structure) {
+    // Far more segments than stay open, those of documents with one that has a segment of its own among them.
+    let expected: Content = (0..60_000_u32)
+        .map(|number| {
+            let bytes = if number % 20 == 0 { 3000 } else { 120 };
+            let bytes = if number == 31_000 { 100_000 } else { bytes };
+            (number.to_be_bytes().to_vec(), vec![number.to_le_bytes()[0]; bytes])
+        })
+        .collect();
+    let (disk, db, table) = fresh(structure, 4);
+    assert_eq!(table.load(&expected).expect("loads"), 60_000);
+    drop((table, db));
+    let files = |suffix: &str| disk.files().iter().filter(|file| file.extension().is_some_and(|s| s == suffix)).count();
+    assert!(files("doc") > 100 && (structure == Structure::BTree || files("node") > 100));
+    disk.restart();
+    let db = open(&disk, 4).expect("opens after a crash");
+    assert!(content(&db.open_table("loaded").expect("there")) == expected, "something is lost");
+    check_whole(&db);
+}
+
 #[test]
 fn pages_that_were_just_given_up_are_not_written_before_the_log_says_so() {
     let expected = pairs(20_000, 40);
@@ -326,5 +346,6 @@ on_every_structure!(
     a_load_that_is_given_up_leaves_nothing_behind,
     an_iterator_out_of_order_leaves_the_table_empty,
     a_crash_at_any_step_leaves_all_or_nothing,
+    a_long_load_is_durable_in_all_of_its_files,
     a_full_disk_ends_a_load_and_nothing_else,
 );

@@ -36,6 +36,7 @@ mod read;
 mod rewrite;
 mod search;
 mod segments;
+mod unflushed;
 mod write;
 
 pub use ahead::ReadAhead;
@@ -47,3 +48,4 @@ pub use format::{DOCUMENT_BYTES_MAX, DocImage, DocLength, DocPointer, SegmentId,
 pub use log::{DocLog, PackedDocuments, Reads, SEGMENT_BYTES_DEFAULT};
 pub use search::tables_with;
 pub use segments::{Retained, Stats, Usage};
+pub use unflushed::Unflushed;

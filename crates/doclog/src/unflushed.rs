@@ -1,0 +1,86 @@
+//! Files that are written long before anything refers to what is in them, as those of a load: how many there will be, nobody knows.
+//!
+//! Invariant: a file that is not among them any more, and was not taken, was flushed behind the write that it was added for.
+
+use psync::{File, Psync, Request};
+
+use crate::Result;
+
+/// More than so many are flushed, all in one psync, and closed.
+const FILES_MAX: usize = 32;
+
+/// Files to be flushed, a bounded number of them.
+#[derive(Debug, Default)]
+pub struct Unflushed(Vec<File>);
+
+impl Unflushed {
+    /// These were written, and will be flushed by whoever takes them; or now, together with all others, where there are many.
+    ///
+    /// # Errors
+    /// When a flush fails: then what is in the files may be lost for good.
+    pub fn add(&mut self, psync: &Psync, written: impl IntoIterator<Item = File>) -> Result<()> {
+        for file in written {
+            if !self.0.contains(&file) {
+                self.0.push(file);
+            }
+        }
+        if self.0.len() > FILES_MAX {
+            let flushes = self.0.iter().map(|file| Request::flush(file, 0)).collect();
+            psync.run_all(flushes)?;
+            self.0.clear();
+        }
+        Ok(())
+    }
+
+    /// What is to be flushed still.
+    #[must_use]
+    pub fn take(&mut self) -> Vec<File> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::{Fault, SimDisk};
+    use psync::{Buffer, OpenOptions};
+
+    use super::*;
+
+    #[test]
+    fn they_are_few_and_what_is_none_of_them_is_durable() {
+        let disk = SimDisk::new(1);
+        let psync = disk.psync();
+        let path = |number: usize| format!("/{number}");
+        let (mut unflushed, count) = (Unflushed::default(), 10 * FILES_MAX + 5);
+        for number in 0..count {
+            let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+            let file = psync.open(Path::new(&path(number)), &options).expect("made");
+            psync.sync_directory(Path::new("/")).expect("a disk that works");
+            let write = || psync.run_all(vec![Request::write(&file, 0, Buffer::from_slice(&[7; 9000]), 0)]);
+            write().expect("written");
+            unflushed.add(&psync, [file.clone(), file.clone()]).expect("a disk that works");
+            assert!(unflushed.0.len() <= FILES_MAX);
+        }
+        let left = unflushed.take();
+        assert!(unflushed.take().is_empty() && !left.is_empty());
+        psync.run_all(left.iter().map(|file| Request::flush(file, 0)).collect()).expect("a disk that works");
+        disk.restart();
+        for number in 0..count {
+            assert_eq!(disk.read_file(path(number)).as_deref(), Some(&[7; 9000][..]), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_flush_that_fails_is_told() {
+        let disk = SimDisk::new(1);
+        let (psync, mut unflushed) = (disk.psync(), Unflushed::default());
+        disk.fail_operation(Fault::Flush, 3, 5);
+        let outcome = (0..FILES_MAX + 1).try_for_each(|number| {
+            let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+            unflushed.add(&psync, psync.open(Path::new(&format!("/{number}")), &options))
+        });
+        assert!(outcome.is_err());
+    }
+}
