@@ -165,7 +165,7 @@ impl DocLog {
                 if segments.reserve(length, lane, reserved) {
                     return Ok(());
                 }
-                segments.number()
+                segments.number()?
             };
             // Somebody else may use this file before the lock is held again: then it is made anew.
             let file = self.files.create(number)?;

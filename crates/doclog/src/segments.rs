@@ -248,10 +248,18 @@ impl Segments {
     }
 
     /// The number of a segment whose file is about to be made.
-    pub(crate) fn number(&mut self) -> SegmentId {
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when there is none: numbers are counted up, so somebody has put a file there with a number that no segment ever had.
+    pub(crate) fn number(&mut self) -> Result<SegmentId> {
         let number = SegmentId(self.next.0.max(1));
-        self.next = SegmentId(number.0 + 1);
-        number
+        let Some(next) = number.0.checked_add(1) else {
+            let path = self.files.path(self.all.last_key_value().map_or(number, |(last, _)| *last));
+            let expected = "a number that others can follow".to_owned();
+            return Err(Error::corrupt(&path, 0, "number of the segment", expected, "the last one"));
+        };
+        self.next = SegmentId(next);
+        Ok(number)
     }
 
     pub(crate) fn offer(&mut self, segment: SegmentId, file: File) {

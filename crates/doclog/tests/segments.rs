@@ -57,6 +57,17 @@ fn a_segment_goes_when_a_checkpoint_knows_that_it_is_dead() {
 }
 
 #[test]
+fn a_file_with_the_last_number_there_is_is_named_by_who_needs_another() {
+    let disk = SimDisk::new(1);
+    let path = format!("doc/{TABLE}-{}.doc", u64::MAX);
+    store(&disk).create(space::StreamKind::Doc, &path, false).expect("made");
+    let log = open(&store(&disk), &DocImage::default());
+    let error = log.append(&[&[1; 2000]]).expect_err("no number is left");
+    assert!(error.is_damage() && error.to_string().contains(&path), "{error}");
+    assert_eq!(log.stats().pending_documents, 0);
+}
+
+#[test]
 fn a_pinned_segment_stays_and_what_is_dead_in_it_is_no_garbage() {
     let disk = SimDisk::new(1);
     let log = open(&store(&disk), &DocImage::default());
