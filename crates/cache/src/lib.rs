@@ -40,6 +40,9 @@ const ENTRY_BYTES_EXPECTED: u64 = 4096;
 /// Most keys that are remembered without their values: 2 bytes each.
 const DOORKEEPER_MAX: usize = 1 << 22;
 
+/// What is heavier than this part of a shard is large: where it finds no room there may be much for others.
+const LARGE_PART: u64 = 16;
+
 /// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -109,14 +112,22 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         self.policy.insert(key, value);
     }
 
-    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for before, not long ago.
+    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for before, not long ago. One that is
+    /// heavier than a shard is not, and that there is no room for a large one says nothing of others.
     #[must_use]
     pub fn admits(&self, key: &K, bytes: u64) -> bool {
+        let capacity = self.capacity_bytes.load(Ordering::Relaxed);
+        let share = capacity / self.policy.num_shards() as u64;
+        if bytes > share {
+            return false;
+        }
         if !self.doorkeeper.is_full.load(Ordering::Relaxed) {
-            if self.policy.weight().saturating_add(bytes) <= self.capacity_bytes.load(Ordering::Relaxed) {
+            if self.policy.weight().saturating_add(bytes) <= capacity {
                 return true;
             }
-            self.doorkeeper.is_full.store(true, Ordering::Relaxed);
+            if bytes <= share / LARGE_PART {
+                self.doorkeeper.is_full.store(true, Ordering::Relaxed);
+            }
         }
         self.doorkeeper.knows(key)
     }
@@ -314,6 +325,18 @@ mod tests {
         assert_eq!(others, 0);
         cache.clear();
         assert!(cache.admits(&5000, 64 << 10), "there is room");
+    }
+
+    #[test]
+    fn what_is_too_large_leaves_the_room_to_others() {
+        for large in [2 << 20, 900 << 10] {
+            let cache = pages(1 << 20);
+            cache.insert(0, page(256 << 10));
+            assert!(!cache.admits(&1, large), "there is no room for {large} bytes");
+            assert!(cache.admits(&2, 64 << 10), "there is room beside {large} bytes that were refused");
+        }
+        let cache = pages(1 << 20);
+        assert!((0..2).all(|_| !cache.admits(&1, 2 << 20)), "it can never be kept");
     }
 
     #[test]
