@@ -15,7 +15,7 @@ use super::store::{Stock, check, open, pair};
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Claim, Drawing, Figure, Panel, Point, paired_ratio, times_range};
 use crate::reproduce::lab::{Lab, Turn};
-use crate::ycsb::{Zipfian, fnv_hash};
+use crate::ycsb::{Core, Distribution, Requests};
 use crate::{Error, Result, keys};
 
 const NAME: &str = "8";
@@ -108,9 +108,9 @@ fn run(lab: &Lab<'_>, scale: &Scale, stock: &Stock, set: &Set, reader: &Reader, 
 
 /// What one client does.
 fn work(table: &Table, set: &Set, taken: &AtomicU64, mut random: SmallRng, goes_on: impl Fn() -> bool) -> Result<()> {
-    let popular = Zipfian::new(set.pairs);
+    let mut requests = Requests::new(Distribution::Zipfian, Core::A, set.pairs, set.operations);
     while taken.fetch_add(1, Ordering::Relaxed) < set.operations && goes_on() {
-        let index = fnv_hash(popular.draw(&mut random)) % set.pairs;
+        let index = requests.next(set.pairs, &mut random);
         if random.random() {
             check(index, table.get(keys::key(index, KEY_BYTES))?.as_deref())?;
         } else {
