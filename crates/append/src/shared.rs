@@ -50,7 +50,7 @@ impl Shared {
             store: store.clone(),
             cache: Cache::new(cache_bytes, weigh),
             read_ahead,
-            reserve: Reserve::new(store),
+            reserve: Reserve::new(store, "reserve-nodes"),
             segment_bytes: SEGMENT_BYTES_MAX,
         }
     }

@@ -8,7 +8,8 @@
 //!    Above that, commits of documents are delayed too, by ever more up to [`BOUND`] ([`pace`]): so writers settle at the speed of cleaning.
 //! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
 //! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
-//! 5. On a full disk segments are emptied one by one, the one with the least in it first, in ever smaller stretches. Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, or nobody writes
+//! 5. On a full disk segments are emptied one by one, the one with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches. Who finds no room has one
+//!    emptied at once ([`relieve`]). Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, or nobody writes
 //!    ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
 //! 6. What a cycle could not empty (documents that only the queues refer to, damaged ones) is not chosen again before less lives in it.
 //!
@@ -32,6 +33,7 @@ use crate::{
     catalog::TableCore,
     checkpoint,
     engine::Engine,
+    garbage,
     relocate::{self, CompactionTimes, How, Moved, Plan, Position},
 };
 
@@ -59,6 +61,8 @@ const DEAD_PART: u64 = 16;
 const FULL: u64 = 9;
 /// Documents in queues are many if they take this part of what lives.
 const QUEUED_PART: u64 = 8;
+/// What emptying a segment on a full disk takes beside what lives in it: rounding, and a little of the structure.
+const ROOM_SLACK_BYTES: u64 = 64 << 10;
 /// Stretches of a turn where cleaning is behind.
 const URGENT_STRETCHES: usize = 4;
 /// A stretch moves so many bytes at most, or this part of the write buffer.
@@ -75,6 +79,8 @@ pub(crate) struct Cleaning {
     tight: AtomicBool,
     /// Not one document found room.
     waits: AtomicBool,
+    /// Somebody found no room for documents.
+    room_wanted: AtomicBool,
     /// Dead bytes that the last checkpoint could not release.
     stuck: AtomicU64,
     /// Documents and bytes moved since the database was opened.
@@ -92,6 +98,16 @@ impl Cleaning {
     pub(crate) fn try_again(&self) {
         self.waits.store(false, Ordering::Relaxed);
         self.tight.store(false, Ordering::Relaxed);
+    }
+
+    /// Somebody found no room for documents: the next turn has a segment emptied before anything else.
+    pub(crate) fn want_room(&self) {
+        self.room_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody did since the last call.
+    pub(crate) fn take_room_wanted(&self) -> bool {
+        self.room_wanted.swap(false, Ordering::Relaxed)
     }
 
     /// A cycle is over: notes what it has left.
@@ -114,6 +130,8 @@ struct Cycle {
     table: Arc<TableCore>,
     plan: Plan,
     low: Position,
+    /// It asked for what it may have of the room that is kept.
+    has_room: bool,
 }
 
 /// How a table's segments are filled.
@@ -260,6 +278,26 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     Ok(!waits && (engine.cleaning.cycle.lock().is_some() || choose(engine).is_some()))
 }
 
+/// On a full disk: empties the segment with the least in it of those with enough garbage. Whether that gave anything back. By the worker, who holds
+/// [`Engine::maintenance`].
+///
+/// # Errors
+/// As a stretch's, but for a full disk.
+pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
+    let before = garbage::segment_bytes(engine);
+    engine.cleaning.try_again();
+    engine.cleaning.tight.store(true, Ordering::Relaxed);
+    let under_way = engine.cleaning.cycle.lock().take().filter(|cycle| cycle.plan.segments.len() == 1);
+    let mut next = under_way.or_else(|| choose(engine));
+    while let Some(cycle) = next
+        && !engine.cleaning.waits.load(Ordering::Relaxed)
+    {
+        stretch(engine, cycle)?;
+        next = engine.cleaning.cycle.lock().take();
+    }
+    Ok(garbage::segment_bytes(engine) < before)
+}
+
 fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
     let table = Arc::clone(&cycle.table);
     if engine.check_live(&table).is_err() || table.check_not_loading().is_err() {
@@ -282,6 +320,16 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
         }
         Err(Error::DiskFull { .. }) if cycle.plan.segments.len() > 1 => {
             engine.cleaning.tight.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(Error::DiskFull { .. }) if !cycle.has_room => {
+            let live = |usage: &Usage| if cycle.plan.segments.contains(&usage.segment) { usage.live_bytes } else { 0 };
+            let live_bytes: u64 = table.documents.usage().iter().map(live).sum();
+            // With less, some of it would be moved, and nothing come back.
+            let given = engine.trees.document_reserve().give_bytes(live_bytes + ROOM_SLACK_BYTES);
+            given.map_err(|error| engine.write_error(error.into()))?;
+            cycle.has_room = true;
+            *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
         }
         Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 => {
@@ -309,17 +357,19 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
 fn choose(engine: &Engine) -> Option<Cycle> {
     let segment_bytes = engine.options.segment_bytes;
     let of_table = |table: Arc<TableCore>| {
-        if table.documents.stats().segments < SLACK_SEGMENTS || table.check_not_loading().is_err() {
+        let is_tight = engine.cleaning.tight.load(Ordering::Relaxed);
+        if !is_tight && table.documents.stats().segments < SLACK_SEGMENTS || table.check_not_loading().is_err() {
             return None;
         }
         let mut usage = table.documents.usage();
         let filling = Filling::of(&usage);
-        if !filling.is_above(DUE, filling.live_bytes, segment_bytes) {
+        let is_due = filling.is_above(DUE, filling.live_bytes, segment_bytes);
+        if !is_due && !is_tight {
             return None;
         }
         usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
-        let segments = if engine.cleaning.tight.load(Ordering::Relaxed) {
-            usage.retain(is_worth_it);
+        let segments = if is_tight {
+            usage.retain(|segment| is_worth_it(segment) && (is_due || segment.live_bytes <= segment.bytes / 2));
             usage.iter().min_by_key(|segment| segment.live_bytes).map(|segment| segment.segment).into_iter().collect()
         } else {
             fullest_of_garbage(usage, &filling, segment_bytes)
@@ -328,7 +378,7 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         let how =
             How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
         let plan = Plan { segments, window_bytes, how, urgent: true };
-        (!plan.segments.is_empty()).then_some(Cycle { table, plan, low: Position::default() })
+        (!plan.segments.is_empty()).then_some(Cycle { table, plan, low: Position::default(), has_room: false })
     };
     engine.catalog.live().into_iter().find_map(of_table)
 }

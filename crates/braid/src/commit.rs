@@ -26,6 +26,7 @@ use crate::{
     clock::Clock,
     engine::Engine,
     format::{self, kind},
+    garbage,
     pressure::Refusal,
     publish::{Change, Pending, Safety},
     recent::{Owner, Place, Places, Stripes},
@@ -123,7 +124,7 @@ impl Engine {
         }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         self.admit(bytes as u64, reclaims(items))?;
-        let documents = self.write_documents(items)?;
+        let documents = self.find_room_for_documents(items)?;
         let payload = encode(items, &documents, &self.clock);
         match self.place(items, payload, durability, check) {
             Ok(Placed::At(position)) => {
@@ -260,6 +261,24 @@ impl Engine {
         }
     }
 
+    /// Writes documents. On a full disk, again and again as long as what there is becomes less.
+    fn find_room_for_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
+        let mut least = u64::MAX;
+        loop {
+            match self.write_documents(items) {
+                Err(error) if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
+                    least = least.min(garbage::segment_bytes(self));
+                    self.cleaning.want_room();
+                    if self.ask(false).is_err() || garbage::segment_bytes(self) >= least {
+                        return Err(error);
+                    }
+                    least = garbage::segment_bytes(self);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Writes the values that are too long for the log: all those of a table in one psync.
     fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
@@ -282,12 +301,7 @@ impl Engine {
                 Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
                 Err(error) => {
                     abandon(items, &pointers);
-                    let error = self.write_error(error.into());
-                    if error.kind() == ErrorKind::DiskFull {
-                        self.cleaning.try_again();
-                        self.signal.kick();
-                    }
-                    return Err(error);
+                    return Err(self.write_error(error.into()));
                 }
             }
             self.unflushed.note(table);

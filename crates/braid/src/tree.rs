@@ -11,12 +11,15 @@ use btree::BTree;
 use doclog::DocLog;
 use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId, View};
 use psync::File;
-use space::{FileStore, PagedFile};
+use space::{FileStore, PagedFile, Reserve};
 
 use crate::{Compression, Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable};
 
 /// A kind of structure that tables have gets at least one part in so many of the cache.
 const CACHE_PARTS: u64 = 8;
+
+/// Room is kept on the disk for this part of all documents, or a segment of them.
+const DOCUMENT_ROOM_PART: u64 = 8;
 
 /// Longest key, in bytes, of any structure.
 pub(crate) const KEY_BYTES_MAX: usize =
@@ -55,8 +58,10 @@ pub(crate) struct Trees {
     btree: Arc<btree::Shared>,
     append: Arc<append::Shared>,
     documents: Documents,
+    document_reserve: Reserve,
     read_ahead: Arc<ReadAhead>,
     cache_bytes: u64,
+    segment_bytes: u64,
 }
 
 /// The structure of a table.
@@ -78,8 +83,10 @@ impl Trees {
             btree: Arc::new(btree.with_gap(gap_pages).with_read_ahead(Arc::clone(&read_ahead))),
             append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead))),
             documents: Documents::new(cache_bytes),
+            document_reserve: Reserve::new(store, "reserve-documents"),
             read_ahead,
             cache_bytes,
+            segment_bytes,
         }
     }
 
@@ -115,12 +122,21 @@ impl Trees {
     pub(crate) fn adapt(&self, tables: &[Arc<TableCore>]) {
         self.divide_cache(tables);
         let append = tables.iter().filter(|table| table.structure == Structure::Append);
-        self.append.keep_room(append.map(|table| table.tree.room().live_bytes).reduce(|one, other| one + other));
+        let nodes = append.map(|table| table.tree.room().live_bytes).reduce(|one, other| one + other);
+        self.append.keep_room(nodes);
+        let documents: u64 = tables.iter().map(|table| table.documents.stats().bytes).sum();
+        self.document_reserve.want((documents / DOCUMENT_ROOM_PART).min(self.segment_bytes));
     }
 
     /// Keeps room for what gives space back, before anything makes files longer.
     pub(crate) fn fill_reserve(&self) -> Result<()> {
-        Ok(self.append.reserve().fill()?)
+        self.append.reserve().fill()?;
+        Ok(self.document_reserve.fill()?)
+    }
+
+    /// Room for documents that are moved so that their segment can go.
+    pub(crate) const fn document_reserve(&self) -> &Reserve {
+        &self.document_reserve
     }
 
     /// Divides the cache among the kinds of structures that these tables have, and their documents, by the bytes that they have. What leads to documents comes first: they

@@ -133,6 +133,9 @@ impl Worker {
         } else {
             apply_due(engine)
         };
+        if outcome.is_ok() && engine.cleaning.take_room_wanted() {
+            let _ = let_go(engine)? || garbage::relieve(engine)? || clean::relieve(engine)?;
+        }
         let unsaved = engine.counters.changed_since_checkpoint();
         // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
         let trim = match &outcome {
@@ -181,7 +184,9 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
 /// be tried again.
 fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
     match round::run(engine, choices) {
-        Err(Error::DiskFull { .. }) if let_go(engine)? || sweep::relieve(engine)? || garbage::relieve(engine)? => {
+        Err(Error::DiskFull { .. })
+            if let_go(engine)? || sweep::relieve(engine)? || garbage::relieve(engine)? || clean::relieve(engine)? =>
+        {
             Ok(())
         }
         outcome => outcome,
@@ -191,7 +196,9 @@ fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
 /// Sweeps a stretch, if there is one to be swept; whether there is more. Where there is no space for it, what is dead already may have some to give.
 fn sweep(engine: &Engine) -> Result<bool> {
     match sweep::turn(engine) {
-        Err(Error::DiskFull { .. }) if let_go(engine)? || garbage::relieve(engine)? => Ok(true),
+        Err(Error::DiskFull { .. }) if let_go(engine)? || garbage::relieve(engine)? || clean::relieve(engine)? => {
+            Ok(true)
+        }
         outcome => outcome,
     }
 }

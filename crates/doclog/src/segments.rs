@@ -231,9 +231,14 @@ impl Segments {
         self.active.iter().flatten().any(|(id, _)| *id == segment)
     }
 
-    /// What is appended from here on goes to other segments.
+    /// What is appended from here on goes to other segments than those with something in them.
     pub(crate) fn seal(&mut self) {
-        self.active = [None, None];
+        for (id, file) in std::mem::take(&mut self.active).into_iter().flatten() {
+            if self.all.get(&id).is_none_or(|segment| segment.end == 0) {
+                self.all.remove(&id);
+                self.spare.push((id, file));
+            }
+        }
     }
 
     /// How full each segment is.

@@ -269,6 +269,22 @@ fn a_failed_append_appends_nothing_and_can_be_tried_again() {
 }
 
 #[test]
+fn attempts_on_a_full_disk_leave_one_file_however_often_it_is_sealed() {
+    let (disk, store) = simulated(1);
+    let log = open(&store, &DocImage::default());
+    disk.set_capacity(Some(0));
+    for _ in 0..5 {
+        assert!(log.append(&[b"a small one"]).expect_err("full").is_disk_full());
+        log.seal();
+    }
+    assert_eq!(disk.files().len(), 1, "{:?}", disk.files());
+    disk.set_capacity(None);
+    let pointers = append(&log, &[b"a small one".to_vec()]);
+    assert_eq!(log.read_many(&pointers).expect("reads")[0], b"a small one");
+    assert_eq!((log.stats().segments, disk.files().len()), (1, 1));
+}
+
+#[test]
 fn an_error_of_the_device_is_not_taken_for_damage() {
     let (disk, store) = simulated(1);
     let log = open(&store, &DocImage::default());

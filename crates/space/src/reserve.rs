@@ -1,6 +1,6 @@
 //! Room on the disk that is kept for what gives space back.
 //!
-//! Files that only grow cannot keep room in themselves, as [`crate::PagedFile`] does. So a file of the database keeps it for all of them.
+//! Files that only grow cannot keep room in themselves, as [`crate::PagedFile`] does. So a file of the database keeps it for all of a kind.
 //!
 //! 1. The file has no content but its length, of bytes that were written: the disk has room for as much. Nothing refers to it, and it is never flushed: after a
 //!    crash it may be shorter, and is made long again.
@@ -14,8 +14,6 @@ use psync::{Buffer, File, Request};
 
 use crate::{FileStore, PAGE, Result, StreamKind};
 
-/// Where it is.
-const NAME: &str = "reserve";
 /// Bytes that are written at once; less where there is not as much room.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -23,6 +21,7 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Reserve {
     store: FileStore,
+    name: &'static str,
     wanted: AtomicU64,
     /// Length of the file, as far as it is known: at most that.
     held: AtomicU64,
@@ -30,10 +29,10 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// That of a database.
+    /// That of a database with this name.
     #[must_use]
-    pub fn new(store: &FileStore) -> Self {
-        Self { store: store.clone(), wanted: AtomicU64::new(0), held: AtomicU64::new(0), file: Mutex::default() }
+    pub fn new(store: &FileStore, name: &'static str) -> Self {
+        Self { store: store.clone(), name, wanted: AtomicU64::new(0), held: AtomicU64::new(0), file: Mutex::default() }
     }
 
     /// So many bytes are to be kept from now on.
@@ -53,7 +52,7 @@ impl Reserve {
         let mut open = self.file.lock();
         let file = match self.open(&mut open)? {
             Some(file) => file,
-            None => open.insert(self.store.create(StreamKind::Meta, NAME, false)?).clone(),
+            None => open.insert(self.store.create(StreamKind::Meta, self.name, false)?).clone(),
         };
         let (mut held, mut piece) = (file.len()?, PIECE_BYTES);
         while held < wanted {
@@ -77,20 +76,31 @@ impl Reserve {
         if quarters == 0 {
             return Ok(false);
         }
+        self.cut(|held| Some(keep).filter(|keep| *keep < held))
+    }
+
+    /// Gives so many bytes to the disk, if there are as many. Whether there were.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or cut.
+    pub fn give_bytes(&self, bytes: u64) -> Result<bool> {
+        self.cut(|held| held.checked_sub(bytes))
+    }
+
+    /// Makes the file as long as is left of what is held, if anything is to be given.
+    fn cut(&self, left: impl FnOnce(u64) -> Option<u64>) -> Result<bool> {
         let mut open = self.file.lock();
         let Some(file) = self.open(&mut open)? else { return Ok(false) };
-        if file.len()? <= keep {
-            return Ok(false);
-        }
-        file.set_len(keep)?;
-        self.held.store(keep, Ordering::Relaxed);
+        let Some(left) = left(file.len()?) else { return Ok(false) };
+        file.set_len(left)?;
+        self.held.store(left, Ordering::Relaxed);
         Ok(true)
     }
 
     /// The file, if there is one.
     fn open(&self, open: &mut Option<File>) -> Result<Option<File>> {
-        if open.is_none() && self.store.exists(NAME)? {
-            *open = Some(self.store.open_existing(StreamKind::Meta, NAME, false)?);
+        if open.is_none() && self.store.exists(self.name)? {
+            *open = Some(self.store.open_existing(StreamKind::Meta, self.name, false)?);
         }
         Ok(open.clone())
     }
@@ -109,13 +119,13 @@ mod tests {
     }
 
     fn held(disk: &SimDisk) -> Option<usize> {
-        disk.read_file("/db/reserve").map(|file| file.len())
+        disk.read_file("/db/reserve-nodes").map(|file| file.len())
     }
 
     #[test]
     fn it_is_filled_first_and_given_when_there_is_no_room() {
         let disk = SimDisk::new(1);
-        let reserve = Reserve::new(&store(&disk));
+        let reserve = Reserve::new(&store(&disk), "reserve-nodes");
         reserve.fill().expect("nothing is wanted");
         assert!(!reserve.give(4).expect("there is none"));
         assert_eq!(held(&disk), None);
@@ -126,6 +136,9 @@ mod tests {
         assert!(reserve.give(2).expect("cuts"));
         assert!(!reserve.give(2).expect("the rest stays"));
         assert_eq!(held(&disk), Some(500_000));
+        assert!(!reserve.give_bytes(500_001).expect("all or nothing"));
+        assert!(reserve.give_bytes(100_000).expect("cuts"));
+        assert_eq!(held(&disk), Some(400_000));
         disk.set_capacity(Some(600_000));
         assert!(reserve.fill().expect_err("there is no room").is_disk_full());
         let kept = held(&disk).expect("it is there");
@@ -133,7 +146,7 @@ mod tests {
 
         // Another opening finds it.
         disk.kill();
-        let reserve = Reserve::new(&store(&disk));
+        let reserve = Reserve::new(&store(&disk), "reserve-nodes");
         reserve.want(1_000_000);
         assert!(reserve.give(4).expect("cuts"));
         assert!(!reserve.give(4).expect("nothing is left"));

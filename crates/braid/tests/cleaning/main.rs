@@ -4,7 +4,6 @@
 #[path = "../common/structures.rs"]
 mod structures;
 
-#[path = "../common/inline.rs"]
 mod inline;
 #[path = "../common/whole.rs"]
 mod whole;

@@ -4,9 +4,6 @@
 #[path = "../common/structures.rs"]
 mod structures;
 
-#[path = "../common/inline.rs"]
-mod inline;
-
 mod faults;
 mod model;
 mod mounted;

@@ -5,12 +5,10 @@ use std::{path::Path, time::Duration};
 use braid::{Database, Durability, Options, SetClock, Structure};
 use psync::sim::SimDisk;
 
-use crate::inline::inline_bytes_max;
 use crate::model::{Change, Model, is_full, puts};
 
-/// Keys below this one are deleted as a range; all of them where their values are documents, whose segments go only as a whole.
+/// Keys below this one are deleted as a range.
 const END: &[u8] = &[0xc0];
-const END_OF_DOCUMENTS: &[u8] = &[0xff; 12];
 /// Puts of one batch.
 const BATCH: u64 = 40;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -94,10 +92,9 @@ impl World {
         self.db = open(&self.disk, &self.clock);
     }
 
-    /// Deletes all keys but every `keep`-th; every batch must go in.
+    /// Deletes all keys but every `keep`-th: segments of documents are left with a part alive. Every batch must go in.
     fn delete(&mut self, keep: usize) {
-        let keys: Vec<_> =
-            self.model.keys().into_iter().enumerate().filter(|(at, _)| keep == 0 || at % keep > 0).collect();
+        let keys: Vec<_> = self.model.keys().into_iter().enumerate().filter(|(at, _)| at % keep > 0).collect();
         for some in keys.chunks(64) {
             let changes: Vec<Change> = some.iter().map(|(_, (which, key))| (*which, key.clone(), None)).collect();
             // The first attempt may find the log full, and ask for a checkpoint, which trims it.
@@ -110,17 +107,16 @@ impl World {
 
 /// Fills a disk, and deletes most of it as ranges.
 fn run_with_ranges(structure: Structure, capacity: u64, value_bytes: usize) {
-    let end = if value_bytes > inline_bytes_max(structure) { END_OF_DOCUMENTS } else { END };
     let mut world = World::new(structure, capacity, value_bytes);
     let filled = world.fill();
     world.press();
     world.model.check(&world.db);
     for (table, content) in world.model.open(&world.db).expect("the tables open").iter().zip(&mut world.model.tables) {
         // As with deletes of keys, the first attempt may find the write buffer or the log full.
-        if is_full(table.delete_range(..end)) {
-            table.delete_range(..end).expect("range deletes go on");
+        if is_full(table.delete_range(..END)) {
+            table.delete_range(..END).expect("range deletes go on");
         }
-        content.retain(|key, _| key.as_slice() >= end);
+        content.retain(|key, _| key.as_slice() >= END);
     }
     world.model.check(&world.db);
     // The first one may give room to what waits.
@@ -145,10 +141,6 @@ fn run_with_expiry(structure: Structure, capacity: u64, value_bytes: usize) {
     assert!(again >= filled / 3, "{again} of {filled} batches fit after everything had expired");
     world.reopen(true);
     world.model.check(&world.db);
-    if value_bytes > inline_bytes_max(structure) {
-        // Segments of documents go only as a whole.
-        return;
-    }
 
     let mut world = World::new(structure, capacity, value_bytes);
     world.model.lifetime = Some(MINUTE);
@@ -176,7 +168,6 @@ fn fill_after_expiry(world: &mut World) -> u64 {
 
 /// Fills a disk, and goes through everything that a user may then do.
 fn run(structure: Structure, capacity: u64, value_bytes: usize) {
-    let documents = value_bytes > inline_bytes_max(structure);
     let mut world = World::new(structure, capacity, value_bytes);
     let filled = world.fill();
     assert!(filled > 0);
@@ -189,7 +180,7 @@ fn run(structure: Structure, capacity: u64, value_bytes: usize) {
     world.reopen(false);
     world.model.check(&world.db);
 
-    world.delete(if documents { 0 } else { 5 });
+    world.delete(5);
     world.model.check(&world.db);
     world.db.checkpoint().expect("a checkpoint fits");
     world.model.check(&world.db);
