@@ -38,6 +38,10 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     let leaving = leaving(engine, kept);
     let freed: Vec<Extent> = leaving.extents.iter().copied().chain(old).collect();
     let (place, image, bytes) = place(engine, &leaving, &freed, choice)?;
+    if seeded::on(seeded::Bug::UnpinnedBeforeCheckpoint) {
+        engine.catalog.live().iter().try_for_each(|table| history::pin(table))?;
+        release_dead(engine, kept);
+    }
     // From here on no error is one of space that could be had later, so none is tried again.
     engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
     write_image(engine, place, &bytes)?;

@@ -134,9 +134,12 @@ impl Names for SystemNames {
             Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
         if !shared {
-            file.set_len(0)
-                .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
-                .map_err(failed)?;
+            let told = file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
+            match told {
+                // It is locked all the same, and a full disk is no reason not to open what is on it.
+                Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {}
+                told => told.map_err(failed)?,
+            }
         }
         Ok(Lock(Held::System { file, exclusive: !shared }))
     }

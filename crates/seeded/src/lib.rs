@@ -39,11 +39,13 @@ pub enum Bug {
     MovedUnflushed = 13,
     /// A value that has expired goes although a snapshot of an earlier time sees it.
     ExpiredForAll = 14,
+    /// What a retained state that is given up refers to goes before a checkpoint is durable that does not know it.
+    UnpinnedBeforeCheckpoint = 15,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
@@ -52,6 +54,7 @@ impl Bug {
         Self::TombstoneCleared,
         Self::MovedUnflushed,
         Self::ExpiredForAll,
+        Self::UnpinnedBeforeCheckpoint,
     ];
 
     /// Every bug that models of threads find: it takes several of them.

@@ -6,13 +6,14 @@
 //!    and the same in both tables, not below the newest commit that was acknowledged as durable.
 //!    Values expire, by a clock that only the seed moves. It may be set back while the database is closed: then what is found is that state as of a time at
 //!    which it was there, and not before anything durable.
-//!    Half of the commits are transactions; a snapshot may be held over rounds and compactions, and a chain of backups grows over all lives.
+//!    Half of the commits are transactions; some tables retain states and go back to them ([`retained`]); a snapshot may be held over rounds and compactions, and a chain of backups grows over all lives.
 //! 3. Between crashes reads are compared with the model; a crash also strikes while the database opens.
 //! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
 //!    error that says so is right, and a wrong answer is not.
 
 pub(crate) mod backups;
 pub(crate) mod content;
+mod retained;
 mod values;
 
 use std::{
@@ -30,6 +31,7 @@ use braid::{
 use content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use retained::Retained;
 use values::value;
 
 const TABLES: [&str; 2] = ["left", "right"];
@@ -44,6 +46,8 @@ const BEGIN: u64 = 1_800_000_000_000;
 #[derive(Clone, Default)]
 struct State {
     number: u64,
+    /// What each table has as its number: that of an earlier commit, once it was rolled back.
+    counters: [u64; 2],
     /// When it was committed, in milliseconds since the clock began.
     time: u64,
     tables: [Content; 2],
@@ -129,6 +133,9 @@ struct World {
     expiring: f64,
     /// A snapshot, and what it must hold.
     kept: Option<(Snapshot, State)>,
+    retained: Retained,
+    /// What there was before the last step.
+    before: Option<State>,
     /// Of all lives.
     backups: Backups,
 }
@@ -159,7 +166,7 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
     let mut world = World {
         seed,
         structures: structures(seed),
-        options_of: options_of(seed),
+        options_of: retained::options(seed, structures(seed), options_of(seed)),
         disk: SimDisk::new(seed),
         options,
         states: vec![State::default()],
@@ -173,6 +180,8 @@ pub(crate) fn run(seed: u64) -> Outcome<()> {
         told: 0,
         expiring: *[0.0, 0.1, 0.8].choose(&mut random).expect("not empty"),
         kept: None,
+        retained: Retained::default(),
+        before: None,
         backups: Backups::new(clock),
         random,
     };
@@ -202,6 +211,9 @@ impl World {
                         break;
                     }
                     step = self.step(&db)?;
+                    if matches!(step, Step::Done) {
+                        step = self.note_step(&db)?;
+                    }
                 }
                 self.kept = None;
                 if matches!(step, Step::Done) && self.random.random_bool(0.3) {
@@ -264,18 +276,18 @@ impl World {
             Ok(value.map_or(0, |value| u64::from_le_bytes(value.try_into().expect("eight bytes"))))
         };
         let (left, right) = (counter(&tables[0])?, counter(&tables[1])?);
-        if left != right {
-            return Err(format!("a commit is there in part: the tables are behind commits {left} and {right}"));
-        }
-        if left < self.written {
-            return Err(format!("a killed process took back commit {}: the database is behind {left}", self.written));
-        }
-        let Some(found) = self.states.iter().position(|state| state.number == left) else {
-            let known: Vec<u64> = self.states.iter().map(|state| state.number).collect();
-            return Err(format!("the database is behind commit {left}, which is not one of {known:?}"));
+        let Some(found) = self.states.iter().position(|state| state.counters == [left, right]) else {
+            let known: Vec<[u64; 2]> = self.states.iter().map(|state| state.counters).collect();
+            return Err(format!("the tables are behind commits {left} and {right}, which is not one of {known:?}"));
         };
+        let number = self.states[found].number;
+        if number < self.written {
+            return Err(format!("a killed process took back commit {}: the database is behind {number}", self.written));
+        }
+        self.check_retained(&tables)?;
         self.states = vec![self.states[found].clone()];
-        self.written = left;
+        self.before = self.states.last().cloned();
+        self.written = number;
         self.compare_recovered(&tables)?;
         self.clock.set_of_day(BEGIN + self.now);
         self.compare_all(&tables)?;
@@ -310,6 +322,12 @@ impl World {
         Ok(())
     }
 
+    /// Learns what a step has retained.
+    fn note_step(&mut self, db: &Database) -> Outcome<Step> {
+        let Some(tables) = self.tables(db)? else { return Ok(Step::Crashed) };
+        self.note_retained(&tables).map(|()| Step::Done).or_else(|problem| self.unless_crashed(problem))
+    }
+
     fn step(&mut self, db: &Database) -> Outcome<Step> {
         let Some(tables) = self.tables(db)? else { return Ok(Step::Crashed) };
         let outcome = match self.random.random_range(0..100) {
@@ -338,6 +356,13 @@ impl World {
             92..94 => {
                 self.pass();
                 Ok(())
+            }
+            94..96 => self.roll_back(&tables),
+            96..97 => {
+                return self
+                    .read_retained(&tables)
+                    .map(|()| Step::Done)
+                    .or_else(|problem| self.unless_crashed(problem));
             }
             _ => self.commit_many(db, &tables),
         };
@@ -406,6 +431,7 @@ impl World {
     fn write(&mut self, db: &Database, tables: &[Table; 2], operations: usize) -> braid::Result<()> {
         let mut state = self.states.last().expect("never empty").clone();
         (state.number, state.time) = (state.number + 1, self.now);
+        state.counters = [state.number; 2];
         let counter = state.number.to_le_bytes().to_vec();
         let mut writes: Vec<Write> = [0, 1].map(|which| (which, COUNTER.to_vec(), Some(counter.clone()), None)).into();
         let mut ranges = Vec::new();
