@@ -135,9 +135,43 @@ fn needed(engine: &Engine) -> Kept {
     })
 }
 
-/// Last commit and bytes of each document segment that only what is kept of the log refers to.
+/// Last commit and bytes of each document segment that only what is kept of the log refers to. What readers of older states hold would stay without it.
 fn dead_documents(engine: &Engine) -> Vec<(Seq, u64)> {
     let mut tables = engine.catalog.live();
     tables.extend(engine.catalog.dropped());
+    tables.retain(|table| table.is_read_as_it_is());
     tables.iter().flat_map(|table| table.documents.dead()).map(|(last, bytes)| (Seq(last), bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use crate::{Options, Structure};
+
+    #[test]
+    fn what_a_reader_holds_in_any_case_costs_no_log() {
+        let options = Options::new().background(false).segment_bytes(64 << 10).retain_log_bytes(1 << 20);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        let overwrite = |round: u8| {
+            (0..50_u8).for_each(|number| table.put([number], vec![round; 10_000]).expect("put"));
+            db.checkpoint().expect("a checkpoint");
+        };
+        let kept = || table.engine().retention.kept().seq.0;
+        overwrite(0);
+        let mut reader = table.iter();
+        assert!(reader.next().is_some());
+        (1..8).for_each(overwrite);
+        let dead: u64 = table.core.documents.dead().into_iter().map(|(_, bytes)| bytes).sum();
+        assert!(dead > 2 << 20, "{dead} bytes are dead");
+        assert!(kept() <= 1, "{} although nothing would be gained by it", kept());
+        drop(reader);
+        db.checkpoint().expect("a checkpoint");
+        table.put([0], [0]).expect("put");
+        db.checkpoint().expect("a checkpoint");
+        assert!(kept() > 100, "now it would");
+    }
 }
