@@ -8,10 +8,12 @@
 //!    Above that, commits of documents are delayed too, by ever more up to [`BOUND`] ([`pace`]): so writers settle at the speed of cleaning.
 //! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
 //! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
-//! 5. On a full disk segments are emptied one by one, the one with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches. Who finds no room has one
+//! 5. On a full disk segments are emptied one by one, the one with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches, which grow again when they go in. Who finds no room has one
 //!    emptied at once ([`relieve`]). Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, or nobody writes
 //!    ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
-//! 6. What a cycle could not empty (documents that only the queues refer to, damaged ones) is not chosen again before less lives in it.
+//! 6. What is emptied goes only when nobody reads an older state of its table. Where more than a part of what lives waits for that ([`HELD_PART`]), no other cycle begins: copies would take
+//!    space and bring none. With the readers gone a checkpoint lets go of it, and cleaning goes on.
+//! 7. What a cycle could not empty (documents that only the queues refer to, damaged ones) is not chosen again before less lives in it.
 //!
 //! Invariants: as a stretch's; a cycle is in memory only, and whatever ends it, the next one chooses by what is there.
 
@@ -57,6 +59,8 @@ const SLACK_SEGMENTS: u64 = 4;
 const CYCLE_PART: u64 = 8;
 /// A checkpoint comes where this part of what lives is dead, and waits for one.
 const DEAD_PART: u64 = 16;
+/// As long as readers of older states hold more dead bytes than this part of what lives, nothing is emptied.
+const HELD_PART: u64 = 4;
 /// A segment that is fuller than this, in tenths, is left alone.
 const FULL: u64 = 9;
 /// Documents in queues are many if they take this part of what lives.
@@ -132,6 +136,8 @@ struct Cycle {
     low: Position,
     /// It asked for what it may have of the room that is kept.
     has_room: bool,
+    /// Somebody waits for it, and where it does not find room as it is, it is given up: short stretches would take what little there is, of the log too.
+    at_once: bool,
 }
 
 /// How a table's segments are filled.
@@ -176,7 +182,7 @@ pub(crate) fn pace(engine: &Engine, table: &TableCore) {
     // Nobody can say more than that of what the queues have replaced.
     let live = filling.live_bytes.saturating_sub(queued).max(filling.live_bytes / 2);
     let space = filling.bytes.saturating_sub(SLACK_SEGMENTS * engine.options.segment_bytes);
-    let waits = !engine.options.background || engine.cleaning.waits.load(Ordering::Relaxed);
+    let waits = !engine.options.background || engine.cleaning.waits.load(Ordering::Relaxed) || is_held(engine, table);
     let delay = if waits { 0 } else { delay_ns_per_mib(space, live) };
     table.document_pace.set(delay);
 }
@@ -289,13 +295,19 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     engine.cleaning.tight.store(true, Ordering::Relaxed);
     let under_way = engine.cleaning.cycle.lock().take().filter(|cycle| cycle.plan.segments.len() == 1);
     let mut next = under_way.or_else(|| choose(engine));
-    while let Some(cycle) = next
+    while let Some(mut cycle) = next
         && !engine.cleaning.waits.load(Ordering::Relaxed)
     {
+        cycle.at_once = true;
         stretch(engine, cycle)?;
         next = engine.cleaning.cycle.lock().take();
     }
     Ok(garbage::segment_bytes(engine) < before)
+}
+
+/// What a stretch moves where there is room.
+fn window_bytes(engine: &Engine) -> u64 {
+    (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX)
 }
 
 fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
@@ -310,6 +322,8 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
     match next {
         Ok(Some(low)) => {
             cycle.low = low;
+            // On a full disk it may have become short.
+            cycle.plan.window_bytes = cycle.plan.window_bytes.saturating_mul(2).min(window_bytes(engine));
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
         }
@@ -332,7 +346,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
         }
-        Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 => {
+        Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 && !cycle.at_once => {
             cycle.plan.window_bytes /= 2;
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
@@ -364,7 +378,7 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         let mut usage = table.documents.usage();
         let filling = Filling::of(&usage);
         let is_due = filling.is_above(DUE, filling.live_bytes, segment_bytes);
-        if !is_due && !is_tight {
+        if !is_due && !is_tight || is_held(engine, &table) {
             return None;
         }
         usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
@@ -374,13 +388,35 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         } else {
             fullest_of_garbage(usage, &filling, segment_bytes)
         };
-        let window_bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
         let how =
             How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
-        let plan = Plan { segments, window_bytes, how, urgent: true };
-        (!plan.segments.is_empty()).then_some(Cycle { table, plan, low: Position::default(), has_room: false })
+        let plan = Plan { segments, window_bytes: window_bytes(engine), how, urgent: true };
+        (!plan.segments.is_empty()).then_some(Cycle {
+            table,
+            plan,
+            low: Position::default(),
+            has_room: false,
+            at_once: false,
+        })
     };
     engine.catalog.live().into_iter().find_map(of_table)
+}
+
+/// Whether readers of older states of a table keep so much that is dead that emptying more would only add to it. What is kept of the log is no reason: that is
+/// bounded by itself ([`crate::retention`]), and goes on.
+fn is_held(engine: &Engine, table: &TableCore) -> bool {
+    if table.is_read_as_it_is() {
+        return false;
+    }
+    let live = table.documents.stats().live_bytes;
+    released_dead(engine, table) > live / HELD_PART + SLACK_SEGMENTS * engine.options.segment_bytes
+}
+
+/// Bytes of dead segments of documents that what is kept of the log does not need.
+fn released_dead(engine: &Engine, table: &TableCore) -> u64 {
+    let kept = engine.retention.kept();
+    let released = table.documents.dead().into_iter().filter(|(last, _)| *last < kept.seq.0);
+    released.map(|(_, bytes)| bytes).sum()
 }
 
 fn is_worth_it(segment: &Usage) -> bool {
@@ -416,16 +452,13 @@ fn release(engine: &Engine) -> Result<bool> {
     }
     checkpoint::write(engine)?;
     engine.cleaning.stuck.store(releasable(engine), Ordering::Relaxed);
-    Ok(false)
+    Ok(choose(engine).is_some())
 }
 
 /// Bytes of dead segments that a checkpoint may release, of tables where that is much.
 fn releasable(engine: &Engine) -> u64 {
-    let kept = engine.retention.kept();
     let of_table = |table: &Arc<TableCore>| {
-        let released = table.documents.dead().into_iter().filter(|(last, _)| *last < kept.seq.0);
-        let documents: u64 = released.map(|(_, bytes)| bytes).sum();
-        let dead = documents + table.tree.dead_bytes();
+        let dead = released_dead(engine, table) + table.tree.dead_bytes();
         let live = table.documents.stats().live_bytes + table.tree.room().live_bytes;
         if dead > live / DEAD_PART + SLACK_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
     };
@@ -434,7 +467,36 @@ fn releasable(engine: &Engine) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
     use super::*;
+    use crate::{Options, Structure};
+
+    #[test]
+    fn stretches_that_a_full_disk_has_made_short_grow_again() {
+        let options = Options::new().background(false).segment_bytes(256 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        (0..200_u8).for_each(|number| table.put([number], [number; 3000]).expect("put"));
+        db.drain().expect("applies");
+        let (core, engine) = (&table.core, table.engine());
+        core.documents.seal();
+        let how = How { submission_batch: 16, sorted: true, direct: true, overlapped: true };
+        let plan = Plan { segments: core.documents.live().into_keys().collect(), window_bytes: 1, how, urgent: true };
+        let mut cycle =
+            Some(Cycle { table: Arc::clone(core), plan, low: Position::default(), has_room: false, at_once: false });
+        let _still = engine.maintenance.lock();
+        let mut stretches = 0;
+        while let Some(now) = cycle {
+            stretch(engine, now).expect("moves");
+            cycle = engine.cleaning.cycle.lock().take();
+            stretches += 1;
+        }
+        assert!(stretches < 40, "{stretches} stretches");
+        assert_eq!(engine.cleaning.moved().0, 200);
+    }
 
     fn segment(number: u64, bytes: u64, live_bytes: u64) -> Usage {
         Usage { segment: SegmentId(number), bytes, live_bytes, is_settled: true }

@@ -56,6 +56,39 @@ fn random_overwrites_take_little_more_than_twice_what_lives(structure: Structure
     }
 }
 
+fn what_readers_keep_it_from_releasing_is_bounded(structure: Structure) {
+    let mut random = StdRng::seed_from_u64(5);
+    let (disk, db, table) = fresh(structure, 5);
+    let mut model = Content::new();
+    for number in 0..700 {
+        let value = vec![1; 4000];
+        table.put_with(key(number), &value, Durability::Os).expect("put");
+        model.insert(key(number), value);
+    }
+    db.drain().expect("applies");
+    let mut reader = table.iter();
+    assert!(reader.next().is_some());
+    let cleaned = || db.stats().expect("stats").document_bytes_cleaned;
+    let before = cleaned();
+    for _ in 0..150 {
+        change(&db, &table, &mut model, &mut random, 700, 20).expect("writes");
+    }
+    let held = cleaned() - before;
+    let live = live(&model);
+    assert!(held < live, "{held} bytes were copied beside {live} that live, and none released");
+    drop(reader);
+    let mut worst = 0;
+    for round in 0..150 {
+        change(&db, &table, &mut model, &mut random, 700, 20).expect("writes");
+        if round > 50 {
+            worst = worst.max(space(&disk));
+        }
+    }
+    assert!(cleaned() - before > held + live, "it goes on");
+    assert!(worst < live * 22 / 10 + 4 * (64 << 10), "{worst} bytes beside {live} that live");
+    check(&disk, db, table, &model);
+}
+
 fn a_power_cut_while_it_cleans_takes_nothing(structure: Structure) {
     let mut cut = 0;
     for seed in 0..60 {
@@ -147,6 +180,7 @@ fn a_damaged_document_does_not_keep_it_busy(structure: Structure) {
 on_every_structure!(
     a_disk_that_is_nearly_full_gets_out_when_documents_are_deleted,
     random_overwrites_take_little_more_than_twice_what_lives,
+    what_readers_keep_it_from_releasing_is_bounded,
     a_power_cut_while_it_cleans_takes_nothing,
     a_damaged_document_does_not_keep_it_busy,
 );
