@@ -50,14 +50,15 @@ impl Default for CompactOptions {
 }
 
 impl CompactOptions {
-    /// The defaults: as many documents in a submission as the device keeps requests in flight well, sorted by place, past the page cache, and the next
-    /// submission under way while one is written.
+    /// The defaults: as many documents in flight as suits the device, sorted by place, past the page cache, and others read while those that came are
+    /// written.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// So many documents are read in one submission, from 1 to 1024. With one they are read one after the other.
+    /// So many documents are in flight at a time, from 1 to 1024; half of them is submitted together, when the half before the last one has come. With one they are
+    /// read one after the other.
     #[must_use]
     pub fn submission_batch(mut self, documents: usize) -> Self {
         self.submission_batch = Some(documents.clamp(1, psync::PIO_MAX_LIMIT));
@@ -78,7 +79,7 @@ impl CompactOptions {
         self
     }
 
-    /// Whether the next submission is under way while the documents of one are written, as against only behind that, as in the paper.
+    /// Whether documents are read while others are written, as against all of a stretch before that, as in the paper.
     #[must_use]
     pub const fn overlapped(mut self, overlapped: bool) -> Self {
         self.overlapped = overlapped;

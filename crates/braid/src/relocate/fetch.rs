@@ -2,9 +2,11 @@
 //!
 //! Documents are moved as they are stored: what is compressed stays so.
 //!
-//! 1. The documents are taken in the order of their places, where that is wanted, else in that of their keys; so many at a time are read in one submission.
-//! 2. When a batch is complete the next one is submitted, and is under way while the documents of the first are appended; or behind that, where that is wanted.
-//! 3. They are appended in the order of their keys: one is as soon as all before it are. What is read sooner waits in memory.
+//! 1. The documents are taken in the order of their places, where that is wanted, else in that of their keys. A submission batch of them is in flight at a time: half of it
+//!    is submitted when the half before the last one has come, so the device never waits for the next submission.
+//! 2. They are appended in the order of their keys, one as soon as all before it are, while others are read; or when all are read, where that is wanted. What is read sooner waits in memory.
+
+use std::collections::VecDeque;
 
 use doclog::{DocLog, Reads};
 use psync::File;
@@ -14,13 +16,13 @@ use super::{CompactionTimes, Fate, Moves, Watch};
 /// How documents are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
-    /// Documents that are read in one submission.
+    /// Documents that are in flight at a time.
     pub(crate) submission_batch: usize,
     /// By place, not by key.
     pub(crate) sorted: bool,
     /// Past the page cache, where the file system allows that.
     pub(crate) direct: bool,
-    /// The next submission is under way while the documents of one are appended.
+    /// Documents are read while others are appended.
     pub(crate) overlapped: bool,
 }
 
@@ -35,16 +37,16 @@ pub(super) fn fetch(
     }
     let places: Vec<_> = order.iter().map(|index| moves.versions[*index].document).collect();
     watch.lap(&mut times.sort);
-    let batch = how.submission_batch.max(1);
-    let reads = Reads { in_flight: batch, direct: how.direct };
-    let mut batches = places.chunks(batch).zip(order.chunks(batch));
-    let mut begin = || batches.next().map(|(places, order)| (documents.read_stored(places, reads), order));
+    let half = (how.submission_batch / 2).max(1);
+    let reads = Reads { in_flight: half, direct: how.direct };
+    let mut halves = places.chunks(half).zip(order.chunks(half));
+    let mut begin = || halves.next().map(|(places, order)| (documents.read_stored(places, reads), order));
+    let mut under_way: VecDeque<_> = (0..how.submission_batch.clamp(1, 2)).map_while(|_| begin()).collect();
     let mut payloads: Vec<Option<Vec<u8>>> = vec![None; moves.versions.len()];
     let (mut mover, mut written) = (documents.mover(), 0);
-    let mut under_way = begin();
-    while let Some((reading, order)) = under_way {
+    while let Some((reading, order)) = under_way.pop_front() {
         let outcomes = reading.finish();
-        under_way = if how.overlapped { begin() } else { None };
+        under_way.extend(begin());
         for (&index, outcome) in order.iter().zip(outcomes) {
             match outcome {
                 Ok(payload) => payloads[index] = Some(payload),
@@ -56,6 +58,9 @@ pub(super) fn fetch(
             }
         }
         watch.lap(&mut times.read);
+        if !how.overlapped && !under_way.is_empty() {
+            continue;
+        }
         while let Some(version) = moves.versions.get_mut(written) {
             if version.fate == Fate::Moves {
                 let Some(payload) = payloads[written].take() else { break };
@@ -64,10 +69,6 @@ pub(super) fn fetch(
             written += 1;
         }
         watch.lap(&mut times.write);
-        if !how.overlapped {
-            under_way = begin();
-            watch.lap(&mut times.read);
-        }
     }
     let files = mover.finish()?;
     watch.lap(&mut times.write);

@@ -33,7 +33,7 @@ pub(crate) struct Compact {
     /// Table to compact [default: all]
     #[arg(long, short, value_name = "NAME")]
     table: Option<String>,
-    /// Documents that are read in one submission, 1 to 1024 [default: what suits the device]
+    /// Documents that are in flight at a time, 1 to 1024 [default: what suits the device]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     submission_batch: Option<u16>,
     /// Read documents in the order of their keys, not of their places

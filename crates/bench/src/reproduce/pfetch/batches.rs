@@ -17,7 +17,7 @@ pub(super) fn measure(lab: &mut Lab<'_>, scale: &Scale) -> Result<Finding> {
     figure
         .notes
         .push(format!("{} pairs, for the paper's {}; offsets sorted. sync has no batches.", set.pairs, set.name));
-    let (across, upwards) = (Axis::logarithmic("documents in a submission"), Axis::logarithmic("seconds"));
+    let (across, upwards) = (Axis::logarithmic("documents in flight"), Axis::logarithmic("seconds"));
     let mut panel = Panel::new("Reads", Drawing::Lines, across, upwards);
     let batches: Vec<usize> = BATCHES.into_iter().step_by(scale.stride).collect();
     lab.expect_groups(batches.len());

@@ -23,7 +23,7 @@ pub(super) struct Reader {
     pub(super) name: &'static str,
     pub(super) backend: BackendKind,
     pub(super) batch: usize,
-    /// The next batch is read while one is written.
+    /// Documents are read while others are written.
     pub(super) overlapped: bool,
 }
 

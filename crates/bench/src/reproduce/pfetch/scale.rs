@@ -137,9 +137,9 @@ impl Scale {
                 self.write_buffer_bytes >> 20
             ),
             "The table is an `append` table, an HB+-trie as ForestDB's; what compaction does with documents is the same for every structure.".into(),
-            "Documents of a submission that lie next to each other, or a block apart, are read at once: of offsets that are sorted these are many. sync has no submissions, and reads each by itself.".into(),
-            "sync reads one document after the other; libaio and io_uring submit 128 at a time and go on when all are there, as in the paper; `overlapped` is \
-             what the product does: the next batch is under way while one is written."
+            "Documents of a submission batch that lie next to each other, or a block apart, are read at once: of offsets that are sorted these are many. sync has no batches, and reads each by itself.".into(),
+            "sync reads one document after the other; libaio and io_uring have a submission batch of 128 in flight, half of which is submitted when the half before the last one \
+             has come. They write a stretch when all of it is read, as in the paper; `overlapped` is what the product does: it writes while it reads."
                 .into(),
         ]
     }
