@@ -9,8 +9,8 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use doclog::{DocLog, SegmentId};
-use index::{Moment, RangeTombstones, Seq, TableId, Time, View};
+use doclog::DocLog;
+use index::{DocPointer, Moment, RangeTombstones, Seq, TableId, Time, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
@@ -318,17 +318,14 @@ impl TableCore {
         Arc::new(TableState { active, frozen: None, view, tombstones, _pin: Arc::clone(&self.pin) })
     }
 
-    /// Bytes by segment of the documents of operations that the structure lacks.
-    pub(crate) fn waiting_documents(&self) -> BTreeMap<SegmentId, u64> {
-        let (mut waiting, applied, state) = (BTreeMap::new(), self.applied(), self.state.load());
+    /// The documents of operations that the structure lacks.
+    pub(crate) fn waiting_documents(&self) -> Vec<DocPointer> {
+        let (mut waiting, applied, state) = (Vec::new(), self.applied(), self.state.load());
         let frozen = state.frozen.as_ref().map(|frozen| frozen.sections());
         for queue in frozen.into_iter().chain([&state.active]).flat_map(|sections| sections.queues()) {
             let queue = queue.read();
-            for (update, _) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
-                if let Some(document) = update.operation.document() {
-                    *waiting.entry(document.segment).or_default() += document.stored_bytes();
-                }
-            }
+            let lacking = queue.updates().filter(|(update, _)| update.seq > applied.at(update.key));
+            waiting.extend(lacking.filter_map(|(update, _)| update.operation.document()));
         }
         waiting
     }

@@ -185,7 +185,10 @@ fn capture(engine: &Engine, table: &TableCore, hold: &Hold<'_>) -> Result<Retain
     let Moment { seq, now } = hold.moment();
     // What waits was committed later.
     engine.publisher.between(|_, _| {
-        let waiting = table.waiting_documents();
+        let mut waiting = BTreeMap::new();
+        for document in table.waiting_documents() {
+            *waiting.entry(document.segment).or_default() += document.stored_bytes();
+        }
         let documents = live(&table.documents.image(), &waiting);
         let tombstones = table.state.load().tombstones.seen_at(seq);
         Ok(RetainedHeader { seq, time: now, root: table.tree.root(), documents, tombstones })

@@ -3,7 +3,7 @@
 //!
 //! 1. With the worker held still for a moment, between two publications, the view of every table, the free list, and the documents that
 //!    waiting operations name are taken together with the counts of live documents.
-//! 2. Each view is walked: checksums, order, fences. Documents it refers to are checked in batches, and counted.
+//! 2. Each view is walked: checksums, order, fences. Documents that it or a waiting operation refers to are checked in batches, and counted.
 //! 3. The pages that were met are compared with the free list, the documents with the counts.
 //! 4. Of tables that retain older states each of these is walked likewise, and its documents compared with what is noted of it.
 //! 5. What is not reached from a view, the superblock, the checkpoint image and the log, is checked by `verify_storage`.
@@ -77,7 +77,7 @@ struct Table {
     /// As they are counted.
     live: Documents,
     /// Of operations that the structure lacks.
-    waiting: Documents,
+    waiting: Vec<DocPointer>,
     retained: Vec<Opened>,
 }
 
@@ -96,9 +96,10 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> 
     for table in &moment.tables {
         visitor.table = Some(Arc::clone(&table.core));
         visitor.tombstones = Arc::clone(&table.state.tombstones);
-        visitor.used.clone_from(&table.waiting);
+        visitor.used.clear();
         let before = visitor.result.findings.len();
         visitor.result.findings.extend(table.core.documents.damage().iter().map(ToString::to_string));
+        table.waiting.iter().for_each(|document| visitor.document(document));
         table.state.view.verify(&mut visitor)?;
         visitor.check_documents();
         // A damaged leaf hides documents, which are no leak then. A dropped table has given up what waited, and goes as a whole.
@@ -274,7 +275,8 @@ mod tests {
 
     #[test]
     fn pages_and_documents_are_counted_as_they_are_used() {
-        let db = open(&SimDisk::new(1));
+        let disk = SimDisk::new(1);
+        let db = open(&disk);
         let table = db.table("t", Structure::BTree).expect("a table");
         for round in 0..3_u8 {
             (0..200_u8).for_each(|key| table.put([key], vec![round; 30 * usize::from(key)]).expect("put"));
@@ -284,6 +286,15 @@ mod tests {
             assert_eq!(findings(&db), [""; 0], "round {round}");
         }
         let engine = table.engine();
+        let documents = || db.verify(&mut |_| {}).expect("verifies").documents;
+        let before = documents();
+        table.put([255], [1; 5000]).expect("put");
+        assert_eq!(documents(), before + 1, "the operation waits, its document is there");
+        let waiting = table.core.waiting_documents()[0];
+        let file = table.core.documents.path_of(waiting.segment);
+        assert!(disk.flip_bit(&file, waiting.offset + 100));
+        one(&findings(&db), &[&file.display().to_string(), "checksum of the document"]);
+        assert!(disk.flip_bit(&file, waiting.offset + 100));
 
         let leak = engine.pages.allocate(3, Class::Normal).expect("space");
         let place = format!("at byte {}: a run of 3 pages is neither used nor free", leak.offset());

@@ -247,11 +247,15 @@ impl DocLog {
     }
 
     /// Checks live documents in batches of one psync each. Reports what was wrong at open ([`DocLog::damage`]), with every call again, and
-    /// every document that cannot be read or does not check. `progress` gets the documents and payload bytes of each batch.
+    /// every document that cannot be read or does not check, or does not decompress to what its pointer says. `progress` gets the documents and payload
+    /// bytes of each batch.
     pub fn verify(&self, live: &[DocPointer], report: &mut dyn FnMut(Error), progress: &mut dyn FnMut(u64, u64)) {
         self.damage.iter().for_each(|error| report(error.clone()));
-        for batch in live.chunks(VERIFY_BATCH) {
-            let outcomes = self.fetch(batch, Wants::Check);
+        let mut left = live;
+        while !left.is_empty() {
+            let batch;
+            (batch, left) = left.split_at(verify_batch(left));
+            let outcomes = self.fetch(batch, Wants::Meaning);
             outcomes.into_iter().filter_map(Result::err).for_each(&mut *report);
             progress(batch.len() as u64, batch.iter().map(|pointer| pointer.length.stored()).sum());
         }
@@ -462,4 +466,13 @@ impl DocLog {
     pub fn stats(&self) -> Stats {
         self.segments.lock().stats()
     }
+}
+
+/// How many documents, from the first on, are verified at once: those that are compressed are in memory until they are all read.
+fn verify_batch(live: &[DocPointer]) -> usize {
+    let most = live.iter().take(VERIFY_BATCH).scan(0, |bytes: &mut u64, pointer| {
+        *bytes = bytes.saturating_add(pointer.length.stored());
+        Some(*bytes)
+    });
+    most.take_while(|&bytes| bytes <= read::BYTES_IN_FLIGHT).count().max(1)
 }

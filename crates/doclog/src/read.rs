@@ -17,7 +17,7 @@ use psync::{BLOCK, Buffer, Completion, File, Psync, Request};
 use crate::ahead::Reading;
 use crate::compression::unpack;
 use crate::format::{HEADER, check_header, identity_crc};
-use crate::{DocPointer, Error, Result};
+use crate::{Compression, DocLength, DocPointer, Error, Result};
 
 /// Most bytes of one read.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -31,10 +31,23 @@ const _: () = assert!(WINDOW_BYTES.is_multiple_of(BLOCK as u64));
 pub(crate) enum Wants {
     /// Whether it checks.
     Check,
+    /// Whether it checks, and decompresses to as many bytes as it should.
+    Meaning,
     /// Its bytes as they are stored.
     Stored,
     /// It.
     Document,
+}
+
+impl Wants {
+    /// Whether it takes the bytes of a document of this length.
+    fn payload_of(self, length: DocLength) -> bool {
+        match self {
+            Self::Check => false,
+            Self::Meaning => length.compression() != Some(Compression::None),
+            Self::Stored | Self::Document => true,
+        }
+    }
 }
 
 /// A document to be read, in place order among those of its call.
@@ -99,7 +112,7 @@ impl Wanted {
         } else {
             self.parts.push((at as u64, part.bytes.len(), checksum::crc32c(part.bytes)));
         }
-        if self.wants != Wants::Check {
+        if self.wants.payload_of(self.pointer.length) {
             let kept = &mut self.payload;
             if kept.is_empty() {
                 kept.resize(usize::try_from(self.pointer.length.stored()).unwrap_or(0), 0);
@@ -141,14 +154,15 @@ impl Wanted {
             let at = self.pointer.offset;
             return Err(Error::corrupt(self.file.path(), at, "checksum of the document", expected, found));
         }
-        if self.wants != Wants::Document {
+        let length = self.pointer.length;
+        if matches!(self.wants, Wants::Check | Wants::Stored) || !self.wants.payload_of(length) {
             return Ok(self.payload);
         }
-        let length = self.pointer.length;
-        unpack(length, self.payload).map_err(|found| {
+        let document = unpack(length, self.payload).map_err(|found| {
             let (at, expected) = (self.pointer.offset + HEADER as u64, format!("{} bytes", length.original()));
             Error::corrupt(self.file.path(), at, "what the compressed document stands for", expected, found)
-        })
+        })?;
+        Ok(if self.wants == Wants::Meaning { Vec::new() } else { document })
     }
 }
 

@@ -240,3 +240,39 @@ fn no_memory_is_spent_on_a_pointer_that_promises_too_much() {
         }
     }
 }
+
+#[test]
+fn what_checks_and_decompresses_to_nothing_sensible_is_found_by_a_verification() {
+    for compression in BOTH {
+        let log = open(&SimDisk::new(4), &DocImage::default(), compression);
+        let document = text(5000);
+        let whole = append(&log, &[document.clone(), noise(3000)]);
+        let length = whole[0].length;
+        let stored =
+            log.read_stored(&whole[..1], Reads { direct: true, in_flight: 1 }).finish().remove(0).expect("reads");
+        let mut mover = log.mover();
+        // As one who writes it wrong would: the checksum is that of the wrong bytes.
+        let wrong = mover.push_stored(&vec![0xa5; stored.len()], length).expect("there is room");
+        mover.finish().expect("writes");
+        assert!(log.check_many(&[wrong]).expect("reads")[0], "its checksum is right");
+        let findings = |pointers: &[DocPointer]| {
+            let (mut found, mut count) = (Vec::new(), 0);
+            log.verify(pointers, &mut |error| found.push(error.to_string()), &mut |documents, _| count += documents);
+            assert_eq!(count, pointers.len() as u64);
+            found
+        };
+        assert_eq!(findings(&whole), [""; 0]);
+        let found = findings(&[whole[0], wrong, whole[1]]);
+        let place = format!("{}", wrong.offset + 24);
+        assert!(found.len() == 1 && found[0].contains("stands for") && found[0].contains(&place), "{found:?}");
+    }
+}
+
+#[test]
+fn a_verification_of_many_large_documents_takes_them_in_turns() {
+    let log = open(&SimDisk::new(5), &DocImage::default(), Compression::Lz4);
+    let pointers = append(&log, &vec![noise(12 << 20); 5]);
+    let (mut found, mut batches) = (Vec::new(), Vec::new());
+    log.verify(&pointers, &mut |error| found.push(error.to_string()), &mut |documents, _| batches.push(documents));
+    assert_eq!((found, batches), (Vec::<String>::new(), vec![2, 2, 1]));
+}
