@@ -269,10 +269,12 @@ impl Engine {
                 Err(error) if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
                     least = least.min(garbage::segment_bytes(self));
                     self.cleaning.want_room();
-                    if self.ask(false).is_err() || garbage::segment_bytes(self) >= least {
+                    let asked = self.ask(false);
+                    let left = garbage::segment_bytes(self);
+                    if asked.is_err() || left >= least {
                         return Err(error);
                     }
-                    least = garbage::segment_bytes(self);
+                    least = left;
                 }
                 outcome => return outcome,
             }
@@ -378,7 +380,7 @@ impl Engine {
             self.publish();
         }
         let visible = self.publisher.wait(Seq(position.seq));
-        visible.map_err(|()| Error::OutcomeUnknown { cause: self.why_ended() })?;
+        visible.map_err(|()| self.outcome_unknown())?;
         self.work_inline();
         Ok(())
     }

@@ -192,6 +192,11 @@ impl Engine {
         self.health.cause().unwrap_or("publishing ended").to_owned()
     }
 
+    /// What a commit is told that was logged, and of which nobody knows whether it is durable.
+    pub(crate) fn outcome_unknown(&self) -> Error {
+        Error::OutcomeUnknown { cause: self.why_ended() }
+    }
+
     /// Fails when the table was dropped.
     pub(crate) fn check_live(&self, table: &TableCore) -> Result<()> {
         if self.catalog.read().by_id(table.id).is_none() {
@@ -224,6 +229,14 @@ impl Engine {
     /// Makes the whole log durable.
     pub(crate) fn flush_log(&self) -> Result<()> {
         self.wal.flush_through(self.wal.end()).map_err(|error| self.log_error(error))
+    }
+
+    /// Makes the whole log durable, with a record that counts from then on: a failure ends all writing, and leaves the record's outcome unknown.
+    pub(crate) fn flush_record(&self) -> Result<()> {
+        self.flush_log().map_err(|error| {
+            self.fail(error.cause());
+            self.outcome_unknown()
+        })
     }
 
     /// A log error as the database tells it.

@@ -298,10 +298,7 @@ impl Table {
         let record = SetHistory { table: core.id, keep: states };
         let logged = engine.wal.append(kind::SET_HISTORY, &[&record.encode()], false, wal::Claim::Upkeep);
         logged.map_err(|error| engine.write_error(engine.log_error(error)))?;
-        engine.flush_log().map_err(|error| {
-            engine.fail(error.cause());
-            Error::OutcomeUnknown { cause: engine.why_ended() }
-        })?;
+        engine.flush_record()?;
         core.history.set_keep(states);
         engine.counters.changed();
         Ok(())

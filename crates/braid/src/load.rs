@@ -22,7 +22,7 @@ use crate::{
     engine::Engine,
     error::shown,
     format::{self, kind},
-    swap::{Swap, outcome_unknown},
+    swap::Swap,
     tree::{Load, Loaded},
 };
 
@@ -135,7 +135,7 @@ impl Loader {
         engine.store.psync().run_all(flushes.collect()).map_err(|error| engine.write_error(error.into()))?;
         let seq = self.publish(loaded)?;
         engine.publish();
-        engine.publisher.wait(seq).map_err(|()| outcome_unknown(engine))?;
+        engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;
         let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         engine.counters.committed(usize::try_from(self.pairs).unwrap_or(usize::MAX), bytes);
         Ok(self.pairs)

@@ -18,7 +18,7 @@ use crate::{
     catalog::TableCore,
     format::{Restored, RollBack, kind},
     round,
-    swap::{Swap, outcome_unknown},
+    swap::Swap,
 };
 
 /// Lets others change a table again.
@@ -63,7 +63,7 @@ impl Table {
         let seq = swap.run(kind::ROLL_BACK, &record.encode(), |_| applied)?;
         // Nobody forgets what older snapshots see before all later ones see the new state.
         engine.publish();
-        engine.publisher.wait(seq).map_err(|()| outcome_unknown(engine))?;
+        engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;
         engine.forget_last(core);
         drop(still);
         engine.signal.kick();

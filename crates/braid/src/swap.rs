@@ -76,10 +76,7 @@ impl Swap<'_> {
             restored: self.restored.clone(),
         };
         round::append_flush_end(engine, &record).map_err(|error| engine.write_error(error))?;
-        engine.flush_log().map_err(|error| {
-            engine.fail(error.cause());
-            outcome_unknown(engine)
-        })
+        engine.flush_record()
     }
 
     /// Puts the view in place. Its seq is not visible yet.
@@ -106,8 +103,4 @@ impl Swap<'_> {
         self.engine.counters.changed();
         Ok(())
     }
-}
-
-pub(crate) fn outcome_unknown(engine: &Engine) -> Error {
-    Error::OutcomeUnknown { cause: engine.why_ended() }
 }

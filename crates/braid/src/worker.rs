@@ -134,7 +134,7 @@ impl Worker {
             apply_due(engine)
         };
         if outcome.is_ok() && engine.cleaning.take_room_wanted() {
-            let _ = let_go(engine)? || garbage::relieve(engine)? || clean::relieve(engine)?;
+            let _ = let_go(engine)? || empty_segments(engine)?;
         }
         let unsaved = engine.counters.changed_since_checkpoint();
         // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
@@ -184,11 +184,7 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
 /// be tried again.
 fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
     match round::run(engine, choices) {
-        Err(Error::DiskFull { .. })
-            if let_go(engine)? || sweep::relieve(engine)? || garbage::relieve(engine)? || clean::relieve(engine)? =>
-        {
-            Ok(())
-        }
+        Err(Error::DiskFull { .. }) if let_go(engine)? || sweep::relieve(engine)? || empty_segments(engine)? => Ok(()),
         outcome => outcome,
     }
 }
@@ -196,9 +192,7 @@ fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
 /// Sweeps a stretch, if there is one to be swept; whether there is more. Where there is no space for it, what is dead already may have some to give.
 fn sweep(engine: &Engine) -> Result<bool> {
     match sweep::turn(engine) {
-        Err(Error::DiskFull { .. }) if let_go(engine)? || garbage::relieve(engine)? || clean::relieve(engine)? => {
-            Ok(true)
-        }
+        Err(Error::DiskFull { .. }) if let_go(engine)? || empty_segments(engine)? => Ok(true),
         outcome => outcome,
     }
 }
@@ -211,6 +205,11 @@ fn let_go(engine: &Engine) -> Result<bool> {
     let before = garbage::segment_bytes(engine);
     checkpoint::write(engine)?;
     Ok(garbage::segment_bytes(engine) < before)
+}
+
+/// Empties segments in which little lives, of nodes or else of documents. Whether that gave anything back.
+fn empty_segments(engine: &Engine) -> Result<bool> {
+    Ok(garbage::relieve(engine)? || clean::relieve(engine)?)
 }
 
 /// Runs one round, where one is due.
