@@ -137,15 +137,28 @@ impl Buffer {
 
     /// A copy of `bytes`.
     pub fn from_slice(bytes: &[u8]) -> Self {
-        let capacity = capacity(bytes.len());
-        let memory = allocate(capacity);
-        // SAFETY: freshly allocated with at least as many bytes, so it does not overlap with `bytes`; what is left of the
+        Self::gathered(&[bytes], bytes.len())
+    }
+
+    /// `len` bytes: copies of these, one behind the other, and zeros.
+    ///
+    /// # Panics
+    /// When they are more than `len`, or as [`Buffer::zeroed`].
+    pub fn gathered(parts: &[&[u8]], len: usize) -> Self {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(bytes <= len, "{bytes} bytes do not fit into a buffer of {len}");
+        let capacity = capacity(len);
+        let (memory, mut end) = (allocate(capacity), 0);
+        // SAFETY: freshly allocated with at least as many bytes as the parts have, so it does not overlap with any; what is left of the
         // capacity is written too.
         unsafe {
-            memory.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
-            memory.add(bytes.len()).write_bytes(0, capacity - bytes.len());
+            for part in parts {
+                memory.add(end).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
+                end += part.len();
+            }
+            memory.add(end).write_bytes(0, capacity - end);
         }
-        Self { memory, len: bytes.len(), capacity }
+        Self { memory, len, capacity }
     }
 
     /// Bytes in use: what a request transfers.
@@ -250,6 +263,21 @@ mod tests {
         let buffer = buffer.reused(6).expect("a block");
         assert_eq!(&*buffer, b"braid\0");
         assert!(buffer.reused(BLOCK + 1).is_none());
+    }
+
+    #[test]
+    fn parts_are_gathered_before_zeros() {
+        drop(Buffer::from_slice(&[0xA5; 2 * BLOCK]));
+        let buffer = Buffer::gathered(&[b"bra", b"", b"id"], BLOCK + 1);
+        assert_eq!((buffer.len(), buffer.capacity()), (BLOCK + 1, 2 * BLOCK));
+        assert_eq!(&buffer[..5], b"braid");
+        assert!(buffer.reused(2 * BLOCK).expect("two blocks")[5..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "6 bytes do not fit into a buffer of 5")]
+    fn parts_must_fit() {
+        Buffer::gathered(&[b"braid", b"!"], 5);
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! whoever has `write`'s turn, and made durable by whoever leads in `flush`.
 //!
 //! Invariants: a file is on the list of touched files before the position of what was written to it counts as written, so the
-//! flush that begins later includes it; a segment's header is written in the same batch as its first group.
+//! flush that begins later includes it; a segment's header is written in the same batch as its first group; no write makes the kernel read what a recycled
+//! segment held before ([`written_with`]).
 
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use psync::{Buffer, File, Psync, Request};
+use psync::{BLOCK, Buffer, File, Psync, Request};
 use seeded::Bug;
 use space::FileStore;
 
@@ -381,12 +382,11 @@ impl Log {
             };
             requests.push(Request::write(file, 0, Buffer::from_slice(&header.encode()), 0));
         }
-        let offset = self.geometry.offset(first.lsn) as u64;
-        let buffer = match row {
-            [batch] => Buffer::from_slice(&batch.bytes),
-            _ => Buffer::from_slice(&row.iter().map(|batch| batch.bytes.as_slice()).collect::<Vec<_>>().concat()),
-        };
-        requests.push(Request::write(file, offset, buffer, 0));
+        let offset = self.geometry.offset(first.lsn);
+        let parts: Vec<&[u8]> = row.iter().map(|batch| batch.bytes.as_slice()).collect();
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let buffer = Buffer::gathered(&parts, written_with(offset, bytes));
+        requests.push(Request::write(file, offset as u64, buffer, 0));
     }
 
     /// Makes everything durable that was written before the call.
@@ -406,6 +406,15 @@ impl Log {
         let flushes = files.iter().map(|file| Request::flush(file, 0)).collect();
         self.psync.run_all(flushes).map(drop).map_err(|cause| self.failure.set("flush", cause))
     }
+}
+
+/// Bytes of a write that brings `bytes` of the log to this offset: it fills the last block with zeros, if it is the first that has bytes of that. Of a block that is
+/// not in the page cache any more, as of a segment that was used long ago, and of which only a part is written, the kernel would read what it held before; the caller,
+/// and all who wait for it, would wait for the device.
+const fn written_with(offset: usize, bytes: usize) -> usize {
+    let end = offset + bytes;
+    let is_first = offset.is_multiple_of(BLOCK) || offset / BLOCK < end / BLOCK;
+    if is_first { end.next_multiple_of(BLOCK) - offset } else { bytes }
 }
 
 /// What the flusher works with on behalf of a caller.
