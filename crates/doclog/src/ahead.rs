@@ -1,9 +1,15 @@
 //! Documents that are asked for, some of them more than once, and documents that are read while their reader does something else.
 
-use psync::{BLOCK, Buffer, Psync, Stream};
+use std::sync::Arc;
+
+use psync::{BLOCK, Buffer, Stream};
 
 use crate::Result;
-use crate::read::{self, BYTES_IN_FLIGHT, Wanted, Window};
+use crate::files::SegmentFiles;
+use crate::read::{self, BYTES_IN_FLIGHT, Opener, Wanted, Window};
+
+/// One in so many of the windows in flight is waited for at a time: the device keeps the others, and whoever waits is woken less often.
+const GATHERED: usize = 4;
 
 /// Documents of a call: each is read once, and goes to every place where it is asked for.
 pub(crate) struct Asked {
@@ -11,14 +17,15 @@ pub(crate) struct Asked {
     /// Where each of them goes.
     places: Vec<Vec<usize>>,
     outcomes: Vec<Result<Vec<u8>>>,
+    files: Arc<SegmentFiles>,
 }
 
 impl Asked {
     /// A call for `count` documents.
-    pub(crate) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize, files: Arc<SegmentFiles>) -> Self {
         let mut outcomes = Vec::new();
         outcomes.resize_with(count, || Ok(Vec::new()));
-        Self { documents: Vec::with_capacity(count), places: Vec::with_capacity(count), outcomes }
+        Self { documents: Vec::with_capacity(count), places: Vec::with_capacity(count), outcomes, files }
     }
 
     /// The next document, in the order of their places in the log, or why it can't be read.
@@ -39,7 +46,7 @@ impl Asked {
     /// What was read, checked, in the order of the call.
     pub(crate) fn finish(mut self) -> Vec<Result<Vec<u8>>> {
         for (document, places) in self.documents.into_iter().zip(&self.places) {
-            let outcome = document.finish();
+            let outcome = document.finish(&self.files);
             for &place in &places[1..] {
                 self.outcomes[place] = outcome.clone();
             }
@@ -56,8 +63,9 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    pub(crate) fn begin(psync: &Psync, mut asked: Asked, in_flight: usize) -> Self {
-        let reading = Reading::begin(psync, read::plan(asked.documents(), BLOCK as u64), in_flight);
+    pub(crate) fn begin(files: &Arc<SegmentFiles>, mut asked: Asked, in_flight: usize) -> Self {
+        let windows = read::plan(asked.documents(), BLOCK as u64);
+        let reading = Reading::begin(files, windows, asked.documents(), in_flight);
         Self { asked, reading }
     }
 
@@ -75,9 +83,10 @@ impl std::fmt::Debug for ReadAhead {
     }
 }
 
-/// Windows being read, no more than [`BYTES_IN_FLIGHT`] of them in memory at a time.
+/// Windows being read, no more than [`BYTES_IN_FLIGHT`] of them in memory at a time, and no files open but those that are being read.
 pub(crate) struct Reading {
     windows: Vec<Window>,
+    opener: Opener,
     stream: Stream,
     /// Windows that are asked for, and the bytes of those that are not here.
     next: usize,
@@ -85,29 +94,41 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn begin(psync: &Psync, windows: Vec<Window>, in_flight: usize) -> Self {
-        let mut reading = Self { windows, stream: psync.stream(in_flight), next: 0, bytes: 0 };
-        reading.refill(None);
+    pub(crate) fn begin(
+        files: &Arc<SegmentFiles>, windows: Vec<Window>, documents: &mut [Wanted], in_flight: usize,
+    ) -> Self {
+        let (opener, stream) = (Opener::new(Arc::clone(files)), files.psync().stream(in_flight));
+        let mut reading = Self { windows, opener, stream, next: 0, bytes: 0 };
+        reading.refill(documents, None);
         reading.stream.submit();
         reading
     }
 
-    fn refill(&mut self, mut spare: Option<Buffer>) {
+    fn refill(&mut self, documents: &mut [Wanted], mut spare: Option<Buffer>) {
         while let Some(window) = self.windows.get(self.next)
             && self.stream.in_flight() < self.stream.depth()
             && (self.bytes == 0 || self.bytes + window.length() <= BYTES_IN_FLIGHT)
         {
-            self.stream.push(window.request(self.next as u64, spare.take()));
-            self.bytes += window.length();
+            match self.opener.open(window) {
+                Ok(file) => {
+                    self.stream.push(window.request(&file, self.next as u64, spare.take()));
+                    self.bytes += window.length();
+                }
+                // Those that are being read are closed in time.
+                Err(error) if error.is_too_many_open_files() && self.stream.in_flight() > 0 => return,
+                Err(error) => window.fail(documents, &error),
+            }
             self.next += 1;
         }
     }
 
     /// Delivers everything to its documents.
     pub(crate) fn finish(mut self, documents: &mut [Wanted]) {
-        while let Some(completion) = self.stream.next() {
-            self.bytes -= read::deliver(&self.windows, documents, &completion);
-            self.refill(completion.buffer);
+        loop {
+            self.stream.gather(self.stream.in_flight() / GATHERED);
+            let Some(completion) = self.stream.next() else { break };
+            self.bytes -= read::deliver(self.opener.files(), &self.windows, documents, &completion);
+            self.refill(documents, completion.buffer);
         }
     }
 }

@@ -75,4 +75,9 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether as many files are open as may be: retry after some were closed.
+    pub(crate) fn is_too_many_open_files(&self) -> bool {
+        matches!(self, Self::Space(error) if error.is_too_many_open_files())
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use psync::File;
+use psync::{BLOCK, File, Psync};
 use space::{FileStore, StreamKind};
 
 use crate::{Error, Result, SegmentId};
@@ -44,6 +44,26 @@ impl Content {
     }
 }
 
+/// Where the bytes of a segment are read from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A file that is open.
+    Open(File),
+    /// The file of a segment that nothing is appended to any more, which is open while it is read: directly where that is wanted and the file system allows it.
+    Sealed { direct: bool },
+}
+
+impl Source {
+    /// Reads begin and end at multiples of so many bytes.
+    pub(crate) fn block(&self) -> u64 {
+        let direct = match self {
+            Self::Open(file) => file.is_direct(),
+            Self::Sealed { direct } => *direct,
+        };
+        if direct { BLOCK as u64 } else { 1 }
+    }
+}
+
 /// The files of one table's segments.
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
@@ -59,6 +79,10 @@ impl SegmentFiles {
 
     pub(crate) const fn store(&self) -> &FileStore {
         &self.store
+    }
+
+    pub(crate) fn psync(&self) -> &Psync {
+        self.store.psync()
     }
 
     pub(crate) const fn table(&self) -> u32 {
@@ -103,8 +127,12 @@ impl SegmentFiles {
         Ok(file.len()?)
     }
 
-    /// The file of a segment that nothing is appended to any more: directly where that is wanted and the file system allows it.
-    pub(crate) fn open(&self, segment: SegmentId, direct: bool) -> Result<File> {
+    /// The file of a segment, for reading from this source.
+    pub(crate) fn open(&self, segment: SegmentId, source: &Source) -> Result<File> {
+        let direct = match source {
+            Source::Open(file) => return Ok(file.clone()),
+            Source::Sealed { direct } => *direct,
+        };
         let file = self.store.open_kept(self.content.stream(), &self.name(segment), direct);
         file.map_err(|error| match error {
             space::Error::Io(cause) if cause.is_not_found() => {
@@ -143,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_missing_segment_is_named() {
-        let error = files(1).open(SegmentId(9), true).expect_err("missing");
+        let error = files(1).open(SegmentId(9), &Source::Sealed { direct: true }).expect_err("missing");
         assert!(error.is_damage() && error.to_string().contains("doc/1-9.doc"), "{error}");
     }
 }

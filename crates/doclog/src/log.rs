@@ -11,7 +11,7 @@ use space::FileStore;
 use crate::ahead::{Asked, ReadAhead};
 use crate::appender::{Appender, Flusher};
 use crate::compression::{Packed, pack};
-use crate::files::{Content, SegmentFiles};
+use crate::files::{Content, SegmentFiles, Source};
 use crate::read::{self, Wanted, Wants};
 use crate::rewrite;
 use crate::segments::{Lane, Reservation, Retained, Segments, Stats, Usage};
@@ -184,12 +184,12 @@ impl DocLog {
     }
 
     pub(crate) fn psync(&self) -> &Psync {
-        self.files.store().psync()
+        self.files.psync()
     }
 
     /// The file of a segment, whether it is sealed or not, for reading through the page cache.
     pub(crate) fn file_of(&self, segment: SegmentId) -> Result<File> {
-        self.files.open(segment, false)
+        self.files.open(segment, &Source::Sealed { direct: false })
     }
 
     /// Numbers of the segments that there are, rising.
@@ -279,10 +279,11 @@ impl DocLog {
                 Some(file) => file.clone(),
                 None => self.writable_file(pointer.segment)?,
             };
-            documents.push(Wanted::new(self.files.table(), *pointer, file.clone(), Wants::Check));
+            let source = Source::Open(file.clone());
+            documents.push(Wanted::new(self.files.table(), *pointer, source, Wants::Check));
             files.insert(pointer.segment, file);
         }
-        rewrite::rewrite(self.files.store().psync(), documents)?;
+        rewrite::rewrite(&self.files, documents)?;
         let mut segments = self.segments.lock();
         files.into_iter().for_each(|(segment, file)| segments.note_unflushed(segment, file));
         Ok(())
@@ -293,63 +294,45 @@ impl DocLog {
             return Err(space::Error::ReadOnly { operation: "write", path: self.files.path(segment) }.into());
         }
         let file = self.segments.lock().writable_file(segment);
-        file.map_or_else(|| self.files.open(segment, false), Ok)
+        file.map_or_else(|| self.file_of(segment), Ok)
     }
 
     /// Reads each document once and checks it; what is not wanted is empty.
     fn fetch(&self, pointers: &[DocPointer], wants: Wants) -> Vec<Result<Vec<u8>>> {
         let mut asked = self.ask(pointers, wants, true);
-        read::fetch(self.psync(), asked.documents());
+        read::fetch(&self.files, asked.documents());
         asked.finish()
     }
 
     /// Begins to read documents, as [`DocLog::read_many`] does. What it reads goes on while the caller does something else, until it asks for it.
     #[must_use]
     pub fn read_ahead(&self, pointers: &[DocPointer]) -> ReadAhead {
-        ReadAhead::begin(self.psync(), self.ask(pointers, Wants::Document, true), self.psync().pio_max())
+        ReadAhead::begin(&self.files, self.ask(pointers, Wants::Document, true), self.psync().pio_max())
     }
 
     /// As [`DocLog::read_ahead`], reading as it is said, and each document as it is stored: for a [`DocLog::mover`].
     #[must_use]
     pub fn read_stored(&self, pointers: &[DocPointer], how: Reads) -> ReadAhead {
-        ReadAhead::begin(self.psync(), self.ask(pointers, Wants::Stored, how.direct), how.in_flight)
+        ReadAhead::begin(&self.files, self.ask(pointers, Wants::Stored, how.direct), how.in_flight)
     }
 
     fn ask(&self, pointers: &[DocPointer], wants: Wants, direct: bool) -> Asked {
         let mut order: Vec<usize> = (0..pointers.len()).collect();
         order.sort_unstable_by_key(|index| pointers[*index]);
         let same: Vec<&[usize]> = order.chunk_by(|a, b| pointers[*a] == pointers[*b]).collect();
-        let mut asked = Asked::new(pointers.len());
-        for (equal, file) in same.iter().zip(self.files_of(pointers, &same, direct)) {
-            let wanted = file.map(|file| Wanted::new(self.files.table(), pointers[equal[0]], file, wants));
+        let mut asked = Asked::new(pointers.len(), Arc::clone(&self.files));
+        let segments = self.segments.lock();
+        for equal in same {
+            let pointer = pointers[equal[0]];
+            let wanted = segments.check(&pointer).map(|()| {
+                // What was just appended is in the page cache.
+                let source = segments.active_file(pointer.segment).map_or(Source::Sealed { direct }, Source::Open);
+                Wanted::new(self.files.table(), pointer, source, wants)
+            });
             asked.push(wanted, equal);
         }
+        drop(segments);
         asked
-    }
-
-    /// The file that each document is to be read from. Pointers are in segment order.
-    fn files_of(&self, pointers: &[DocPointer], same: &[&[usize]], direct: bool) -> Vec<Result<File>> {
-        let checked: Vec<Result<Option<File>>> = {
-            let segments = self.segments.lock();
-            let distinct = same.iter().map(|equal| &pointers[equal[0]]);
-            let check = |pointer: &DocPointer| {
-                segments.check(pointer)?;
-                Ok(segments.active_file(pointer.segment))
-            };
-            distinct.map(check).collect()
-        };
-        let mut last: Option<(SegmentId, File)> = None;
-        let files = checked.into_iter().zip(same).map(|(active, equal)| {
-            let segment = pointers[equal[0]].segment;
-            let file = match (active?, &last) {
-                (Some(active), _) => active,
-                (None, Some((id, file))) if *id == segment => file.clone(),
-                (None, _) => self.files.open(segment, direct)?,
-            };
-            last = Some((segment, file.clone()));
-            Ok(file)
-        });
-        files.collect()
     }
 
     /// A committed version refers to this document: its bytes are live. Called once per version, in recovery too, with the seq of the

@@ -2,7 +2,8 @@
 //!
 //! 1. The documents are sorted by place. Those that share or touch blocks are read together, in windows of up to [`WINDOW_BYTES`] whose
 //!    ends are block boundaries where the file is read directly; a large document is read in several windows.
-//! 2. All windows are one psync; of a large one, windows of no more than [`BYTES_IN_FLIGHT`] are in memory at a time.
+//! 2. All windows are one psync; of a large one, windows of no more than [`BYTES_IN_FLIGHT`] are in memory at a time. A file is open while it is read: documents
+//!    may be in more segments than a process may have files open.
 //! 3. A completed window is cut into parts of documents. Every part is checksummed at once, and copied if its bytes are
 //!    wanted. When all parts are there, their checksums are combined and compared with the pointer's.
 //! 4. What is compressed is decompressed when all reads are done, and handed over by whoever asked.
@@ -10,19 +11,22 @@
 //! Invariant: a document is handed out only when its header, its length and the checksum over identity and payload are the pointer's.
 
 use std::ops::Range;
-use std::path::Path;
+use std::sync::Arc;
 
-use psync::{BLOCK, Buffer, Completion, File, Psync, Request};
+use psync::{BLOCK, Buffer, Completion, File, Request};
 
 use crate::ahead::Reading;
 use crate::compression::unpack;
+use crate::files::{SegmentFiles, Source};
 use crate::format::{HEADER, check_header, identity_crc};
-use crate::{Compression, DocLength, DocPointer, Error, Result};
+use crate::{Compression, DocLength, DocPointer, Error, Result, SegmentId};
 
 /// Most bytes of one read.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Most bytes in flight: what a read needs of memory beside the documents it returns.
 pub(crate) const BYTES_IN_FLIGHT: u64 = 32 << 20;
+/// Most segments whose files are opened for one call before the first of them is closed.
+const OPEN_AT_ONCE: usize = 64;
 
 const _: () = assert!(WINDOW_BYTES.is_multiple_of(BLOCK as u64));
 
@@ -54,7 +58,7 @@ impl Wants {
 pub(crate) struct Wanted {
     table: u32,
     pointer: DocPointer,
-    file: File,
+    source: Source,
     /// What is wanted of it.
     wants: Wants,
     /// The payload, as it is stored, if anything is wanted of it.
@@ -70,17 +74,18 @@ pub(crate) struct Wanted {
 
 /// A part of a file that is read at once, and the documents that have bytes in it.
 pub(crate) struct Window {
-    pub(crate) file: File,
+    pub(crate) segment: SegmentId,
+    pub(crate) source: Source,
     pub(crate) bytes: Range<u64>,
     documents: Range<usize>,
 }
 
 impl Wanted {
-    pub(crate) fn new(table: u32, pointer: DocPointer, file: File, wants: Wants) -> Self {
+    pub(crate) fn new(table: u32, pointer: DocPointer, source: Source, wants: Wants) -> Self {
         Self {
             table,
             pointer,
-            file,
+            source,
             wants,
             payload: Vec::new(),
             header: [0; HEADER],
@@ -107,12 +112,14 @@ impl Wanted {
             return;
         };
         let at = offset_in(part.start, payload);
+        let wanted = self.wants.payload_of(self.pointer.length);
         if part.bytes.len() as u64 == self.pointer.length.stored() {
             self.whole = Some(checksum::crc32c_append(self.identity(), part.bytes));
-        } else {
-            self.parts.push((at as u64, part.bytes.len(), checksum::crc32c(part.bytes)));
+            self.payload = if wanted { part.bytes.to_vec() } else { Vec::new() };
+            return;
         }
-        if self.wants.payload_of(self.pointer.length) {
+        self.parts.push((at as u64, part.bytes.len(), checksum::crc32c(part.bytes)));
+        if wanted {
             let kept = &mut self.payload;
             if kept.is_empty() {
                 kept.resize(usize::try_from(self.pointer.length.stored()).unwrap_or(0), 0);
@@ -143,16 +150,17 @@ impl Wanted {
     }
 
     /// What was wanted of it, when everything about the document is right.
-    pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
+    pub(crate) fn finish(mut self, files: &SegmentFiles) -> Result<Vec<u8>> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        check_header(self.file.path(), self.table, &self.pointer, &self.header)?;
+        let file = files.path(self.pointer.segment);
+        check_header(&file, self.table, &self.pointer, &self.header)?;
         let (expected, found) = (self.pointer.crc, self.checksum());
         if expected != found {
             let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
             let at = self.pointer.offset;
-            return Err(Error::corrupt(self.file.path(), at, "checksum of the document", expected, found));
+            return Err(Error::corrupt(&file, at, "checksum of the document", expected, found));
         }
         let length = self.pointer.length;
         if matches!(self.wants, Wants::Check | Wants::Stored) || !self.wants.payload_of(length) {
@@ -160,7 +168,7 @@ impl Wanted {
         }
         let document = unpack(length, self.payload).map_err(|found| {
             let (at, expected) = (self.pointer.offset + HEADER as u64, format!("{} bytes", length.original()));
-            Error::corrupt(self.file.path(), at, "what the compressed document stands for", expected, found)
+            Error::corrupt(&file, at, "what the compressed document stands for", expected, found)
         })?;
         Ok(if self.wants == Wants::Meaning { Vec::new() } else { document })
     }
@@ -184,17 +192,52 @@ fn offset_in(offset: u64, start: u64) -> usize {
 }
 
 /// Reads all documents, which are sorted by place and no two of which are the same.
-pub(crate) fn fetch(psync: &Psync, documents: &mut [Wanted]) {
-    let windows = plan(documents, BLOCK as u64);
-    let total: u64 = windows.iter().map(|window| window.bytes.end - window.bytes.start).sum();
-    if total <= BYTES_IN_FLIGHT {
-        let requests = windows.iter().zip(0..).map(|(window, tag)| window.request(tag, None)).collect();
-        for completion in psync.run(requests) {
-            deliver(&windows, documents, &completion);
-        }
-        return;
+pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
+    let (windows, psync) = (plan(documents, BLOCK as u64), files.psync());
+    let total: u64 = windows.iter().map(Window::length).sum();
+    let segments = windows.chunk_by(|one, next| one.segment == next.segment).count();
+    if total > BYTES_IN_FLIGHT || segments > OPEN_AT_ONCE {
+        return Reading::begin(files, windows, documents, psync.pio_max()).finish(documents);
     }
-    Reading::begin(psync, windows, psync.pio_max()).finish(documents);
+    let mut opener = Opener::new(Arc::clone(files));
+    let mut requests = Vec::with_capacity(windows.len());
+    for (window, tag) in windows.iter().zip(0..) {
+        match opener.open(window) {
+            Ok(file) => requests.push(window.request(&file, tag, None)),
+            Err(error) => window.fail(documents, &error),
+        }
+    }
+    for completion in psync.run(requests) {
+        deliver(files, &windows, documents, &completion);
+    }
+}
+
+/// Opens the files of windows, which come segment by segment.
+pub(crate) struct Opener {
+    files: Arc<SegmentFiles>,
+    last: Option<(SegmentId, File)>,
+}
+
+impl Opener {
+    pub(crate) const fn new(files: Arc<SegmentFiles>) -> Self {
+        Self { files, last: None }
+    }
+
+    pub(crate) fn files(&self) -> &SegmentFiles {
+        &self.files
+    }
+
+    /// The file of the window.
+    pub(crate) fn open(&mut self, window: &Window) -> Result<File> {
+        if let Some((segment, file)) = &self.last
+            && *segment == window.segment
+        {
+            return Ok(file.clone());
+        }
+        let file = self.files.open(window.segment, &window.source)?;
+        self.last = Some((window.segment, file.clone()));
+        Ok(file)
+    }
 }
 
 impl Window {
@@ -203,15 +246,24 @@ impl Window {
     }
 
     /// The read of this window, into a buffer that another read has left if it is of the right length.
-    pub(crate) fn request(&self, tag: u64, spare: Option<Buffer>) -> Request {
+    pub(crate) fn request(&self, file: &File, tag: u64, spare: Option<Buffer>) -> Request {
         let length = offset_in(self.bytes.end, self.bytes.start);
-        let buffer = spare.filter(|buffer| buffer.len() == length).unwrap_or_else(|| Buffer::zeroed(length));
-        Request::read(&self.file, self.bytes.start, buffer, tag)
+        let buffer = spare.filter(|buffer| buffer.len() == length).unwrap_or_else(|| Buffer::for_read(length));
+        Request::read(file, self.bytes.start, buffer, tag)
+    }
+
+    /// Nothing of it can be read.
+    pub(crate) fn fail(&self, documents: &mut [Wanted], why: &Error) {
+        for document in &mut documents[self.documents.clone()] {
+            document.failure.get_or_insert_with(|| why.clone());
+        }
     }
 }
 
 /// Gives a completed window to its documents. Returns the bytes that it had in flight.
-pub(crate) fn deliver(windows: &[Window], documents: &mut [Wanted], completion: &Completion) -> u64 {
+pub(crate) fn deliver(
+    files: &SegmentFiles, windows: &[Window], documents: &mut [Wanted], completion: &Completion,
+) -> u64 {
     let window = &windows[usize::try_from(completion.tag).expect("tags are window numbers")];
     let buffer = completion.buffer.as_deref().unwrap_or_default();
     let (read, failure) = match &completion.result {
@@ -230,16 +282,16 @@ pub(crate) fn deliver(windows: &[Window], documents: &mut [Wanted], completion: 
         } else if document.failure.is_none() {
             document.failure = Some(match failure {
                 Some(error) if !matches!(error, psync::Error::ShortRead { .. }) => error.clone().into(),
-                _ => missing(document.file.path(), &document.pointer, document.place().end, have),
+                _ => missing(files, &document.pointer, document.place().end, have),
             });
         }
     }
     window.length()
 }
 
-fn missing(file: &Path, pointer: &DocPointer, end: u64, have: u64) -> Error {
+fn missing(files: &SegmentFiles, pointer: &DocPointer, end: u64, have: u64) -> Error {
     let [expected, found] = [end, have].map(|bytes| format!("at least {bytes} bytes"));
-    Error::corrupt(file, pointer.offset, "length of the file", expected, found)
+    Error::corrupt(&files.path(pointer.segment), pointer.offset, "length of the file", expected, found)
 }
 
 /// Windows that cover all documents, and up to `gap` bytes between two of them. Every byte of a document is in exactly one of the
@@ -247,12 +299,12 @@ fn missing(file: &Path, pointer: &DocPointer, end: u64, have: u64) -> Error {
 pub(crate) fn plan(documents: &[Wanted], gap: u64) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     for (index, document) in documents.iter().enumerate() {
-        let block = if document.file.is_direct() { BLOCK as u64 } else { 1 };
+        let (block, segment) = (document.source.block(), document.pointer.segment);
         let place = document.place();
         let end = place.end.next_multiple_of(block);
         let mut start = place.start - place.start % block;
         if let Some(last) = windows.last_mut()
-            && last.file == document.file
+            && last.segment == segment
             && (last.bytes.start..last.bytes.start + WINDOW_BYTES).contains(&place.start)
             && start <= last.bytes.end + gap
         {
@@ -263,7 +315,8 @@ pub(crate) fn plan(documents: &[Wanted], gap: u64) -> Vec<Window> {
         }
         while start < end {
             let until = end.min(start + WINDOW_BYTES);
-            windows.push(Window { file: document.file.clone(), bytes: start..until, documents: index..index + 1 });
+            let source = document.source.clone();
+            windows.push(Window { segment, source, bytes: start..until, documents: index..index + 1 });
             start = until;
         }
     }
@@ -273,8 +326,6 @@ pub(crate) fn plan(documents: &[Wanted], gap: u64) -> Vec<Window> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use psync::OpenOptions;
-    use psync::sim::SimDisk;
 
     use super::*;
     use crate::format::ALIGNMENT;
@@ -282,8 +333,6 @@ mod tests {
 
     /// Documents at these gaps and of these lengths, some where others are, as damaged pointers have it.
     fn documents(direct: bool, places: &[(u64, u64, bool)]) -> Vec<Wanted> {
-        let options = OpenOptions { write: true, create_new: true, direct, ..OpenOptions::default() };
-        let file = SimDisk::new(1).psync().open(Path::new("/doc"), &options).expect("opens");
         let mut offset = 0;
         let wanted = places.iter().map(|&(gap, length, overlap)| {
             let pointer = DocPointer {
@@ -293,7 +342,7 @@ mod tests {
                 crc: 0,
             };
             offset = pointer.offset + if overlap { 8 } else { pointer.stored_bytes() };
-            Wanted::new(1, pointer, file.clone(), Wants::Check)
+            Wanted::new(1, pointer, Source::Sealed { direct }, Wants::Check)
         });
         wanted.collect()
     }
@@ -313,7 +362,6 @@ mod tests {
             ),
         ) {
             let documents = documents(direct, &places);
-            prop_assert_eq!(documents[0].file.is_direct(), direct);
             let windows = plan(&documents, gap);
             for window in &windows {
                 let length = window.bytes.end - window.bytes.start;

@@ -10,8 +10,9 @@
 //!
 //! Invariant: no byte of a file changes.
 
-use psync::{Completion, Psync, Request};
+use psync::{Completion, Request};
 
+use crate::files::SegmentFiles;
 use crate::format::ALIGNMENT;
 use crate::read::{self, Wanted, Window};
 use crate::{Error, Result};
@@ -22,43 +23,46 @@ const BATCH_BYTES: u64 = 16 << 20;
 const BATCH_WINDOWS: usize = 1024;
 
 /// Writes documents again, which are sorted by place and no two of which are the same, in files that are not open for direct I/O.
-pub(crate) fn rewrite(psync: &Psync, mut documents: Vec<Wanted>) -> Result<()> {
+pub(crate) fn rewrite(files: &SegmentFiles, mut documents: Vec<Wanted>) -> Result<()> {
     let windows = read::plan(&documents, ALIGNMENT as u64 - 1);
     let mut checksums = Vec::with_capacity(windows.len());
-    in_batches(psync, &windows, |_, completions| {
+    in_batches(files, &windows, |_, completions| {
         for completion in completions {
             checksums.push(checksum_of(&completion));
-            read::deliver(&windows, &mut documents, &completion);
+            read::deliver(files, &windows, &mut documents, &completion);
         }
         Ok(())
     })?;
-    documents.into_iter().try_for_each(|document| document.finish().map(drop))?;
-    in_batches(psync, &windows, |first, completions| {
+    documents.into_iter().try_for_each(|document| document.finish(files).map(drop))?;
+    in_batches(files, &windows, |first, completions| {
         let mut writes = Vec::with_capacity(completions.len());
         for (index, completion) in (first..).zip(completions) {
             let (window, expected, found) = (&windows[index], checksums[index], checksum_of(&completion));
+            completion.result?;
             if expected != found {
                 let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
-                let (file, at) = (window.file.path(), window.bytes.start);
-                return Err(Error::corrupt(file, at, "checksum of what was read again", expected, found));
+                let (file, at) = (files.path(window.segment), window.bytes.start);
+                return Err(Error::corrupt(&file, at, "checksum of what was read again", expected, found));
             }
-            completion.result?;
-            writes.extend(completion.buffer.map(|buffer| Request::write(&window.file, window.bytes.start, buffer, 0)));
+            let file = files.open(window.segment, &window.source)?;
+            writes.extend(completion.buffer.map(|buffer| Request::write(&file, window.bytes.start, buffer, 0)));
         }
-        psync.run_all(writes)?;
+        files.psync().run_all(writes)?;
         Ok(())
     })
 }
 
 /// Reads windows and hands them over, a batch at a time: the number of its first window, and what was read of each.
 fn in_batches(
-    psync: &Psync, windows: &[Window], mut take: impl FnMut(usize, Vec<Completion>) -> Result<()>,
+    files: &SegmentFiles, windows: &[Window], mut take: impl FnMut(usize, Vec<Completion>) -> Result<()>,
 ) -> Result<()> {
     let mut first = 0;
     while first < windows.len() {
         let batch = &windows[first..first + batch(&windows[first..])];
-        let reads = batch.iter().zip(first as u64..).map(|(window, tag)| window.request(tag, None)).collect();
-        take(first, psync.run(reads))?;
+        let read =
+            |(window, tag): (&Window, u64)| Ok(window.request(&files.open(window.segment, &window.source)?, tag, None));
+        let reads = batch.iter().zip(first as u64..).map(read).collect::<Result<_>>()?;
+        take(first, files.psync().run(reads))?;
         first += batch.len();
     }
     Ok(())

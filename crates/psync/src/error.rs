@@ -117,6 +117,11 @@ impl Error {
         self.io().is_some_and(|source| source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// Whether the process or the system has as many files open as it may: retry after some were closed.
+    pub fn is_too_many_open_files(&self) -> bool {
+        matches!(self.io().and_then(io::Error::raw_os_error), Some(libc::EMFILE | libc::ENFILE))
+    }
+
     /// Whether the file to be created exists already.
     pub fn is_already_exists(&self) -> bool {
         self.io().is_some_and(|source| source.kind() == io::ErrorKind::AlreadyExists)

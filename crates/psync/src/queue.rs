@@ -295,6 +295,14 @@ impl Queue {
         }
     }
 
+    /// Unless one is ready, waits until so many are, or all.
+    pub(crate) fn gather(&mut self, completions: usize) {
+        if self.ready.is_empty() && self.outstanding() > 0 {
+            self.start();
+            self.wait(completions.clamp(1, self.in_flight.max(1)));
+        }
+    }
+
     /// The next completion, in the order they come; `None` when nothing is outstanding.
     pub(crate) fn next(&mut self) -> Option<(usize, Completion)> {
         while self.ready.is_empty() && self.outstanding() > 0 {

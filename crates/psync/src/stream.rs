@@ -36,6 +36,12 @@ impl Stream {
         self.queue.submit();
     }
 
+    /// Waits until `next` has so many completions to hand out, or all that are in flight, unless it has one now: who needs many of them is
+    /// woken once for all.
+    pub fn gather(&mut self, completions: usize) {
+        self.queue.gather(completions);
+    }
+
     /// Requests pushed whose completion `next` has not handed out yet.
     pub fn in_flight(&self) -> usize {
         self.queue.outstanding()

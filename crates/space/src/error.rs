@@ -115,4 +115,10 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether as many files are open as may be: retry after some were closed.
+    #[must_use]
+    pub fn is_too_many_open_files(&self) -> bool {
+        matches!(self, Self::Io(error) if error.is_too_many_open_files())
+    }
 }
