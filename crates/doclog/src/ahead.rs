@@ -63,9 +63,9 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    pub(crate) fn begin(files: &Arc<SegmentFiles>, mut asked: Asked, in_flight: usize) -> Self {
-        let windows = read::plan(asked.documents(), BLOCK as u64);
-        let reading = Reading::begin(files, windows, asked.documents(), in_flight);
+    pub(crate) fn begin(mut asked: Asked, in_flight: usize) -> Self {
+        let windows = read::plan(&asked.documents, BLOCK as u64);
+        let reading = Reading::begin(&asked.files, windows, &mut asked.documents, in_flight);
         Self { asked, reading }
     }
 

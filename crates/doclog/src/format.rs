@@ -28,7 +28,7 @@
 //!        the last commit that names a document in it 8
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::compression::expansion_max;
 use crate::{Compression, Error, Result};
@@ -230,17 +230,19 @@ pub(crate) fn pointer_of_header(header: &[u8; HEADER], segment: SegmentId, offse
     DocPointer { segment, offset, length: DocLength::from_bits(get_u64(header, 8)), crc: get_u32(header, 20) }
 }
 
-/// Whether `bytes` is the header of the document that `pointer` leads to in `file`.
-pub(crate) fn check_header(file: &Path, table: u32, pointer: &DocPointer, bytes: &[u8; HEADER]) -> Result<()> {
+/// Whether `bytes` is the header of the document that `pointer` leads to in `file`, which is asked for when it is not.
+pub(crate) fn check_header(
+    file: impl Fn() -> PathBuf, table: u32, pointer: &DocPointer, bytes: &[u8; HEADER],
+) -> Result<()> {
     let at = pointer.offset;
     if &bytes[..4] != MAGIC {
         let found = bytes[..4].escape_ascii();
-        return Err(Error::corrupt(file, at, "document magic", MAGIC.escape_ascii(), found));
+        return Err(Error::corrupt(&file(), at, "document magic", MAGIC.escape_ascii(), found));
     }
     let [version, kind] = [get_u16(bytes, 4), get_u16(bytes, 6)];
     if version > VERSION {
         return Err(Error::NewerVersion {
-            file: file.to_owned(),
+            file: file(),
             offset: at.saturating_add(4),
             found: version.into(),
             known: VERSION.into(),
@@ -255,7 +257,7 @@ pub(crate) fn check_header(file: &Path, table: u32, pointer: &DocPointer, bytes:
     ];
     match fields.iter().find(|(_, _, expected, found)| expected != found) {
         Some((field, what, expected, found)) => {
-            Err(Error::corrupt(file, at.saturating_add(*field), what, expected, found))
+            Err(Error::corrupt(&file(), at.saturating_add(*field), what, expected, found))
         }
         None => Ok(()),
     }
@@ -462,7 +464,7 @@ mod tests {
     fn every_bit_of_a_header_counts() {
         let pointer = pointer();
         let header = encode_header(7, &pointer);
-        let file = Path::new("doc/7-3.doc");
+        let file = || PathBuf::from("doc/7-3.doc");
         check_header(file, 7, &pointer, &header).expect("whole");
         for bit in 0..HEADER * 8 {
             let mut damaged = header;

@@ -1,6 +1,6 @@
 //! What a fuzzer gives bytes to. For tests of the workspace alone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use psync::sim::SimDisk;
 use psync::{Buffer, Request};
@@ -59,7 +59,7 @@ fn header(bytes: &[u8]) {
     let pointer = DocPointer::decode(pointer);
     assert_eq!(DocPointer::decode(&pointer.encode()), pointer);
     let _ = pointer.stored_bytes();
-    let file = Path::new("doc/7-3.doc");
+    let file = || PathBuf::from("doc/7-3.doc");
     check_header(file, TABLE, &pointer, &encode_header(TABLE, &pointer)).expect("its own header");
     let Some(header) = header.first_chunk::<HEADER>() else { return };
     if check_header(file, TABLE, &pointer, header).is_ok() {

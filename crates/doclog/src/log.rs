@@ -307,13 +307,13 @@ impl DocLog {
     /// Begins to read documents, as [`DocLog::read_many`] does. What it reads goes on while the caller does something else, until it asks for it.
     #[must_use]
     pub fn read_ahead(&self, pointers: &[DocPointer]) -> ReadAhead {
-        ReadAhead::begin(&self.files, self.ask(pointers, Wants::Document, true), self.psync().pio_max())
+        ReadAhead::begin(self.ask(pointers, Wants::Document, true), self.psync().pio_max())
     }
 
     /// As [`DocLog::read_ahead`], reading as it is said, and each document as it is stored: for a [`DocLog::mover`].
     #[must_use]
     pub fn read_stored(&self, pointers: &[DocPointer], how: Reads) -> ReadAhead {
-        ReadAhead::begin(&self.files, self.ask(pointers, Wants::Stored, how.direct), how.in_flight)
+        ReadAhead::begin(self.ask(pointers, Wants::Stored, how.direct), how.in_flight)
     }
 
     fn ask(&self, pointers: &[DocPointer], wants: Wants, direct: bool) -> Asked {

@@ -115,7 +115,9 @@ impl Wanted {
         let wanted = self.wants.payload_of(self.pointer.length);
         if part.bytes.len() as u64 == self.pointer.length.stored() {
             self.whole = Some(checksum::crc32c_append(self.identity(), part.bytes));
-            self.payload = if wanted { part.bytes.to_vec() } else { Vec::new() };
+            if wanted {
+                self.payload = part.bytes.to_vec();
+            }
             return;
         }
         self.parts.push((at as u64, part.bytes.len(), checksum::crc32c(part.bytes)));
@@ -154,13 +156,14 @@ impl Wanted {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        let file = files.path(self.pointer.segment);
-        check_header(&file, self.table, &self.pointer, &self.header)?;
+        let segment = self.pointer.segment;
+        let file = || files.path(segment);
+        check_header(file, self.table, &self.pointer, &self.header)?;
         let (expected, found) = (self.pointer.crc, self.checksum());
         if expected != found {
             let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
             let at = self.pointer.offset;
-            return Err(Error::corrupt(&file, at, "checksum of the document", expected, found));
+            return Err(Error::corrupt(&file(), at, "checksum of the document", expected, found));
         }
         let length = self.pointer.length;
         if matches!(self.wants, Wants::Check | Wants::Stored) || !self.wants.payload_of(length) {
@@ -168,7 +171,7 @@ impl Wanted {
         }
         let document = unpack(length, self.payload).map_err(|found| {
             let (at, expected) = (self.pointer.offset + HEADER as u64, format!("{} bytes", length.original()));
-            Error::corrupt(&file, at, "what the compressed document stands for", expected, found)
+            Error::corrupt(&file(), at, "what the compressed document stands for", expected, found)
         })?;
         Ok(if self.wants == Wants::Meaning { Vec::new() } else { document })
     }

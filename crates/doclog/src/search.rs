@@ -32,7 +32,9 @@ impl DocLog {
                 let Some((header, rest)) = window[at..].split_first_chunk::<HEADER>() else { break };
                 let pointer = pointer_of_header(header, segment, start + at as u64);
                 let Some(payload) = rest.get(..usize::try_from(length).unwrap_or(usize::MAX)) else { break };
-                if pointer.length != plain || check_header(file.path(), self.table(), &pointer, header).is_err() {
+                if pointer.length != plain
+                    || check_header(|| file.path().to_owned(), self.table(), &pointer, header).is_err()
+                {
                     continue;
                 }
                 let identity = identity_crc(self.table(), segment, pointer.offset, plain);

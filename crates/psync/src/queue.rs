@@ -306,8 +306,7 @@ impl Queue {
     /// The next completion, in the order they come; `None` when nothing is outstanding.
     pub(crate) fn next(&mut self) -> Option<(usize, Completion)> {
         while self.ready.is_empty() && self.outstanding() > 0 {
-            self.start();
-            self.wait(1);
+            self.gather(1);
         }
         self.ready.pop_front()
     }

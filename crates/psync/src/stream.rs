@@ -9,7 +9,7 @@ use crate::{Completion, Request};
 ///    [`Stream::next`].
 /// 2. `next` (a stream is an iterator) hands out a completion, waiting for one if none is there; `None` when nothing is
 ///    in flight. More may be pushed after that.
-/// 3. Requests are handed to the system together: when `next` has to wait, at the latest when a good part of `depth` has
+/// 3. Requests are handed to the system together: when `next` or [`Stream::gather`] has to wait, at the latest when a good part of `depth` has
 ///    gathered. [`Stream::submit`] hands them over at once.
 /// 4. A flush starts when all writes pushed before it are complete; requests pushed after it wait until it has started.
 ///
