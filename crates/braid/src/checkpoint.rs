@@ -125,7 +125,7 @@ fn place(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice) -
 fn capture(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice) -> Image {
     // Of what the image says of pages nothing changes meanwhile: what a load takes and gives back is free in it.
     let allocator = engine.pages.image().with_free(freed).encode();
-    engine.publisher.between(|visible, frontier| {
+    engine.between_publications(|visible, frontier| {
         let tables = engine.catalog.live();
         let leaves = |table: &Arc<TableCore>| leaving.tables.iter().any(|(gone, _)| gone.id == table.id);
         let mut dropped: Vec<_> = engine.catalog.dropped().into_iter().filter(|table| !leaves(table)).collect();

@@ -18,7 +18,7 @@ use index::Seq;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use psync::Lock;
 use space::{FileStore, PagedFile};
-use wal::Wal;
+use wal::{Lsn, Wal};
 
 use crate::{
     Error, ErrorKind, Options, Result,
@@ -237,6 +237,15 @@ impl Engine {
             self.fail(error.cause());
             self.outcome_unknown()
         })
+    }
+
+    /// As [`Publisher::between`], but what the log has behind the last commit, which changes no table by itself, is not needed any more once that is visible:
+    /// on a full disk it could pin a segment that no commit goes in without.
+    pub(crate) fn between_publications<R>(&self, with: impl FnOnce(Seq, Lsn) -> R) -> R {
+        // In this order: what gets its seq later is behind that end.
+        let (end, last) = (self.wal.end(), Seq(self.wal.last_seq()));
+        self.publisher
+            .between(|visible, frontier| with(visible, if visible >= last { frontier.max(end) } else { frontier }))
     }
 
     /// A log error as the database tells it.

@@ -126,7 +126,7 @@ pub(crate) fn choose(engine: &Engine) -> Choice {
 
 /// From where on recovery needs the log.
 fn needed(engine: &Engine) -> Kept {
-    engine.publisher.between(|visible, frontier| {
+    engine.between_publications(|visible, frontier| {
         let tables = engine.catalog.live();
         let oldest = tables.iter().filter_map(|table| Some((table.oldest_unapplied()?, table.oldest_unapplied_seq()?)));
         let (from, seq) = oldest.min().unwrap_or((frontier, Seq(visible.0 + 1)));
@@ -150,6 +150,21 @@ mod tests {
     use psync::sim::SimDisk;
 
     use crate::{Options, Structure};
+
+    #[test]
+    fn what_the_log_has_behind_the_last_commit_is_not_needed() {
+        let options = Options::new().background(false);
+        let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = database.table("table", Structure::BTree).expect("created");
+        (0..1000_u32).for_each(|number| table.put(number.to_be_bytes(), [1; 100]).expect("put"));
+        let (engine, behind_puts) = (table.engine(), table.engine().wal.end());
+        assert!(super::needed(engine).from < behind_puts);
+        database.checkpoint().expect("a checkpoint");
+        assert!(engine.wal.end() > behind_puts, "what was applied is logged");
+        assert_eq!(super::needed(engine).from, engine.wal.end());
+        table.put("key", "value").expect("put");
+        assert!(super::needed(engine).from < engine.wal.end());
+    }
 
     #[test]
     fn what_a_reader_holds_in_any_case_costs_no_log() {
