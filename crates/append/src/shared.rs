@@ -25,7 +25,7 @@ pub struct Shared {
     store: FileStore,
     cache: Cache<Key, Arc<Node>>,
     read_ahead: Arc<ReadAhead>,
-    reserve: Reserve,
+    reserve: Arc<Reserve>,
     segment_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Shared {
             store: store.clone(),
             cache: Cache::new(cache_bytes, weigh),
             read_ahead,
-            reserve: Reserve::new(store, "reserve-nodes"),
+            reserve: Arc::new(Reserve::new(store)),
             segment_bytes: SEGMENT_BYTES_MAX,
         }
     }
@@ -59,6 +59,13 @@ impl Shared {
     #[must_use]
     pub fn with_read_ahead(mut self, read_ahead: Arc<ReadAhead>) -> Self {
         self.read_ahead = read_ahead;
+        self
+    }
+
+    /// Tries whose room on a full disk is kept together with that of others.
+    #[must_use]
+    pub fn with_reserve(mut self, reserve: Arc<Reserve>) -> Self {
+        self.reserve = reserve;
         self
     }
 
@@ -79,13 +86,14 @@ impl Shared {
         (live_bytes / SEGMENT_PART).max(SEGMENT_BYTES_MIN).min(self.segment_bytes)
     }
 
-    /// Has room kept on the disk for tries whose nodes take so many bytes together; none where there are no tries.
-    pub fn keep_room(&self, live_bytes: Option<u64>) {
-        self.reserve.want(live_bytes.map_or(0, |bytes| RESERVE_SEGMENTS * self.segment_bytes(bytes)));
+    /// The room that is to be kept on the disk for tries whose nodes take so many bytes together.
+    #[must_use]
+    pub fn room_bytes(&self, live_bytes: u64) -> u64 {
+        RESERVE_SEGMENTS * self.segment_bytes(live_bytes)
     }
 
     /// Room on the disk for tries that become smaller. Who makes anything else longer fills it up first.
-    pub const fn reserve(&self) -> &Reserve {
+    pub(crate) fn reserve(&self) -> &Reserve {
         &self.reserve
     }
 

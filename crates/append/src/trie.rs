@@ -179,6 +179,7 @@ impl Room {
             Class::Normal => Self::None,
             Class::Urgent => Self::Quarter,
             Class::Reclaim => Self::Half,
+            Class::Emptying => Self::All,
         }
     }
 }

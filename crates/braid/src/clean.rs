@@ -29,6 +29,7 @@ use std::{
 use doclog::{SegmentId, Usage};
 use index::TableId;
 use parking_lot::Mutex;
+use space::Class;
 
 use crate::{
     Error, Result,
@@ -340,8 +341,10 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             let live = |usage: &Usage| if cycle.plan.segments.contains(&usage.segment) { usage.live_bytes } else { 0 };
             let live_bytes: u64 = table.documents.usage().iter().map(live).sum();
             // With less, some of it would be moved, and nothing come back.
-            let given = engine.trees.document_reserve().give_bytes(live_bytes + ROOM_SLACK_BYTES);
-            given.map_err(|error| engine.write_error(error.into()))?;
+            let given = engine.trees.give_room(live_bytes + ROOM_SLACK_BYTES);
+            if given.map_err(|error| engine.write_error(error))? {
+                cycle.plan.class = Class::Emptying;
+            }
             cycle.has_room = true;
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
@@ -390,7 +393,7 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         };
         let how =
             How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
-        let plan = Plan { segments, window_bytes: window_bytes(engine), how, urgent: true };
+        let plan = Plan { segments, window_bytes: window_bytes(engine), how, class: Class::Normal };
         (!plan.segments.is_empty()).then_some(Cycle {
             table,
             plan,
@@ -484,7 +487,8 @@ mod tests {
         let (core, engine) = (&table.core, table.engine());
         core.documents.seal();
         let how = How { submission_batch: 16, sorted: true, direct: true, overlapped: true };
-        let plan = Plan { segments: core.documents.live().into_keys().collect(), window_bytes: 1, how, urgent: true };
+        let plan =
+            Plan { segments: core.documents.live().into_keys().collect(), window_bytes: 1, how, class: Class::Normal };
         let mut cycle =
             Some(Cycle { table: Arc::clone(core), plan, low: Position::default(), has_room: false, at_once: false });
         let _still = engine.maintenance.lock();

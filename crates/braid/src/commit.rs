@@ -284,9 +284,11 @@ impl Engine {
     /// Writes the values that are too long for the log: all those of a table in one psync.
     fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
-        if items.iter().any(is_document) {
+        let document_bytes: u64 =
+            items.iter().filter(|item| is_document(item)).map(|item| item.value.len() as u64).sum();
+        if document_bytes > 0 {
             self.reserve_log()?;
-            self.trees.fill_reserve().map_err(|error| self.write_error(error))?;
+            self.trees.fill_reserve(document_bytes).map_err(|error| self.write_error(error))?;
         }
         let mut done = 0;
         while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {

@@ -15,6 +15,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use index::{Applied, Part, RangeTombstones, Seq};
 use parking_lot::MutexGuard;
+use space::Class;
 
 use crate::{
     Database, Error, Result, Table,
@@ -206,7 +207,7 @@ impl Run<'_, '_> {
             segments: table.documents.live().into_keys().collect(),
             window_bytes: (budget / DOCUMENT_STRETCH_PART).min(DOCUMENT_STRETCH_BYTES_MAX),
             how,
-            urgent: false,
+            class: Class::Normal,
         };
         let mut from = Some(Position::default()).filter(|_| !plan.segments.is_empty());
         while let Some(low) = from.filter(|_| !self.done.stopped) {

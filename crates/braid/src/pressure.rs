@@ -32,6 +32,8 @@ struct State {
     turn: Instant,
     open: bool,
     full_disk: Option<String>,
+    /// What waited when a full disk first made deletes go beyond the budget.
+    beyond: Option<u64>,
     /// Deletes were refused because what was put before them has no space.
     deletes_refused: bool,
 }
@@ -63,6 +65,7 @@ impl Pressure {
             turn: Instant::now(),
             open: true,
             full_disk: None,
+            beyond: None,
             deletes_refused: false,
         };
         Self { budget, paced, state: Mutex::new(state), relieved: Condvar::new() }
@@ -122,7 +125,7 @@ impl Pressure {
     /// Queues of so many bytes are gone, after operations of `applied` bytes went into their structures; it took so long.
     pub(crate) fn give_back(&self, bytes: u64, applied: u64, took: Duration) {
         let mut state = self.state.lock();
-        state.used -= bytes;
+        self.replace(&mut state, bytes, 0);
         state.done = 0;
         if applied > 0 {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
@@ -139,15 +142,21 @@ impl Pressure {
     /// Queues of so many bytes became queues of other bytes.
     pub(crate) fn exchange(&self, before: u64, after: u64) {
         let mut state = self.state.lock();
-        state.used = state.used - before + after;
+        self.replace(&mut state, before, after);
         state.done = 0;
         self.relieved.notify_all();
     }
 
     /// Queues of so many bytes are gone without having been applied.
     pub(crate) fn forget(&self, bytes: u64) {
-        self.state.lock().used -= bytes;
+        self.replace(&mut self.state.lock(), bytes, 0);
         self.relieved.notify_all();
+    }
+
+    fn replace(&self, state: &mut State, before: u64, after: u64) {
+        state.used = state.used - before + after;
+        let used = state.used;
+        state.beyond = state.beyond.filter(|_| used >= self.budget).map(|beyond| beyond.min(used));
     }
 
     /// The disk is full, or no longer so.
@@ -177,7 +186,7 @@ impl Pressure {
     pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<(), Refusal> {
         let sleep = {
             let mut state = self.state.lock();
-            while state.open && state.used >= self.limit(&state, reclaims) {
+            while state.open && state.used >= self.limit(&mut state, reclaims) {
                 if let Some(problem) = state.full_disk.clone() {
                     state.deletes_refused |= reclaims;
                     return Err(Refusal::FullDisk(problem));
@@ -198,9 +207,12 @@ impl Pressure {
         Ok(())
     }
 
-    /// On a full disk deletes may go a quarter beyond the budget: applying them is what brings space back.
-    const fn limit(&self, state: &State, reclaims: bool) -> u64 {
-        if reclaims && state.full_disk.is_some() { self.budget + self.budget / 4 } else { self.budget }
+    /// On a full disk deletes may go a quarter of the budget beyond what waits, be that more than the budget: applying them is what brings space back.
+    fn limit(&self, state: &mut State, reclaims: bool) -> u64 {
+        if !reclaims || state.full_disk.is_none() || state.used < self.budget {
+            return self.budget;
+        }
+        *state.beyond.get_or_insert(state.used) + self.budget / 4
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
@@ -264,6 +276,13 @@ mod tests {
         pressure.take(1100);
         assert_eq!(pressure.admit(10, true), Ok(()));
         pressure.take(200);
+        assert_eq!(pressure.admit(10, true), Ok(()), "a quarter of the budget beyond what there was");
+        pressure.take(50);
+        assert!(pressure.admit(10, true).is_err());
+        // What there was, and not the deletes, is what they may go beyond.
+        pressure.exchange(250, 150);
+        assert_eq!(pressure.admit(10, true), Ok(()));
+        pressure.take(100);
         assert!(pressure.admit(10, true).is_err());
         pressure.set_full_disk(None);
         pressure.close();

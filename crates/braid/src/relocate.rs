@@ -27,6 +27,7 @@ use std::{
 
 use doclog::{DocPointer, Retained, SegmentId};
 use index::{Batch, Expiry, Operation, Payload, Seq, Update};
+use space::Class;
 
 use crate::{
     Error, ErrorKind, Result,
@@ -80,8 +81,8 @@ pub(crate) struct Plan {
     /// Bytes of documents and keys of a stretch, unless a single document takes more: what it needs of memory, about.
     pub(crate) window_bytes: u64,
     pub(crate) how: How,
-    /// It may use space that is kept for deletes.
-    pub(crate) urgent: bool,
+    /// Of the space that it takes.
+    pub(crate) class: Class,
 }
 
 /// Where a stretch begins.
@@ -128,7 +129,7 @@ struct Moves {
     keys: Vec<u8>,
     versions: Vec<Version>,
     through: Seq,
-    urgent: bool,
+    class: Class,
 }
 
 impl Moves {
@@ -163,8 +164,8 @@ impl Batch for Moves {
         self.through
     }
 
-    fn is_urgent(&self) -> bool {
-        self.urgent
+    fn class(&self) -> Class {
+        self.class
     }
 }
 

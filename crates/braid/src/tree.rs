@@ -4,7 +4,13 @@
 //!    by the bytes that their tables have. So is the room on the disk that is kept for those that only append ([`Trees::adapt`]).
 //! 2. A [`Tree`] is the structure of one table, and an [`Index`] like any. Beside that it can be loaded ([`Load`]).
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use append::Trie;
 use btree::BTree;
@@ -58,7 +64,10 @@ pub(crate) struct Trees {
     btree: Arc<btree::Shared>,
     append: Arc<append::Shared>,
     documents: Documents,
-    document_reserve: Reserve,
+    reserve: Arc<Reserve>,
+    /// What of it is for nodes, and how many bytes all documents take, with those that came since tables were last looked at.
+    node_room_bytes: AtomicU64,
+    document_bytes: AtomicU64,
     read_ahead: Arc<ReadAhead>,
     cache_bytes: u64,
     segment_bytes: u64,
@@ -77,13 +86,16 @@ impl Trees {
         read_ahead: Arc<ReadAhead>, segment_bytes: u64,
     ) -> Self {
         let btree = btree::Shared::new(Arc::clone(pages), cache_bytes, epoch);
+        let reserve = Arc::new(Reserve::new(store));
         let append = append::Shared::new(store, cache_bytes).with_segment_bytes(segment_bytes);
         append.set_cache_bytes(0);
         Self {
             btree: Arc::new(btree.with_gap(gap_pages).with_read_ahead(Arc::clone(&read_ahead))),
-            append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead))),
+            append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead)).with_reserve(Arc::clone(&reserve))),
             documents: Documents::new(cache_bytes),
-            document_reserve: Reserve::new(store, "reserve-documents"),
+            reserve,
+            node_room_bytes: AtomicU64::new(0),
+            document_bytes: AtomicU64::new(0),
             read_ahead,
             cache_bytes,
             segment_bytes,
@@ -123,20 +135,27 @@ impl Trees {
         self.divide_cache(tables);
         let append = tables.iter().filter(|table| table.structure == Structure::Append);
         let nodes = append.map(|table| table.tree.room().live_bytes).reduce(|one, other| one + other);
-        self.append.keep_room(nodes);
         let documents: u64 = tables.iter().map(|table| table.documents.stats().bytes).sum();
-        self.document_reserve.want((documents / DOCUMENT_ROOM_PART).min(self.segment_bytes));
+        let nodes = nodes.map_or(0, |bytes| self.append.room_bytes(bytes));
+        self.node_room_bytes.store(nodes, Ordering::Relaxed);
+        self.document_bytes.store(documents, Ordering::Relaxed);
+        self.want_room(documents);
     }
 
-    /// Keeps room for what gives space back, before anything makes files longer.
-    pub(crate) fn fill_reserve(&self) -> Result<()> {
-        self.append.reserve().fill()?;
-        Ok(self.document_reserve.fill()?)
+    fn want_room(&self, document_bytes: u64) {
+        let documents = (document_bytes / DOCUMENT_ROOM_PART).min(self.segment_bytes);
+        self.reserve.want(self.node_room_bytes.load(Ordering::Relaxed) + documents);
     }
 
-    /// Room for documents that are moved so that their segment can go.
-    pub(crate) const fn document_reserve(&self) -> &Reserve {
-        &self.document_reserve
+    /// Keeps room for what gives space back, before documents of so many bytes make files longer.
+    pub(crate) fn fill_reserve(&self, document_bytes: u64) -> Result<()> {
+        self.want_room(self.document_bytes.fetch_add(document_bytes, Ordering::Relaxed) + document_bytes);
+        Ok(self.reserve.fill()?)
+    }
+
+    /// Gives so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many.
+    pub(crate) fn give_room(&self, bytes: u64) -> Result<bool> {
+        Ok(self.reserve.give_bytes(bytes)?)
     }
 
     /// Divides the cache among the kinds of structures that these tables have, and their documents, by the bytes that they have. What leads to documents comes first: they

@@ -16,7 +16,6 @@ pub fn class_of(batch: &dyn Batch, horizon: &Horizon) -> Class {
     let deletes: usize = (0..batch.len()).map(|index| goes(&batch.get(index))).sum();
     match deletes * 2 > batch.len() {
         true => Class::Reclaim,
-        false if batch.is_urgent() => Class::Urgent,
-        false => Class::Normal,
+        false => batch.class(),
     }
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::ops::Bound;
 
 use doclog::DocPointer;
+use space::Class;
 
 use crate::{Fragment, RangeTombstones};
 
@@ -169,9 +170,9 @@ pub trait Batch: Sync {
     /// All versions up to this one, of the keys that the batch is about, are in this batch or in an earlier one, and none comes again once
     /// the redo of this one is in the log.
     fn through(&self) -> Seq;
-    /// Whether it may use space that is kept for deletes, because deletes wait behind it.
-    fn is_urgent(&self) -> bool {
-        false
+    /// The class of the space that it takes, unless it mostly deletes.
+    fn class(&self) -> Class {
+        Class::Normal
     }
 }
 

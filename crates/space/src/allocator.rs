@@ -28,8 +28,17 @@ pub enum Class {
     Normal,
     /// What gives space back in the end, as deletes and checkpoints do: may use the reserve.
     Reclaim,
+    /// What gives whole files back and takes less, which nothing else does: may use the reserve, and all other room that is kept.
+    Emptying,
     /// Something that deletes wait behind: half of the reserve may serve it.
     Urgent,
+}
+
+impl Class {
+    /// Whether it may use all of the reserve.
+    const fn may_use_reserve(self) -> bool {
+        matches!(self, Self::Reclaim | Self::Emptying)
+    }
 }
 
 /// Pages by state.
@@ -138,7 +147,7 @@ impl Allocator {
     /// Takes `count` extents of `pages` each out of the free pages that are not set aside: out of one run where there is one, else
     /// out of as few as possible. They are in page order. None when they do not fit.
     pub(crate) fn take(&mut self, count: u64, pages: u32, class: Class) -> Option<Vec<Extent>> {
-        if class != Class::Reclaim {
+        if !class.may_use_reserve() {
             self.fill_reserve();
         }
         let sources = self.gather(count, pages.into())?;
@@ -192,7 +201,7 @@ impl Allocator {
 
     /// Fewest pages to add for a request that `take` refused.
     pub(crate) fn missing(&self, wanted: u64, class: Class) -> u64 {
-        if class == Class::Reclaim {
+        if class.may_use_reserve() {
             return wanted;
         }
         // The reserve grows with the file, far slower: this ends after two or three rounds.
@@ -221,7 +230,7 @@ impl Allocator {
             reserve_pages: match class {
                 Class::Normal => reserve_for(self.total),
                 Class::Urgent => reserve_for(self.total) / 2,
-                Class::Reclaim => 0,
+                Class::Reclaim | Class::Emptying => 0,
             },
         }
     }

@@ -203,7 +203,7 @@ impl PagedFile {
                 let last = match class {
                     Class::Normal => None,
                     Class::Urgent => allocator.take_urgently(extents, pages),
-                    Class::Reclaim => allocator.take_with_reserve(extents, pages),
+                    Class::Reclaim | Class::Emptying => allocator.take_with_reserve(extents, pages),
                 };
                 let full = allocator.full(wanted, class);
                 return last.map(|taken| mark(&mut allocator, taken)).ok_or(full);

@@ -1,6 +1,6 @@
 //! Room on the disk that is kept for what gives space back.
 //!
-//! Files that only grow cannot keep room in themselves, as [`crate::PagedFile`] does. So a file of the database keeps it for all of a kind.
+//! Files that only grow cannot keep room in themselves, as [`crate::PagedFile`] does. So one file of the database keeps it for all of them.
 //!
 //! 1. The file has no content but its length, of bytes that were written: the disk has room for as much. Nothing refers to it, and it is never flushed: after a
 //!    crash it may be shorter, and is made long again.
@@ -14,6 +14,8 @@ use psync::{Buffer, File, Request};
 
 use crate::{FileStore, PAGE, Result, StreamKind};
 
+/// The file in the database's directory.
+const NAME: &str = "reserve";
 /// Bytes that are written at once; less where there is not as much room.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -21,7 +23,6 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Reserve {
     store: FileStore,
-    name: &'static str,
     wanted: AtomicU64,
     /// Length of the file, as far as it is known: at most that.
     held: AtomicU64,
@@ -29,10 +30,10 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// That of a database with this name.
+    /// That of a database.
     #[must_use]
-    pub fn new(store: &FileStore, name: &'static str) -> Self {
-        Self { store: store.clone(), name, wanted: AtomicU64::new(0), held: AtomicU64::new(0), file: Mutex::default() }
+    pub fn new(store: &FileStore) -> Self {
+        Self { store: store.clone(), wanted: AtomicU64::new(0), held: AtomicU64::new(0), file: Mutex::default() }
     }
 
     /// So many bytes are to be kept from now on.
@@ -52,7 +53,7 @@ impl Reserve {
         let mut open = self.file.lock();
         let file = match self.open(&mut open)? {
             Some(file) => file,
-            None => open.insert(self.store.create(StreamKind::Meta, self.name, false)?).clone(),
+            None => open.insert(self.store.create(StreamKind::Meta, NAME, false)?).clone(),
         };
         let (mut held, mut piece) = (file.len()?, PIECE_BYTES);
         while held < wanted {
@@ -99,8 +100,8 @@ impl Reserve {
 
     /// The file, if there is one.
     fn open(&self, open: &mut Option<File>) -> Result<Option<File>> {
-        if open.is_none() && self.store.exists(self.name)? {
-            *open = Some(self.store.open_existing(StreamKind::Meta, self.name, false)?);
+        if open.is_none() && self.store.exists(NAME)? {
+            *open = Some(self.store.open_existing(StreamKind::Meta, NAME, false)?);
         }
         Ok(open.clone())
     }
@@ -119,13 +120,13 @@ mod tests {
     }
 
     fn held(disk: &SimDisk) -> Option<usize> {
-        disk.read_file("/db/reserve-nodes").map(|file| file.len())
+        disk.read_file("/db/reserve").map(|file| file.len())
     }
 
     #[test]
     fn it_is_filled_first_and_given_when_there_is_no_room() {
         let disk = SimDisk::new(1);
-        let reserve = Reserve::new(&store(&disk), "reserve-nodes");
+        let reserve = Reserve::new(&store(&disk));
         reserve.fill().expect("nothing is wanted");
         assert!(!reserve.give(4).expect("there is none"));
         assert_eq!(held(&disk), None);
@@ -146,7 +147,7 @@ mod tests {
 
         // Another opening finds it.
         disk.kill();
-        let reserve = Reserve::new(&store(&disk), "reserve-nodes");
+        let reserve = Reserve::new(&store(&disk));
         reserve.want(1_000_000);
         assert!(reserve.give(4).expect("cuts"));
         assert!(!reserve.give(4).expect("nothing is left"));

@@ -8,6 +8,7 @@ use std::{
 
 use index::{Batch, Horizon, Seq, Update};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
+use space::Class;
 use wal::Lsn;
 
 use super::{queue::Opq, sections::Sections};
@@ -150,7 +151,7 @@ impl Frozen {
     /// What is to be applied next; only once they are sorted, and while anything is left.
     pub(crate) fn next_slice(&self) -> Slice<'_> {
         let range = self.left.lock().front().cloned().expect("asked only while something is left");
-        Slice { frozen: self, range, is_urgent: false }
+        Slice { frozen: self, range, class: Class::Normal }
     }
 
     /// The first slice is applied.
@@ -214,13 +215,13 @@ fn sorted(queue: &Opq, horizon: &Horizon) -> Vec<u32> {
 pub(crate) struct Slice<'a> {
     frozen: &'a Frozen,
     range: Range<usize>,
-    is_urgent: bool,
+    class: Class,
 }
 
 impl Slice<'_> {
     /// The same, to be applied with space that is kept for deletes, because deletes wait behind it.
     pub(crate) fn urgent(self) -> Self {
-        Self { is_urgent: true, ..self }
+        Self { class: Class::Urgent, ..self }
     }
 
     /// Which of the sorted operations.
@@ -264,8 +265,8 @@ impl Batch for Slice<'_> {
         self.frozen.through
     }
 
-    fn is_urgent(&self) -> bool {
-        self.is_urgent
+    fn class(&self) -> Class {
+        self.class
     }
 }
 

@@ -22,7 +22,7 @@ const VERSIONS_MAX: usize = 16 << 10;
 pub(super) fn search(
     view: &dyn View, from: &Position, plan: &Plan, horizon: &Horizon, through: Seq,
 ) -> Result<(Moves, Option<Position>)> {
-    let moves = Moves { keys: Vec::new(), versions: Vec::new(), through, urgent: plan.urgent };
+    let moves = Moves { keys: Vec::new(), versions: Vec::new(), through, class: plan.class };
     let mut search = Search { moves, plan, rules: Rules { horizon, through }, bytes: 0 };
     let (mut keys, mut next) = (0, None);
     view.documents(&from.key, &mut |key, versions| {
@@ -100,6 +100,7 @@ mod tests {
     use std::path::Path;
 
     use psync::sim::SimDisk;
+    use space::Class;
 
     use super::super::{CompactionTimes, How, Moved, stretch};
     use super::*;
@@ -109,7 +110,7 @@ mod tests {
         table.core.documents.seal();
         let segments = table.core.documents.live().into_keys().collect();
         let how = How { submission_batch: 128, sorted: true, direct: true, overlapped: true };
-        Plan { segments, window_bytes, how, urgent: false }
+        Plan { segments, window_bytes, how, class: Class::Normal }
     }
 
     /// Moves everything; what each stretch moved.

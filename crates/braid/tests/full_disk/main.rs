@@ -3,6 +3,8 @@
 #[macro_use]
 #[path = "../common/structures.rs"]
 mod structures;
+#[path = "../common/seeds.rs"]
+mod seeds;
 
 mod faults;
 mod model;

@@ -4,8 +4,12 @@ use std::{path::Path, time::Duration};
 
 use braid::{Database, Durability, Options, SetClock, Structure};
 use psync::sim::SimDisk;
+use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use crate::model::{Change, Model, is_full, puts};
+use crate::{
+    model::{Change, Model, is_full, puts},
+    seeds,
+};
 
 /// Keys below this one are deleted as a range.
 const END: &[u8] = &[0xc0];
@@ -230,7 +234,25 @@ fn ranges_that_are_deleted(structure: Structure) {
     run_all(structure, run_with_ranges, &[4 << 20, 5 << 20, 9 << 20], &[20, 300, 2000, 3000, 70_000]);
 }
 
+/// Any disk and any length of values: `BRAID_DISK_SEEDS` says how many.
+fn disks_of_any_size(structure: Structure) {
+    seeds::run_all("BRAID_DISK", "full_disk disks_of_any_size", 12, |seed| {
+        let mut random = StdRng::seed_from_u64(seed);
+        let least = if structure == Structure::BTree { 4 << 20 } else { 8 << 20 };
+        let capacity = random.random_range(least..least + (6 << 20));
+        let value_bytes = [250, 400, 700, 1000, 2000, 2048, 3000, 20_000][random.random_range(0..8)];
+        let run = match seed % 4 {
+            2 => run_with_expiry,
+            3 => run_with_ranges,
+            _ => run,
+        };
+        std::panic::catch_unwind(|| run(structure, capacity, value_bytes))
+            .map_err(|_| format!("seed {seed}: a disk of {capacity} bytes, and values of {value_bytes}"))
+    });
+}
+
 on_every_structure!(
+    disks_of_any_size,
     values_in_leaves,
     values_in_documents,
     large_values_in_scattered_pages,
