@@ -34,7 +34,7 @@ const OURS: [&str; 6] = [LOCK, superblock::NAME, "wal", "doc", "node", "device.j
 
 /// Whether a database directory has a file or directory of that name.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == DATA || OURS.contains(&name)
+    name == DATA || name == space::Reserve::NAME || OURS.contains(&name)
 }
 
 /// Opens or creates the database at `path`.

@@ -14,8 +14,6 @@ use psync::{Buffer, File, Request};
 
 use crate::{FileStore, PAGE, Result, StreamKind};
 
-/// The file in the database's directory.
-const NAME: &str = "reserve";
 /// Bytes that are written at once; less where there is not as much room.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -30,6 +28,9 @@ pub struct Reserve {
 }
 
 impl Reserve {
+    /// Its file in the directory of the database.
+    pub const NAME: &str = "reserve";
+
     /// That of a database.
     #[must_use]
     pub fn new(store: &FileStore) -> Self {
@@ -53,7 +54,7 @@ impl Reserve {
         let mut open = self.file.lock();
         let file = match self.open(&mut open)? {
             Some(file) => file,
-            None => open.insert(self.store.create(StreamKind::Meta, NAME, false)?).clone(),
+            None => open.insert(self.store.create(StreamKind::Meta, Self::NAME, false)?).clone(),
         };
         let (mut held, mut piece) = (file.len()?, PIECE_BYTES);
         while held < wanted {
@@ -100,8 +101,8 @@ impl Reserve {
 
     /// The file, if there is one.
     fn open(&self, open: &mut Option<File>) -> Result<Option<File>> {
-        if open.is_none() && self.store.exists(NAME)? {
-            *open = Some(self.store.open_existing(StreamKind::Meta, NAME, false)?);
+        if open.is_none() && self.store.exists(Self::NAME)? {
+            *open = Some(self.store.open_existing(StreamKind::Meta, Self::NAME, false)?);
         }
         Ok(open.clone())
     }

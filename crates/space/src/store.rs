@@ -72,7 +72,8 @@ struct Inner {
     /// Directories whose entries changed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
     /// Held while directories are synced: who finds nothing noted has still to wait for the sync that took it.
-    syncing: Mutex<()>,
+    /// It holds the failure that ended all syncing.
+    syncing: Mutex<Option<Error>>,
     open: OpenFiles,
 }
 
@@ -104,7 +105,7 @@ impl FileStore {
             read_only,
             counters: StreamKind::ALL.map(|_| Arc::default()),
             changed: Mutex::new(changed),
-            syncing: Mutex::new(()),
+            syncing: Mutex::new(None),
             open: OpenFiles::new(),
         };
         Ok(Self { psync, inner: Arc::new(inner) })
@@ -249,20 +250,20 @@ impl FileStore {
     /// Makes every entry durable that was created or released before the call.
     ///
     /// # Errors
-    /// When a directory cannot be synced. It is tried again by the next call.
+    /// When a directory cannot be synced, or could not be before: which of its entries are durable then nobody knows, and no later sync would tell. It is tried
+    /// again only where too many files were open to begin.
     pub fn sync_directories(&self) -> Result<()> {
-        let _one_at_a_time = self.inner.syncing.lock();
-        let changed = std::mem::take(&mut *self.inner.changed.lock());
-        let mut outcome = Ok(());
-        for directory in changed {
-            if outcome.is_ok() {
-                outcome = self.psync.sync_directory(&directory);
-            }
-            if outcome.is_err() {
-                self.note(directory);
-            }
+        let mut failed = self.inner.syncing.lock();
+        if let Some(error) = &*failed {
+            return Err(error.clone());
         }
-        Ok(outcome?)
+        let changed = std::mem::take(&mut *self.inner.changed.lock());
+        let outcome: Result<()> = changed.iter().try_for_each(|directory| Ok(self.psync.sync_directory(directory)?));
+        match &outcome {
+            Err(error) if error.is_too_many_open_files() => self.inner.changed.lock().extend(changed),
+            outcome => *failed = outcome.clone().err(),
+        }
+        outcome
     }
 
     fn note(&self, directory: PathBuf) {
