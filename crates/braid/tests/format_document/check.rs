@@ -156,7 +156,7 @@ impl Reader<'_> {
         image.expect(&[("visible", 110)])?;
         let [start, durable, below] =
             [image.number("log start")?, image.number("log durable")?, image.number("flush ends below")?];
-        ensure!(start > 0 && start <= durable && durable < below, "log positions {start}, {durable}, {below}");
+        ensure!(start > 0 && start <= durable && durable <= below, "log positions {start}, {durable}, {below}");
         let (kept, seq) = (image.number("kept from")?, image.number("kept seq")?);
         ensure!(kept < start, "the log is kept from {kept}, and replayed from {start}");
         self.kept(slot, kept, seq)?;

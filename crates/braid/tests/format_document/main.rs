@@ -83,9 +83,10 @@ fn fields_in_the_wrong_order_are_noticed() {
             }
         }
     }
-    // Fields that have the same value: types and versions are 1, and both positions are the end of the last commit when nobody
-    // commits while a checkpoint is written.
+    // Fields that have the same value: types and versions are 1, and the positions are the end of the log when nobody commits while a
+    // checkpoint is written.
     let alike = [
+        "checkpoint image: log start before flush ends below",
         "checkpoint image: log durable before log start",
         "document: type before version",
         "log segment header: version before type",
@@ -108,10 +109,11 @@ fn a_directory_holds_the_files_of_the_document() {
     let lock = directory.path().join("LOCK");
     let holder = std::fs::read_to_string(&lock).expect("reads");
     assert_eq!(holder, format!("{}\n", std::process::id()));
-    assert_eq!(names(directory.path()), ["LOCK", "data", "device.json", "doc", "superblock", "wal"]);
+    assert_eq!(names(directory.path()), ["LOCK", "data", "device.json", "doc", "reserve", "superblock", "wal"]);
     assert_eq!(names(&directory.path().join("doc")), ["1-1.doc"]);
     assert!(names(&directory.path().join("wal")).iter().all(|name| name.ends_with(".log")));
-    for name in ["LOCK", "data", "device.json", "doc/<table>-<segment>.doc", "superblock", "wal/<index>.log"] {
+    for name in ["LOCK", "data", "device.json", "doc/<table>-<segment>.doc", "reserve", "superblock", "wal/<index>.log"]
+    {
         assert!(TEXT.contains(&format!("\n| `{name}` |")), "{name} has no row");
     }
     drop(table);
