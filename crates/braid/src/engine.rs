@@ -208,7 +208,7 @@ impl Engine {
     /// Gives the log its segments for deletes and upkeep: what is not logged can fill the disk while the log is still small.
     pub(crate) fn reserve_log(&self) -> Result<()> {
         if !self.log_reserved.load(Ordering::Relaxed) {
-            self.wal.reserve().map_err(|error| self.log_error(error))?;
+            self.wal.reserve().map_err(|error| self.write_error(self.log_error(error)))?;
             self.log_reserved.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -438,7 +438,7 @@ impl Error {
 
     /// Whether a flush failed.
     pub(crate) fn is_flush_failure(&self) -> bool {
-        self.failed_operation().is_some_and(|operation| operation.starts_with("flush"))
+        matches!(self, Self::Io(error) if error.is_flush_failure())
     }
 
     /// Whether a write or a flush failed: what it covered is in an unknown state, and trying again would not tell.

@@ -112,6 +112,12 @@ impl Error {
         matches!(self.io().and_then(io::Error::raw_os_error), Some(libc::ENOSPC | libc::EDQUOT))
     }
 
+    /// Whether a file or directory could not be flushed: what is durable of it nobody knows, and another flush would not tell.
+    pub fn is_flush_failure(&self) -> bool {
+        let (Self::Io { operation, .. } | Self::Path { operation, .. }) = self else { return false };
+        operation.starts_with("flush")
+    }
+
     /// Whether a file or directory that was named is not there.
     pub fn is_not_found(&self) -> bool {
         self.io().is_some_and(|source| source.kind() == io::ErrorKind::NotFound)

@@ -348,12 +348,10 @@ impl Pool {
     }
 
     fn full(&self, error: Error) -> Error {
-        let is_full = match &error {
-            Error::Io(cause) => cause.is_disk_full(),
-            Error::Space(cause) => cause.is_disk_full(),
-            _ => false,
-        };
-        if !is_full {
+        let (Error::Io(cause) | Error::Space(space::Error::Io(cause))) = &error else { return error };
+        // A file that could not be flushed is gone, and the next one is another. A directory stays, and is not synced again.
+        let is_directory = matches!(cause, psync::Error::Path { .. }) && cause.is_flush_failure();
+        if !cause.is_disk_full() || is_directory {
             return error;
         }
         Error::Full { segment_bytes: self.geometry.segment_bytes(), cause: error.to_string() }
