@@ -321,7 +321,7 @@ impl Index for Trie {
             return Ok(None);
         }
         let keys = empty::keys(&self.current(), &segments)?;
-        self.rewrite(&keys, Room::All, through, horizon).map(Some)
+        self.rewrite(&keys, Room::of(Class::Emptying), through, horizon).map(Some)
     }
 
     fn garbage_bytes(&self) -> u64 {

@@ -299,7 +299,9 @@ impl Engine {
             let values: Vec<&[u8]> = members.iter().map(|&i| items[i].value).collect();
             let written = table.documents.pack(&values).and_then(|packed| {
                 table.document_pace.wait(packed.stored_bytes());
-                table.documents.append_packed(&packed)
+                let written = table.documents.append_packed(&packed)?;
+                self.trees.add_document_bytes(packed.stored_bytes());
+                Ok(written)
             });
             match written {
                 Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),

@@ -93,7 +93,10 @@ pub(crate) fn recover(
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
         remove_stray_files(&store, &catalog)?;
-        sync_directories(&store)?;
+        // What is the log's, the log has synced.
+        let directories = Content::ALL.map(Content::directory);
+        directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
+        store.sync_directories()?;
     }
     let replayed = Recovery {
         records: replayed.records,
@@ -127,19 +130,6 @@ pub(crate) fn recover(
         backlogs.remove(&table.id).unwrap_or_default().settle(&engine, &table)?;
     }
     Ok(engine)
-}
-
-/// Makes every directory entry durable: the process that made one may have died before it could.
-fn sync_directories(store: &FileStore) -> Result<()> {
-    store.sync_directories()?;
-    let directory = store.directory();
-    let of_contents = Content::ALL.map(|content| directory.join(content.directory()));
-    for path in [directory.to_owned(), directory.join("wal")].into_iter().chain(of_contents) {
-        if store.psync().exists(&path)? {
-            store.psync().sync_directory(&path)?;
-        }
-    }
-    Ok(())
 }
 
 /// Unlinks files of documents and nodes of tables that are gone: a crash came between dropping them and unlinking.

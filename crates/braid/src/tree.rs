@@ -149,8 +149,13 @@ impl Trees {
 
     /// Keeps room for what gives space back, before documents of so many bytes make files longer.
     pub(crate) fn fill_reserve(&self, document_bytes: u64) -> Result<()> {
-        self.want_room(self.document_bytes.fetch_add(document_bytes, Ordering::Relaxed) + document_bytes);
+        self.want_room(self.document_bytes.load(Ordering::Relaxed) + document_bytes);
         Ok(self.reserve.fill()?)
+    }
+
+    /// Documents of so many bytes were written.
+    pub(crate) fn add_document_bytes(&self, bytes: u64) {
+        self.document_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many.

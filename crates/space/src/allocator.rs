@@ -28,7 +28,7 @@ pub enum Class {
     Normal,
     /// What gives space back in the end, as deletes and checkpoints do: may use the reserve.
     Reclaim,
-    /// What gives whole files back and takes less, which nothing else does: may use the reserve, and all other room that is kept.
+    /// What gives whole files back, and takes less: may use the reserve, and all other room that is kept.
     Emptying,
     /// Something that deletes wait behind: half of the reserve may serve it.
     Urgent,

@@ -163,9 +163,13 @@ impl FileStore {
         let path = self.path_of(name)?;
         self.writable("create", &path)?;
         let parent = parent_of(&path);
-        if parent != self.inner.directory && !self.psync.exists(&parent)? {
-            self.psync.create_directory(&parent)?;
-            self.note(parent_of(&parent));
+        if parent != self.inner.directory {
+            // Who finds it there finds it noted, too.
+            let mut changed = self.inner.changed.lock();
+            if !self.psync.exists(&parent)? {
+                self.psync.create_directory(&parent)?;
+                changed.insert(parent_of(&parent));
+            }
         }
         let file = self.psync.open(
             &path,
@@ -238,7 +242,7 @@ impl FileStore {
     /// # Errors
     /// When the name is not inside the store or the system refuses.
     pub fn list(&self, subdirectory: &str) -> Result<Vec<String>> {
-        let path = if subdirectory.is_empty() { self.inner.directory.clone() } else { self.path_of(subdirectory)? };
+        let path = self.directory_of(subdirectory)?;
         if !self.psync.exists(&path)? {
             return Ok(Vec::new());
         }
@@ -247,7 +251,20 @@ impl FileStore {
         Ok(names)
     }
 
-    /// Makes every entry durable that was created or released before the call.
+    /// Notes a subdirectory (`""` is the directory itself) as if its entries had just been made: who made them may have ended before they were durable. Does
+    /// nothing where it is missing.
+    ///
+    /// # Errors
+    /// When the name is not inside the store or the system cannot tell.
+    pub fn note_found(&self, subdirectory: &str) -> Result<()> {
+        let path = self.directory_of(subdirectory)?;
+        if self.psync.exists(&path)? {
+            self.note(path);
+        }
+        Ok(())
+    }
+
+    /// Makes every entry durable that was created, released or noted before the call, whoever did it.
     ///
     /// # Errors
     /// When a directory cannot be synced, or could not be before: which of its entries are durable then nobody knows, and no later sync would tell. It is tried
@@ -264,6 +281,11 @@ impl FileStore {
             outcome => *failed = outcome.clone().err(),
         }
         outcome
+    }
+
+    /// Where a subdirectory is (`""` is the directory itself).
+    fn directory_of(&self, subdirectory: &str) -> Result<PathBuf> {
+        if subdirectory.is_empty() { Ok(self.inner.directory.clone()) } else { self.path_of(subdirectory) }
     }
 
     fn note(&self, directory: PathBuf) {

@@ -75,6 +75,26 @@ fn a_directory_that_an_earlier_life_made_is_as_safe_as_one_of_this_life() {
 }
 
 #[test]
+fn entries_that_an_earlier_life_made_are_durable_once_their_directory_was_noted() {
+    let is_kept = |seed: u64, is_noted: bool| {
+        let disk = SimDisk::new(seed);
+        open(&disk).create(StreamKind::Wal, "wal/1.log", false).expect("creates");
+        disk.kill();
+        let store = open(&disk);
+        store.note_found("doc").expect("a directory that is not there");
+        if is_noted {
+            store.note_found("").expect("noted");
+            store.note_found("wal").expect("noted");
+        }
+        store.sync_directories().expect("syncs");
+        disk.restart();
+        open(&disk).exists("wal/1.log").expect("known")
+    };
+    assert!((0..50).all(|seed| is_kept(seed, true)));
+    assert!(!(0..50).all(|seed| is_kept(seed, false)), "nobody else does");
+}
+
+#[test]
 fn a_directory_above_that_may_not_be_read_is_no_obstacle() {
     let disk = SimDisk::new(1);
     drop(open(&disk));

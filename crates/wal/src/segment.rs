@@ -211,8 +211,9 @@ impl Pool {
         store: FileStore, geometry: Geometry, counters: Arc<Counters>, found: Vec<Found>, live: Live,
     ) -> Result<Self> {
         if !found.is_empty() {
-            // An earlier life may have ended, or failed, before it made their entries durable.
-            sync_directories(&store)?;
+            store.note_found("")?;
+            store.note_found(DIRECTORY)?;
+            store.sync_directories()?;
         }
         let mut state = State { live, ..State::default() };
         for Found { segment, len, .. } in found {
@@ -343,7 +344,7 @@ impl Pool {
             created => created?,
         };
         write_zeros(&self.store, &file, 0, self.geometry.segment_bytes())?;
-        sync_directories(&self.store)?;
+        self.store.sync_directories()?;
         Ok(file)
     }
 
@@ -383,15 +384,6 @@ impl Pool {
         }
         Ok(())
     }
-}
-
-/// Makes the entries of all files of the log durable. The store's notes alone are not enough: they miss what an earlier life
-/// created, and what another caller's sync, still under way, took.
-fn sync_directories(store: &FileStore) -> Result<()> {
-    store.sync_directories()?;
-    store.psync().sync_directory(&store.path_of(DIRECTORY)?)?;
-    store.psync().sync_directory(store.directory())?;
-    Ok(())
 }
 
 /// Writes zeros from one offset to another, and flushes.
