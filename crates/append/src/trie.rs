@@ -130,7 +130,8 @@ impl Trie {
         }
         loop {
             match make() {
-                Err(Error::Document(error)) if error.is_disk_full() && reserve.give(room as u64)? => {}
+                Err(Error::Document(error))
+                    if error.is_disk_full() && !error.is_flush_failure() && reserve.give(room as u64)? => {}
                 outcome => return outcome,
             }
         }

@@ -84,7 +84,7 @@ impl Backlog {
             Ok::<_, Error>(())
         })?;
         let sections = Arc::new(sections.with_queues(queues));
-        engine.note_growth(table, 0, sections.bytes());
+        engine.note_growth(table, 0, sections.bytes(), false);
         table.replace_state(sections, None, table.tree.view());
         Ok(())
     }

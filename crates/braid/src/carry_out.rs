@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use index::{Horizon, Seq};
+use index::{Horizon, Operation, Seq};
 
 use crate::{
     catalog::TableCore,
@@ -73,7 +73,7 @@ impl Engine {
                 queue.append(&update, lsn);
                 let after = queue.bytes() as u64;
                 drop(queue);
-                self.note_growth(table, before, after);
+                self.note_growth(table, before, after, matches!(update.operation, Operation::Delete));
             };
             enter(logged);
             let mut count = 1;
@@ -113,13 +113,13 @@ impl Engine {
     }
 
     /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when there is enough to apply.
-    pub(crate) fn note_growth(&self, table: &TableCore, before: u64, after: u64) {
+    pub(crate) fn note_growth(&self, table: &TableCore, before: u64, after: u64, is_delete: bool) {
         let growth = after - before;
         if growth == 0 {
             return;
         }
         table.active_bytes.fetch_add(growth, Ordering::Relaxed);
-        self.pressure.take(growth);
+        self.pressure.take(growth, is_delete);
         let active = self.active_bytes.fetch_add(growth, Ordering::Relaxed) + growth;
         let (due, due_queue) = (self.pressure.due_bytes(), self.pressure.due_queue_bytes());
         if (active >= due && active - growth < due) || (after >= due_queue && before < due_queue) {

@@ -136,7 +136,7 @@ fn capture(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice)
             visible,
             flush_ends_below: engine.wal.end(),
             log_start: oldest.min(frontier).max(needed.from),
-            log_durable: frontier,
+            log_durable: frontier.max(needed.from),
             kept_from: kept.from,
             kept_seq: kept.seq,
             time: engine.clock.now(),

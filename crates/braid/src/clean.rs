@@ -29,7 +29,7 @@ use std::{
 use doclog::{SegmentId, Usage};
 use index::TableId;
 use parking_lot::Mutex;
-use space::Class;
+use space::{Class, Loan};
 
 use crate::{
     Error, Result,
@@ -135,8 +135,9 @@ struct Cycle {
     table: Arc<TableCore>,
     plan: Plan,
     low: Position,
-    /// It asked for what it may have of the room that is kept.
-    has_room: bool,
+    /// It asked for what it may have of the room that is kept, and what it got.
+    has_asked: bool,
+    loan: Option<Loan>,
     /// Somebody waits for it, and where it does not find room as it is, it is given up: short stretches would take what little there is, of the log too.
     at_once: bool,
 }
@@ -337,15 +338,16 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             engine.cleaning.tight.store(true, Ordering::Relaxed);
             Ok(())
         }
-        Err(Error::DiskFull { .. }) if !cycle.has_room => {
+        Err(Error::DiskFull { .. }) if !cycle.has_asked => {
             let live = |usage: &Usage| if cycle.plan.segments.contains(&usage.segment) { usage.live_bytes } else { 0 };
             let live_bytes: u64 = table.documents.usage().iter().map(live).sum();
             // With less, some of it would be moved, and nothing come back.
-            let given = engine.trees.give_room(live_bytes + ROOM_SLACK_BYTES);
-            if given.map_err(|error| engine.write_error(error))? {
+            let lent = engine.trees.lend_room(live_bytes + ROOM_SLACK_BYTES);
+            cycle.loan = lent.map_err(|error| engine.write_error(error))?;
+            if cycle.loan.is_some() {
                 cycle.plan.class = Class::Emptying;
             }
-            cycle.has_room = true;
+            cycle.has_asked = true;
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
         }
@@ -381,7 +383,9 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         let mut usage = table.documents.usage();
         let filling = Filling::of(&usage);
         let is_due = filling.is_above(DUE, filling.live_bytes, segment_bytes);
-        if !is_due && !is_tight || is_held(engine, &table) {
+        // Where older states are read, what is emptied goes only with their readers: it would take room, and give none.
+        let is_in_vain = if is_tight { !table.is_read_as_it_is() } else { !is_due || is_held(engine, &table) };
+        if is_in_vain {
             return None;
         }
         usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
@@ -398,7 +402,8 @@ fn choose(engine: &Engine) -> Option<Cycle> {
             table,
             plan,
             low: Position::default(),
-            has_room: false,
+            has_asked: false,
+            loan: None,
             at_once: false,
         })
     };
@@ -489,8 +494,9 @@ mod tests {
         let how = How { submission_batch: 16, sorted: true, direct: true, overlapped: true };
         let plan =
             Plan { segments: core.documents.live().into_keys().collect(), window_bytes: 1, how, class: Class::Normal };
+        let low = Position::default();
         let mut cycle =
-            Some(Cycle { table: Arc::clone(core), plan, low: Position::default(), has_room: false, at_once: false });
+            Some(Cycle { table: Arc::clone(core), plan, low, has_asked: false, loan: None, at_once: false });
         let _still = engine.maintenance.lock();
         let mut stretches = 0;
         while let Some(now) = cycle {
@@ -500,6 +506,26 @@ mod tests {
         }
         assert!(stretches < 40, "{stretches} stretches");
         assert_eq!(engine.cleaning.moved().0, 200);
+    }
+
+    #[test]
+    fn on_a_full_disk_nothing_is_emptied_that_readers_hold() {
+        let options = Options::new().background(false).segment_bytes(64 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        let put = |from: u8| (from..200).step_by(2).for_each(|number| table.put([number], [from; 3000]).expect("put"));
+        put(0);
+        put(1);
+        db.drain().expect("applies");
+        let mut reader = table.iter();
+        assert!(reader.next().is_some());
+        put(0);
+        db.drain().expect("applies");
+        let engine = table.engine();
+        engine.cleaning.tight.store(true, Ordering::Relaxed);
+        assert!(choose(engine).is_none(), "it would come back with the reader only");
+        drop(reader);
+        assert!(choose(engine).is_some());
     }
 
     fn segment(number: u64, bytes: u64, live_bytes: u64) -> Usage {

@@ -45,9 +45,9 @@ impl From<space::Error> for Error {
                 Self::NewerVersion { path: file, found, supported: known }
             }
             space::Error::ReadOnly { .. } => Self::ReadOnly,
-            full @ space::Error::Full { .. } => {
+            full @ (space::Error::Full { .. } | space::Error::Lent { .. }) => {
                 let path = match &full {
-                    space::Error::Full { file, .. } => file.clone(),
+                    space::Error::Full { file, .. } | space::Error::Lent { file } => file.clone(),
                     _ => PathBuf::new(),
                 };
                 Self::DiskFull { path, problem: full.to_string() }

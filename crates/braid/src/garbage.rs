@@ -34,7 +34,8 @@ pub(crate) fn look(engine: &Engine) {
 pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     let before = in_use(engine);
     let mut tables = engine.catalog.live();
-    tables.retain(|table| table.tree.garbage_bytes() > 0 && !table.is_damaged() && table.check_not_loading().is_ok());
+    tables.retain(|table| table.tree.garbage_bytes() > 0 && table.is_read_as_it_is());
+    tables.retain(|table| !table.is_damaged() && table.check_not_loading().is_ok());
     tables.sort_by_key(|table| Reverse(table.tree.garbage_bytes()));
     for table in tables {
         let mut bytes = EMPTIED_BYTES;

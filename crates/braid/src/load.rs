@@ -191,7 +191,11 @@ impl Loader {
         let append = || {
             is_ready(engine)?;
             engine.reserve_log()?;
-            Ok(self.table.core.documents.append(values)?)
+            let bytes = values.iter().map(|value| value.len() as u64).sum();
+            engine.trees.fill_reserve(bytes)?;
+            let documents = self.table.core.documents.append(values)?;
+            engine.trees.add_document_bytes(bytes);
+            Ok(documents)
         };
         let documents = append().map_err(|error| self.fail(error))?;
         // While nobody commits, the log does not take them.

@@ -32,7 +32,7 @@ struct State {
     turn: Instant,
     open: bool,
     full_disk: Option<String>,
-    /// What waited when a full disk first made deletes go beyond the budget.
+    /// What waited when a full disk first made deletes go beyond the budget, and puts that were let in before that and came later.
     beyond: Option<u64>,
     /// Deletes were refused because what was put before them has no space.
     deletes_refused: bool,
@@ -112,9 +112,13 @@ impl Pressure {
         state.used.saturating_sub(state.done) > self.due_bytes().midpoint(self.budget)
     }
 
-    /// A queue took so many more bytes.
-    pub(crate) fn take(&self, bytes: u64) {
-        self.state.lock().used += bytes;
+    /// A queue took so many more bytes, of a delete or of something else.
+    pub(crate) fn take(&self, bytes: u64, is_delete: bool) {
+        let mut state = self.state.lock();
+        state.used += bytes;
+        if let Some(beyond) = state.beyond.as_mut().filter(|_| !is_delete) {
+            *beyond += bytes;
+        }
     }
 
     /// So many bytes of the queues being applied are done, though their memory is not back yet.
@@ -237,20 +241,20 @@ mod tests {
     #[test]
     fn delay_grows_with_the_fill_and_shrinks_with_progress() {
         let pressure = Pressure::new(1000, true);
-        pressure.take(100);
+        pressure.take(100, false);
         pressure.give_back(100, 100, Duration::from_millis(100));
         let delay = |pressure: &Pressure| {
             let mut state = pressure.state.lock();
             state.turn = Instant::now();
             pressure.delay(&mut state, 100)
         };
-        pressure.take(450);
+        pressure.take(450, false);
         assert_eq!(pressure.due_bytes(), 500);
         assert_eq!(delay(&pressure), Duration::ZERO);
-        pressure.take(300);
+        pressure.take(300, false);
         let middle = delay(&pressure);
         assert!(middle > Duration::from_millis(90), "{middle:?}");
-        pressure.take(200);
+        pressure.take(200, false);
         assert!(delay(&pressure) > middle);
         pressure.progress(500);
         assert_eq!(delay(&pressure), Duration::ZERO);
@@ -273,17 +277,22 @@ mod tests {
         pressure.set_full_disk(Some("no room".into()));
         assert_eq!(pressure.admit(10, false), Err(Refusal::FullDisk("no room".into())));
         assert_eq!(pressure.admit(10, true), Ok(()));
-        pressure.take(1100);
+        pressure.take(1100, false);
         assert_eq!(pressure.admit(10, true), Ok(()));
-        pressure.take(200);
+        pressure.take(200, true);
         assert_eq!(pressure.admit(10, true), Ok(()), "a quarter of the budget beyond what there was");
-        pressure.take(50);
+        pressure.take(50, true);
         assert!(pressure.admit(10, true).is_err());
         // What there was, and not the deletes, is what they may go beyond.
         pressure.exchange(250, 150);
         assert_eq!(pressure.admit(10, true), Ok(()));
-        pressure.take(100);
+        pressure.take(100, true);
         assert!(pressure.admit(10, true).is_err());
+        // A batch that was let in before the disk was full.
+        pressure.take(5000, false);
+        assert!(pressure.admit(10, true).is_err(), "the deletes are as many as before");
+        pressure.exchange(250, 240);
+        assert_eq!(pressure.admit(10, true), Ok(()));
         pressure.set_full_disk(None);
         pressure.close();
         assert_eq!(pressure.admit(10, true), Err(Refusal::Closed));

@@ -17,7 +17,7 @@ use btree::BTree;
 use doclog::DocLog;
 use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId, View};
 use psync::File;
-use space::{FileStore, PagedFile, Reserve};
+use space::{FileStore, Loan, PagedFile, Reserve};
 
 use crate::{Compression, Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable};
 
@@ -26,6 +26,8 @@ const CACHE_PARTS: u64 = 8;
 
 /// Room is kept on the disk for this part of all documents, or a segment of them.
 const DOCUMENT_ROOM_PART: u64 = 8;
+/// It grows by so many parts of a segment, so that few commits have to.
+const ROOM_STEPS: u64 = 64;
 
 /// Longest key, in bytes, of any structure.
 pub(crate) const KEY_BYTES_MAX: usize =
@@ -140,10 +142,14 @@ impl Trees {
         self.node_room_bytes.store(nodes, Ordering::Relaxed);
         self.document_bytes.store(documents, Ordering::Relaxed);
         self.want_room(documents);
+        if let Err(error) = self.reserve.trim() {
+            tracing::warn!(%error, "room on the disk that is not needed could not be given back");
+        }
     }
 
     fn want_room(&self, document_bytes: u64) {
-        let documents = (document_bytes / DOCUMENT_ROOM_PART).min(self.segment_bytes);
+        let step = self.segment_bytes.div_ceil(ROOM_STEPS);
+        let documents = (document_bytes / DOCUMENT_ROOM_PART).next_multiple_of(step).min(self.segment_bytes);
         self.reserve.want(self.node_room_bytes.load(Ordering::Relaxed) + documents);
     }
 
@@ -158,9 +164,9 @@ impl Trees {
         self.document_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many.
-    pub(crate) fn give_room(&self, bytes: u64) -> Result<bool> {
-        Ok(self.reserve.give_bytes(bytes)?)
+    /// Lends so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many.
+    pub(crate) fn lend_room(&self, bytes: u64) -> Result<Option<Loan>> {
+        Ok(self.reserve.lend(bytes)?)
     }
 
     /// Divides the cache among the kinds of structures that these tables have, and their documents, by the bytes that they have. What leads to documents comes first: they

@@ -109,6 +109,15 @@ fn leaves_are_packed_and_lie_in_key_order() {
     }
 }
 
+fn room_for_what_gives_space_back_is_kept_before_a_load_takes_it(structure: Structure) {
+    let (disk, _db, table) = fresh(structure, 2);
+    let mut loader = table.loader().expect("begins");
+    let kept = || disk.read_file("/db/reserve").map_or(0, |file| file.len());
+    let before = kept();
+    (0..2000_u32).for_each(|number| loader.push(number.to_be_bytes(), vec![1; 5000]).expect("a document"));
+    assert!(kept() >= before + (64 << 10), "{} bytes", kept());
+}
+
 fn misuse_is_refused_and_named(structure: Structure) {
     let (_disk, db, table) = fresh(structure, 2);
     let mut loader = table.loader().expect("begins");
@@ -343,6 +352,7 @@ fn a_failed_write_ends_the_load_and_all_writing() {
 
 on_every_structure!(
     misuse_is_refused_and_named,
+    room_for_what_gives_space_back_is_kept_before_a_load_takes_it,
     a_load_that_is_given_up_leaves_nothing_behind,
     an_iterator_out_of_order_leaves_the_table_empty,
     a_crash_at_any_step_leaves_all_or_nothing,

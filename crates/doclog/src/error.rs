@@ -76,6 +76,16 @@ impl Error {
         }
     }
 
+    /// Whether a file or directory could not be flushed: another flush would not tell what is durable of it.
+    #[must_use]
+    pub fn is_flush_failure(&self) -> bool {
+        match self {
+            Self::Io(error) => error.is_flush_failure(),
+            Self::Space(error) => error.is_flush_failure(),
+            _ => false,
+        }
+    }
+
     /// Whether as many files are open as may be: retry after some were closed.
     pub(crate) fn is_too_many_open_files(&self) -> bool {
         matches!(self, Self::Space(error) if error.is_too_many_open_files())

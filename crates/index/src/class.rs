@@ -14,8 +14,44 @@ pub fn class_of(batch: &dyn Batch, horizon: &Horizon) -> Class {
         usize::from(is_gone) + usize::from(matches!(update.operation, Operation::Delete))
     };
     let deletes: usize = (0..batch.len()).map(|index| goes(&batch.get(index))).sum();
-    match deletes * 2 > batch.len() {
-        true => Class::Reclaim,
-        false => batch.class(),
+    match batch.class() {
+        Class::Emptying => Class::Emptying,
+        _ if deletes * 2 > batch.len() => Class::Reclaim,
+        class => class,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Seq;
+
+    struct Deletes(Class);
+
+    impl Batch for Deletes {
+        fn len(&self) -> usize {
+            1
+        }
+
+        fn get(&self, _: usize) -> Update<'_> {
+            Update { key: b"key", seq: Seq(1), operation: Operation::Delete }
+        }
+
+        fn through(&self) -> Seq {
+            Seq(1)
+        }
+
+        fn class(&self) -> Class {
+            self.0
+        }
+    }
+
+    #[test]
+    fn deletes_have_more_than_they_ask_for_and_never_less() {
+        for (asked, has) in
+            [(Class::Normal, Class::Reclaim), (Class::Urgent, Class::Reclaim), (Class::Emptying, Class::Emptying)]
+        {
+            assert_eq!(class_of(&Deletes(asked), &Horizon::default()), has);
+        }
     }
 }

@@ -170,7 +170,7 @@ pub trait Batch: Sync {
     /// All versions up to this one, of the keys that the batch is about, are in this batch or in an earlier one, and none comes again once
     /// the redo of this one is in the log.
     fn through(&self) -> Seq;
-    /// The class of the space that it takes, unless it mostly deletes.
+    /// The class of the space that it takes, where it does not mostly delete and may have more for that.
     fn class(&self) -> Class {
         Class::Normal
     }

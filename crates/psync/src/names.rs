@@ -113,9 +113,8 @@ impl Names for SystemNames {
     fn sync_directory(&self, path: &Path) -> Result<()> {
         // The empty path is how `Path::parent` names the working directory.
         let directory = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        fs::File::open(directory)
-            .and_then(|opened| retry_interrupted(|| opened.sync_all()))
-            .map_err(|error| Error::path("flush directory", path, error))
+        let opened = fs::File::open(directory).map_err(|error| Error::path("open directory", path, error))?;
+        retry_interrupted(|| opened.sync_all()).map_err(|error| Error::path("flush directory", path, error))
     }
 
     fn lock(&self, path: &Path, shared: bool) -> Result<Lock> {

@@ -52,7 +52,7 @@ pub struct Stats {
     pub retired_pages: u64,
     /// Pages in use that no log record names yet.
     pub ahead_pages: u64,
-    /// Free pages that only [`Class::Reclaim`] may use, once the file cannot grow: as many as there should be.
+    /// Free pages that only [`Class::Reclaim`] and [`Class::Emptying`] may use, once the file cannot grow: as many as there should be.
     pub reserve_pages: u64,
     /// Runs that the free pages are in, those of the reserve apart: few is no fragmentation.
     pub free_runs: u64,
@@ -161,7 +161,7 @@ impl Allocator {
         Some(extents)
     }
 
-    /// The same out of all free pages, for a request of [`Class::Reclaim`] that the file cannot grow for.
+    /// The same out of all free pages, for a request that may have the reserve, and that the file cannot grow for.
     pub(crate) fn take_with_reserve(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
         self.free.absorb(&mut self.reserve);
         self.take(count, pages, Class::Reclaim)

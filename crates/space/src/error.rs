@@ -28,6 +28,12 @@ pub enum Error {
         /// How many of them this class of request has to leave alone.
         reserve_pages: u64,
     },
+    /// The disk is full, and what is kept of it is in use to give space back.
+    #[error("no space: what {} keeps of the disk is in use to give space back; try again, or delete data or free disk space", file.display())]
+    Lent {
+        /// The file that keeps it.
+        file: PathBuf,
+    },
     /// The store is open for reading only.
     #[error("cannot {operation} {}: the database is open for reading only", path.display())]
     ReadOnly {
@@ -110,10 +116,16 @@ impl Error {
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         match self {
-            Self::Full { .. } => true,
+            Self::Full { .. } | Self::Lent { .. } => true,
             Self::Io(error) => error.is_disk_full(),
             _ => false,
         }
+    }
+
+    /// Whether a file or directory could not be flushed: another flush would not tell what is durable of it.
+    #[must_use]
+    pub fn is_flush_failure(&self) -> bool {
+        matches!(self, Self::Io(error) if error.is_flush_failure())
     }
 
     /// Whether as many files are open as may be: retry after some were closed.

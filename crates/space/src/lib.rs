@@ -30,5 +30,5 @@ pub use error::{Error, Result};
 pub use extent::{Extent, PAGE, PageId};
 pub use format::AllocatorImage;
 pub use paged::{GROWTH_BYTES_MAX, GROWTH_BYTES_MIN, PagedFile};
-pub use reserve::Reserve;
+pub use reserve::{Loan, Reserve};
 pub use store::{FileStore, StreamKind};

@@ -3,7 +3,7 @@
 //! 1. Pages come from the free list; where that has none left, the file grows ahead by an eighth of itself
 //!    ([`GROWTH_BYTES_MIN`] to [`GROWTH_BYTES_MAX`]). New space is *written* with zeros, because a file system serves writes into space that
 //!    was only reserved at half the rate and makes every flush commit metadata.
-//! 2. Some free pages are a reserve that only [`Class::Reclaim`] may use, once the file cannot grow: deleting takes new pages before it
+//! 2. Some free pages are a reserve that only what gives space back may use ([`Class`]), once the file cannot grow: deleting takes new pages before it
 //!    gives old ones back, so without it a full disk could never be emptied. Growth keeps the reserve filled.
 //! 3. Growth that the disk has no room for is cut off again, and tried with the least that serves the request; later growth begins at
 //!    half of what failed and doubles with every success, so that the end of a disk is reached in few attempts. If the least fails too, the

@@ -6,13 +6,18 @@
 //!    crash it may be shorter, and is made long again.
 //! 2. Before anything makes the database larger, the file is filled up ([`Reserve::fill`]). Where there is no room for that, there is none for the other.
 //! 3. What gives space back, and finds the disk full, has the file made shorter ([`Reserve::give`]), and tries again.
+//! 4. What gives space back in several steps borrows the room for them ([`Reserve::lend`]): until it ends, nothing is filled up, so nobody makes the database larger with it.
+//! 5. What is not wanted any more goes back now and then ([`Reserve::trim`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use parking_lot::Mutex;
 use psync::{Buffer, File, Request};
 
-use crate::{FileStore, PAGE, Result, StreamKind};
+use crate::{Error, FileStore, PAGE, Result, StreamKind};
 
 /// Bytes that are written at once; less where there is not as much room.
 const PIECE_BYTES: usize = 256 << 10;
@@ -24,7 +29,19 @@ pub struct Reserve {
     wanted: AtomicU64,
     /// Length of the file, as far as it is known: at most that.
     held: AtomicU64,
+    loans: AtomicU64,
     file: Mutex<Option<File>>,
+}
+
+/// Room that was lent, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the loan ends when this is dropped"]
+pub struct Loan(Arc<Reserve>);
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.0.loans.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Reserve {
@@ -34,7 +51,13 @@ impl Reserve {
     /// That of a database.
     #[must_use]
     pub fn new(store: &FileStore) -> Self {
-        Self { store: store.clone(), wanted: AtomicU64::new(0), held: AtomicU64::new(0), file: Mutex::default() }
+        Self {
+            store: store.clone(),
+            wanted: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            loans: AtomicU64::new(0),
+            file: Mutex::default(),
+        }
     }
 
     /// So many bytes are to be kept from now on.
@@ -45,8 +68,11 @@ impl Reserve {
     /// Keeps as much as is wanted, or as there is room for.
     ///
     /// # Errors
-    /// When there is not as much room, or the file cannot be made or written.
+    /// When there is not as much room, or some of it is lent, or the file cannot be made or written.
     pub fn fill(&self) -> Result<()> {
+        if self.loans.load(Ordering::Acquire) > 0 {
+            return Err(Error::Lent { file: self.store.path_of(Self::NAME)? });
+        }
         let wanted = self.wanted.load(Ordering::Relaxed);
         if self.held.load(Ordering::Relaxed) >= wanted {
             return Ok(());
@@ -69,6 +95,18 @@ impl Reserve {
         Ok(())
     }
 
+    /// Gives to the disk what is kept beyond what is wanted, where that is as much again.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or cut.
+    pub fn trim(&self) -> Result<()> {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if !self.store.is_read_only() {
+            self.cut(|held| Some(wanted).filter(|wanted| held / 2 > *wanted))?;
+        }
+        Ok(())
+    }
+
     /// Gives what is kept to the disk, so many quarters of it at most. Whether there was anything.
     ///
     /// # Errors
@@ -81,12 +119,14 @@ impl Reserve {
         self.cut(|held| Some(keep).filter(|keep| *keep < held))
     }
 
-    /// Gives so many bytes to the disk, if there are as many. Whether there were.
+    /// Gives so many bytes to the disk, if there are as many, for what gives more than that back in the end.
     ///
     /// # Errors
     /// When the file cannot be opened or cut.
-    pub fn give_bytes(&self, bytes: u64) -> Result<bool> {
-        self.cut(|held| held.checked_sub(bytes))
+    pub fn lend(self: &Arc<Self>, bytes: u64) -> Result<Option<Loan>> {
+        self.loans.fetch_add(1, Ordering::Release);
+        let loan = Loan(Arc::clone(self));
+        Ok(self.cut(|held| held.checked_sub(bytes))?.then_some(loan))
     }
 
     /// Makes the file as long as is left of what is held, if anything is to be given.
@@ -127,7 +167,7 @@ mod tests {
     #[test]
     fn it_is_filled_first_and_given_when_there_is_no_room() {
         let disk = SimDisk::new(1);
-        let reserve = Reserve::new(&store(&disk));
+        let reserve = Arc::new(Reserve::new(&store(&disk)));
         reserve.fill().expect("nothing is wanted");
         assert!(!reserve.give(4).expect("there is none"));
         assert_eq!(held(&disk), None);
@@ -138,9 +178,12 @@ mod tests {
         assert!(reserve.give(2).expect("cuts"));
         assert!(!reserve.give(2).expect("the rest stays"));
         assert_eq!(held(&disk), Some(500_000));
-        assert!(!reserve.give_bytes(500_001).expect("all or nothing"));
-        assert!(reserve.give_bytes(100_000).expect("cuts"));
+        assert!(reserve.lend(500_001).expect("all or nothing").is_none());
+        let loan = reserve.lend(100_000).expect("cuts").expect("there is as much");
         assert_eq!(held(&disk), Some(400_000));
+        assert!(reserve.fill().expect_err("nobody takes it back while it is used").is_disk_full());
+        assert_eq!(held(&disk), Some(400_000));
+        drop(loan);
         disk.set_capacity(Some(600_000));
         assert!(reserve.fill().expect_err("there is no room").is_disk_full());
         let kept = held(&disk).expect("it is there");
@@ -148,12 +191,22 @@ mod tests {
 
         // Another opening finds it.
         disk.kill();
-        let reserve = Reserve::new(&store(&disk));
+        let reserve = Arc::new(Reserve::new(&store(&disk)));
         reserve.want(1_000_000);
         assert!(reserve.give(4).expect("cuts"));
         assert!(!reserve.give(4).expect("nothing is left"));
         disk.set_capacity(None);
         reserve.fill().expect("there is room again");
         assert_eq!(held(&disk), Some(1_000_000));
+
+        reserve.want(500_000);
+        reserve.trim().expect("there is not so much of it");
+        assert_eq!(held(&disk), Some(1_000_000));
+        reserve.want(499_999);
+        reserve.trim().expect("cuts");
+        assert_eq!(held(&disk), Some(499_999));
+        reserve.want(0);
+        reserve.trim().expect("cuts");
+        assert_eq!(held(&disk), Some(0));
     }
 }

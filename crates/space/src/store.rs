@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use psync::{Counters, File, OpenOptions, Psync};
@@ -72,8 +72,9 @@ struct Inner {
     /// Directories whose entries changed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
     /// Held while directories are synced: who finds nothing noted has still to wait for the sync that took it.
-    /// It holds the failure that ended all syncing.
-    syncing: Mutex<Option<Error>>,
+    syncing: Mutex<()>,
+    /// What ended all syncing.
+    failed: OnceLock<Error>,
     open: OpenFiles,
 }
 
@@ -105,7 +106,8 @@ impl FileStore {
             read_only,
             counters: StreamKind::ALL.map(|_| Arc::default()),
             changed: Mutex::new(changed),
-            syncing: Mutex::new(None),
+            syncing: Mutex::default(),
+            failed: OnceLock::new(),
             open: OpenFiles::new(),
         };
         Ok(Self { psync, inner: Arc::new(inner) })
@@ -158,10 +160,12 @@ impl FileStore {
     /// [`FileStore::sync_directories`]. With `direct`, the page cache is bypassed where the file system allows it.
     ///
     /// # Errors
-    /// When the store is read-only, the name is not inside it, the file exists or the system refuses.
+    /// When the store is read-only, the name is not inside it, the file exists or the system refuses; or a directory could not be synced before, for then the entry
+    /// would never be durable.
     pub fn create(&self, kind: StreamKind, name: &str, direct: bool) -> Result<File> {
         let path = self.path_of(name)?;
         self.writable("create", &path)?;
+        self.check_syncing()?;
         let parent = parent_of(&path);
         if parent != self.inner.directory {
             // Who finds it there finds it noted, too.
@@ -267,20 +271,23 @@ impl FileStore {
     /// Makes every entry durable that was created, released or noted before the call, whoever did it.
     ///
     /// # Errors
-    /// When a directory cannot be synced, or could not be before: which of its entries are durable then nobody knows, and no later sync would tell. It is tried
-    /// again only where too many files were open to begin.
+    /// When a directory cannot be synced, or could not be before: which of its entries are durable then nobody knows, and no later sync would tell. One that could
+    /// only not be opened is tried again by the next call.
     pub fn sync_directories(&self) -> Result<()> {
-        let mut failed = self.inner.syncing.lock();
-        if let Some(error) = &*failed {
-            return Err(error.clone());
-        }
+        let _syncing = self.inner.syncing.lock();
+        self.check_syncing()?;
         let changed = std::mem::take(&mut *self.inner.changed.lock());
         let outcome: Result<()> = changed.iter().try_for_each(|directory| Ok(self.psync.sync_directory(directory)?));
         match &outcome {
-            Err(error) if error.is_too_many_open_files() => self.inner.changed.lock().extend(changed),
-            outcome => *failed = outcome.clone().err(),
+            Err(error) if error.is_flush_failure() => drop(self.inner.failed.set(error.clone())),
+            Err(_) => self.inner.changed.lock().extend(changed),
+            Ok(()) => {}
         }
         outcome
+    }
+
+    fn check_syncing(&self) -> Result<()> {
+        self.inner.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Where a subdirectory is (`""` is the directory itself).

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use psync::sim::SimDisk;
-use psync::{Buffer, Request};
+use psync::{Buffer, Psync, Request};
 use space::{Error, FileStore, StreamKind};
 
 fn open(disk: &SimDisk) -> FileStore {
@@ -111,8 +111,8 @@ fn a_directory_that_could_not_be_synced_is_believed_by_no_later_call() {
         let store = open(&disk);
         store.create(StreamKind::Wal, "wal/1.log", false).expect("creates");
         disk.fail_operation(psync::sim::Fault::Name, 1, 5);
-        store.sync_directories().expect_err("fails");
-        store.create(StreamKind::Wal, "wal/2.log", false).expect("creates");
+        assert!(store.sync_directories().expect_err("fails").is_flush_failure());
+        store.create(StreamKind::Wal, "wal/2.log", false).expect_err("its entry would never be durable");
         store.sync_directories().expect_err("nobody knows what is there of the first");
         open(&disk).sync_directories().expect("another opening begins anew");
     }
@@ -125,4 +125,17 @@ fn a_read_only_store_needs_its_directory() {
     assert_eq!(disk.operations(), 0);
     open(&disk);
     FileStore::open(disk.psync(), Path::new("/above/db"), true).expect("opens");
+}
+
+#[test]
+fn a_directory_that_could_only_not_be_opened_is_synced_by_the_next_call() {
+    let above = tempfile::tempdir().expect("a directory");
+    let store = FileStore::open(Psync::new(None).expect("a backend"), above.path(), false).expect("opens");
+    store.create(StreamKind::Wal, "wal/1.log", false).expect("creates");
+    std::fs::rename(above.path().join("wal"), above.path().join("elsewhere")).expect("renamed");
+    let error = store.sync_directories().expect_err("it is not there");
+    assert!(!error.is_flush_failure(), "{error}");
+    std::fs::rename(above.path().join("elsewhere"), above.path().join("wal")).expect("renamed");
+    store.sync_directories().expect("syncs");
+    store.create(StreamKind::Wal, "wal/2.log", false).expect("creates");
 }
