@@ -9,8 +9,8 @@
 //! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
 //! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
 //! 5. On a full disk segments are emptied one by one, the one with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches, which grow again when they go in. Who finds no room has one
-//!    emptied at once ([`relieve`]). Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, or nobody writes
-//!    ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
+//!    emptied at once ([`relieve`]). Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, nobody writes,
+//!    or [`PAUSE`] has passed at the worker's next look: somebody may have made room on the disk ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
 //! 6. What is emptied goes only when nobody reads an older state of its table. Where more than a part of what lives waits for that ([`HELD_PART`]), no other cycle begins: copies would take
 //!    space and bring none. With the readers gone a checkpoint lets go of it, and cleaning goes on.
 //! 7. What a cycle could not empty (documents that only the queues refer to, damaged ones) is not chosen again before less lives in it.
@@ -23,7 +23,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use doclog::{SegmentId, Usage};
@@ -68,6 +68,8 @@ const FULL: u64 = 9;
 const QUEUED_PART: u64 = 8;
 /// What emptying a segment on a full disk takes beside what lives in it: rounding, and a little of the structure.
 const ROOM_SLACK_BYTES: u64 = 64 << 10;
+/// After a full disk was met, cleaning goes on so much later as if there were room.
+const PAUSE: Duration = Duration::from_secs(10);
 /// Stretches of a turn where cleaning is behind.
 const URGENT_STRETCHES: usize = 4;
 /// A stretch moves so many bytes at most, or this part of the write buffer.
@@ -84,6 +86,8 @@ pub(crate) struct Cleaning {
     tight: AtomicBool,
     /// Not one document found room.
     waits: AtomicBool,
+    /// When one of these two was last set.
+    full: Mutex<Option<Instant>>,
     /// Somebody found no room for documents.
     room_wanted: AtomicBool,
     /// Dead bytes that the last checkpoint could not release.
@@ -103,6 +107,24 @@ impl Cleaning {
     pub(crate) fn try_again(&self) {
         self.waits.store(false, Ordering::Relaxed);
         self.tight.store(false, Ordering::Relaxed);
+    }
+
+    /// One segment at a time from now on.
+    fn tighten(&self) {
+        self.tight.store(true, Ordering::Relaxed);
+        *self.full.lock() = Some(Instant::now());
+    }
+
+    /// Nothing at all, until there may be room.
+    fn wait(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+        *self.full.lock() = Some(Instant::now());
+    }
+
+    /// Whether a full disk was met, and that not just now.
+    fn has_paused(&self) -> bool {
+        let met = self.waits.load(Ordering::Relaxed) || self.tight.load(Ordering::Relaxed);
+        met && self.full.lock().is_some_and(|full| full.elapsed() >= PAUSE)
     }
 
     /// Somebody found no room for documents: the next turn has a segment emptied before anything else.
@@ -262,14 +284,16 @@ pub(crate) fn needs_apply(engine: &Engine) -> bool {
 /// # Errors
 /// As a stretch's, but for a full disk.
 pub(crate) fn turn(engine: &Engine) -> Result<bool> {
+    if engine.cleaning.has_paused() {
+        engine.cleaning.try_again();
+    }
     if engine.cleaning.waits.load(Ordering::Relaxed) {
         return Ok(false);
     }
-    let mut stretches = 1;
-    for number in 0..URGENT_STRETCHES {
-        if number >= stretches {
-            break;
-        }
+    let (mut number, mut stretches) = (0, 1);
+    // What room is lent for is brought to its end, before anything else takes that.
+    while number < stretches || engine.trees.is_room_lent() {
+        number += 1;
         let cycle = engine.cleaning.cycle.lock().take();
         let Some(cycle) = cycle.or_else(|| choose(engine)) else {
             return release(engine);
@@ -294,8 +318,9 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
 pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     let before = garbage::segment_bytes(engine);
     engine.cleaning.try_again();
-    engine.cleaning.tight.store(true, Ordering::Relaxed);
-    let under_way = engine.cleaning.cycle.lock().take().filter(|cycle| cycle.plan.segments.len() == 1);
+    engine.cleaning.tighten();
+    let is_of_use = |cycle: &Cycle| cycle.plan.segments.len() == 1 && cycle.table.is_read_as_it_is();
+    let under_way = engine.cleaning.cycle.lock().take().filter(is_of_use);
     let mut next = under_way.or_else(|| choose(engine));
     while let Some(mut cycle) = next
         && !engine.cleaning.waits.load(Ordering::Relaxed)
@@ -334,8 +359,9 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             engine.cleaning.stuck.store(0, Ordering::Relaxed);
             checkpoint::write(engine)
         }
-        Err(Error::DiskFull { .. }) if cycle.plan.segments.len() > 1 => {
-            engine.cleaning.tight.store(true, Ordering::Relaxed);
+        // Nor is room lent for what readers hold.
+        Err(Error::DiskFull { .. }) if cycle.plan.segments.len() > 1 || !table.is_read_as_it_is() => {
+            engine.cleaning.tighten();
             Ok(())
         }
         Err(Error::DiskFull { .. }) if !cycle.has_asked => {
@@ -357,7 +383,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             Ok(())
         }
         Err(Error::DiskFull { .. }) => {
-            engine.cleaning.waits.store(true, Ordering::Relaxed);
+            engine.cleaning.wait();
             Ok(())
         }
         Err(error) if error.is_read_failure() || matches!(error, Error::Corrupt { .. }) => {
@@ -480,7 +506,7 @@ mod tests {
     use psync::sim::SimDisk;
 
     use super::*;
-    use crate::{Options, Structure};
+    use crate::{Options, Structure, choice, round};
 
     #[test]
     fn stretches_that_a_full_disk_has_made_short_grow_again() {
@@ -528,6 +554,29 @@ mod tests {
         assert!(choose(engine).is_some());
     }
 
+    #[test]
+    fn what_a_full_disk_has_stopped_goes_on_though_nobody_asks() {
+        let options = Options::new().background(false).segment_bytes(64 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        let engine = table.engine();
+        engine.cleaning.tighten();
+        engine.cleaning.wait();
+        *engine.cleaning.full.lock() = Instant::now().checked_add(360 * PAUSE);
+        for round in 0..8 {
+            let keys = (0..200_u8).filter(|number| number % 8 >= round);
+            keys.for_each(|number| table.put([number], [round; 3000]).expect("put"));
+        }
+        let _still = engine.maintenance.lock();
+        round::run(engine, &choice::fullest(engine, |_| true)).expect("applies");
+        assert!(!turn(engine).expect("nothing to do"), "the disk was just full");
+        assert_eq!(engine.cleaning.moved().0, 0);
+        *engine.cleaning.full.lock() = Instant::now().checked_sub(PAUSE);
+        while turn(engine).expect("cleans") {}
+        assert!(engine.cleaning.moved().0 > 0);
+        assert!(!engine.cleaning.tight.load(Ordering::Relaxed));
+    }
+
     fn segment(number: u64, bytes: u64, live_bytes: u64) -> Usage {
         Usage { segment: SegmentId(number), bytes, live_bytes, is_settled: true }
     }
@@ -565,17 +614,17 @@ mod tests {
         assert_eq!(delays[5..], [DELAY_NS_PER_MIB_MAX; 3]);
         let pace = Pace::default();
         pace.set(DELAY_NS_PER_MIB);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         // 256 of 4 KiB are a MiB.
         (0..256).for_each(|_| pace.wait(4096));
         assert!(begun.elapsed() >= Duration::from_nanos(DELAY_NS_PER_MIB) - SHORTEST_SLEEP);
         // One that is long waits for itself, and what it does not wait for the next ones do.
         pace.set(DELAY_NS_PER_MIB_MAX);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         pace.wait(1 << 20);
         assert!(begun.elapsed() >= Duration::from_nanos(DELAY_NS_PER_MIB_MAX));
         pace.wait(6 << 20);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         pace.wait(1);
         assert!(begun.elapsed() >= LONGEST_SLEEP);
         pace.set(0);

@@ -284,11 +284,8 @@ impl Engine {
     /// Writes the values that are too long for the log: all those of a table in one psync.
     fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
-        let document_bytes: u64 =
-            items.iter().filter(|item| is_document(item)).map(|item| item.value.len() as u64).sum();
-        if document_bytes > 0 {
+        if items.iter().any(is_document) {
             self.reserve_log()?;
-            self.trees.fill_reserve(document_bytes).map_err(|error| self.write_error(error))?;
         }
         let mut done = 0;
         while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {
@@ -297,17 +294,16 @@ impl Engine {
                 .filter(|&i| is_document(&items[i]) && Arc::ptr_eq(items[i].table, table))
                 .collect();
             let values: Vec<&[u8]> = members.iter().map(|&i| items[i].value).collect();
-            let written = table.documents.pack(&values).and_then(|packed| {
+            let write = || {
+                let packed = table.documents.pack(&values)?;
                 table.document_pace.wait(packed.stored_bytes());
-                let written = table.documents.append_packed(&packed)?;
-                self.trees.add_document_bytes(packed.stored_bytes());
-                Ok(written)
-            });
-            match written {
+                self.trees.append_documents(&table.documents, &packed)
+            };
+            match write() {
                 Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
                 Err(error) => {
                     abandon(items, &pointers);
-                    return Err(self.write_error(error.into()));
+                    return Err(self.write_error(error));
                 }
             }
             self.unflushed.note(table);

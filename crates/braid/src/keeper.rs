@@ -2,7 +2,7 @@
 //!
 //! 1. A lazy commit says by when a flush that covers it has to begin ([`Keeper::flush_within`]). [`flush_in_time`] sleeps until the
 //!    earliest such moment, and flushes through the last commit that waits.
-//! 2. [`prepare_ahead`] looks at regular intervals whether the log has its spare segments.
+//! 2. [`prepare_ahead`] looks at regular intervals whether the log has its spare segments; not while room is lent to what gives space back on a full disk.
 //!
 //! Invariant: the two have a thread each, since making a segment takes longer than a lazy commit may wait, and lazy commits may
 //! come so close together that a flush is always due.
@@ -115,7 +115,9 @@ fn flush(engine: &Engine, end: Lsn) -> bool {
 /// Has the next log segments ready, until the keeper is stopped or something fails.
 pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
     while engine.keeper.pause(PREPARE_PACE) && engine.health.check().is_ok() {
-        prepare(engine);
+        if !engine.trees.is_room_lent() {
+            prepare(engine);
+        }
     }
 }
 

@@ -191,11 +191,8 @@ impl Loader {
         let append = || {
             is_ready(engine)?;
             engine.reserve_log()?;
-            let bytes = values.iter().map(|value| value.len() as u64).sum();
-            engine.trees.fill_reserve(bytes)?;
-            let documents = self.table.core.documents.append(values)?;
-            engine.trees.add_document_bytes(bytes);
-            Ok(documents)
+            let documents = &self.table.core.documents;
+            engine.trees.append_documents(documents, &documents.pack(values)?)
         };
         let documents = append().map_err(|error| self.fail(error))?;
         // While nobody commits, the log does not take them.

@@ -14,7 +14,7 @@ use std::{
 
 use append::Trie;
 use btree::BTree;
-use doclog::DocLog;
+use doclog::{DocLog, DocPointer, PackedDocuments};
 use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId, View};
 use psync::File;
 use space::{FileStore, Loan, PagedFile, Reserve};
@@ -153,20 +153,24 @@ impl Trees {
         self.reserve.want(self.node_room_bytes.load(Ordering::Relaxed) + documents);
     }
 
-    /// Keeps room for what gives space back, before documents of so many bytes make files longer.
-    pub(crate) fn fill_reserve(&self, document_bytes: u64) -> Result<()> {
-        self.want_room(self.document_bytes.load(Ordering::Relaxed) + document_bytes);
-        Ok(self.reserve.fill()?)
-    }
-
-    /// Documents of so many bytes were written.
-    pub(crate) fn add_document_bytes(&self, bytes: u64) {
+    /// Appends documents, where there is room besides for what gives space back: that is kept before they make files longer.
+    pub(crate) fn append_documents(&self, documents: &DocLog, packed: &PackedDocuments<'_>) -> Result<Vec<DocPointer>> {
+        let bytes = packed.stored_bytes();
+        self.want_room(self.document_bytes.load(Ordering::Relaxed) + bytes);
+        self.reserve.fill()?;
+        let written = documents.append_packed(packed)?;
         self.document_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(written)
     }
 
     /// Lends so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many.
     pub(crate) fn lend_room(&self, bytes: u64) -> Result<Option<Loan>> {
         Ok(self.reserve.lend(bytes)?)
+    }
+
+    /// Whether some of it is lent.
+    pub(crate) fn is_room_lent(&self) -> bool {
+        self.reserve.is_lent()
     }
 
     /// Divides the cache among the kinds of structures that these tables have, and their documents, by the bytes that they have. What leads to documents comes first: they

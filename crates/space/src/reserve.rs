@@ -6,7 +6,8 @@
 //!    crash it may be shorter, and is made long again.
 //! 2. Before anything makes the database larger, the file is filled up ([`Reserve::fill`]). Where there is no room for that, there is none for the other.
 //! 3. What gives space back, and finds the disk full, has the file made shorter ([`Reserve::give`]), and tries again.
-//! 4. What gives space back in several steps borrows the room for them ([`Reserve::lend`]): until it ends, nothing is filled up, so nobody makes the database larger with it.
+//! 4. What gives space back in several steps borrows the room for them ([`Reserve::lend`]): until it ends, nothing is filled up, so who has it filled up before he makes the database larger does not
+//!    take that room. The log and the data file ask nobody: theirs is a segment or a little growth.
 //! 5. What is not wanted any more goes back now and then ([`Reserve::trim`]).
 
 use std::sync::{
@@ -70,14 +71,14 @@ impl Reserve {
     /// # Errors
     /// When there is not as much room, or some of it is lent, or the file cannot be made or written.
     pub fn fill(&self) -> Result<()> {
-        if self.loans.load(Ordering::Acquire) > 0 {
-            return Err(Error::Lent { file: self.store.path_of(Self::NAME)? });
-        }
+        self.check_not_lent()?;
         let wanted = self.wanted.load(Ordering::Relaxed);
         if self.held.load(Ordering::Relaxed) >= wanted {
             return Ok(());
         }
         let mut open = self.file.lock();
+        // Whoever lends does so before it takes the lock.
+        self.check_not_lent()?;
         let file = match self.open(&mut open)? {
             Some(file) => file,
             None => open.insert(self.store.create(StreamKind::Meta, Self::NAME, false)?).clone(),
@@ -93,6 +94,16 @@ impl Reserve {
         }
         self.held.store(held, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether some of it is lent: who takes room that can wait for more is not to take that.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.loans.load(Ordering::Acquire) > 0
+    }
+
+    fn check_not_lent(&self) -> Result<()> {
+        if self.is_lent() { Err(Error::Lent { file: self.store.path_of(Self::NAME)? }) } else { Ok(()) }
     }
 
     /// Gives to the disk what is kept beyond what is wanted, where that is as much again.
