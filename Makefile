@@ -24,10 +24,11 @@ test: toolchain
 models: toolchain
 	$(CARGO) test --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle --lib models::
 
-## check: format, lints with warnings denied, documentation
+## check: format, locked versions, lints with warnings denied, documentation
 check: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) metadata --manifest-path fuzz/Cargo.toml --locked --format-version 1 >/dev/null
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --all-targets --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
