@@ -75,12 +75,14 @@ impl Trie {
     /// Goes back to the version that `root` tells of: like an [`index::Index::apply`] written, to be flushed, and to be published or discarded.
     ///
     /// # Errors
-    /// [`index::Error::Corrupt`] when it is not a root record of this table; when writing fails, or there is no space.
+    /// [`index::Error::Corrupt`] when it is not a root record of this table, or what that refers to is not there; when writing fails, or there is no space.
     pub fn roll_back(&self, root: &[u8]) -> Result<Applied> {
         let base = self.current();
         let Root { commit: then, nodes } = decode(root, self.table())?;
         let own = Header::stored_bytes();
         let mut live: Vec<Retained> = live(&nodes).collect();
+        live.iter().try_for_each(|retained| base.nodes.check_in(retained))?;
+        base.nodes(then.header.root.as_slice())?;
         // Its header is not the newest any more; what comes in its place is counted below.
         if let Some(place) = then.place
             && let Some(retained) = live.iter_mut().find(|retained| retained.segment == place.segment)

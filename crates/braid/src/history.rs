@@ -160,7 +160,10 @@ pub(crate) fn retain(engine: &Engine) -> Result<()> {
             };
             table.history.states.lock().push(State::new(&table, header)?);
         }
-        table.history.trim(keep);
+        // While a table goes back to one of them, none goes: a crash may come before it is there.
+        if table.check_not_loading().is_ok() {
+            table.history.trim(keep);
+        }
     }
     Ok(())
 }

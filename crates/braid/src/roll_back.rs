@@ -2,7 +2,7 @@
 //!
 //! 1. Other writes to the table are refused until it is over, and those under way are waited for. The state is opened, which holds it.
 //! 2. A checkpoint applies everything and retains what there is, so that the rollback can itself be undone.
-//! 3. A commit header is appended that names the root of the state, and flushed.
+//! 3. It is looked whether all is there that the state refers to. A commit header is appended that names its root, and flushed.
 //! 4. It is logged and shown as a [`Swap`]: a new incarnation of the table, in which every key has all commits up to the rollback's own seq, so no replay
 //!    brings back what was rolled back. Live bytes of documents and range deletes are those of the state.
 //!
@@ -39,7 +39,7 @@ impl Table {
     /// has to copy the table ([`ChangeEvent::RolledBack`](crate::ChangeEvent::RolledBack)).
     ///
     /// # Errors
-    /// [`crate::Error::NoSuchState`] when none of that seq is retained, [`crate::Error::Loading`] while the table is loaded or rolled back, [`crate::Error::DiskFull`], or what keeps the database from writing:
+    /// [`crate::Error::NoSuchState`] when none of that seq is retained, [`crate::Error::Corrupt`] when a file of it is damaged so that it cannot all be there, [`crate::Error::Loading`] while the table is loaded or rolled back, [`crate::Error::DiskFull`], or what keeps the database from writing:
     /// then nothing has changed, but after [`crate::Error::OutcomeUnknown`], which is as for a commit.
     pub fn roll_back(&self, to: Seq) -> Result<Seq> {
         let (engine, core) = (self.engine(), &self.core);
@@ -54,6 +54,8 @@ impl Table {
         let still = engine.maintenance.lock();
         engine.check_writable()?;
         engine.check_live(core)?;
+        // Once it is logged there is no way back.
+        opened.header.documents.iter().try_for_each(|retained| core.documents.check_in(retained))?;
         let (retained, restored) = changes(core, &opened.header.documents, opened.header.tombstones.clone());
         engine.flush_log()?;
         let applied = core.tree.roll_back(&opened.header.root).map_err(|error| engine.write_error(error))?;

@@ -45,12 +45,18 @@ impl Swap<'_> {
         let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
         let seq = commit.as_ref().map_or(Seq(0), |position| Seq(position.seq));
         let applied = take(seq);
-        let outcome = match &commit {
+        let mut outcome = match &commit {
             Ok(_) => self.log(&applied, seq),
             Err(error) => Err(error.clone()),
         };
         match &outcome {
-            Ok(()) => self.show(&applied, seq)?,
+            Ok(()) => {
+                outcome = self.show(&applied, seq);
+                // What is logged is so, and nothing may be written behind it that does not know it.
+                if let Err(error) = &outcome {
+                    engine.fail(error.cause());
+                }
+            }
             Err(Error::OutcomeUnknown { .. }) => {}
             Err(_) => table.tree.discard(&applied),
         }

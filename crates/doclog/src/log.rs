@@ -344,6 +344,14 @@ impl DocLog {
         self.segments.lock().retain(pointer, commit)
     }
 
+    /// Whether a segment can have these documents: it is there, and long enough.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it cannot.
+    pub fn check_in(&self, retained: &Retained) -> Result<()> {
+        self.segments.lock().check_in(retained)
+    }
+
     /// As [`DocLog::retain`] for many documents of a segment, which are all that is pending there.
     ///
     /// # Errors

@@ -352,23 +352,31 @@ impl Segments {
         Ok(())
     }
 
-    /// The documents of a segment that `retained` counts are retained, all at once; those that were pending in it are among them.
-    pub(crate) fn retain_in(&mut self, retained: &Retained) -> Result<()> {
-        let path = self.files.path(retained.segment);
+    /// Whether a segment can have the documents that `retained` counts.
+    pub(crate) fn check_in(&self, retained: &Retained) -> Result<()> {
         let wrong = |expected: String, found: String| {
+            let path = self.files.path(retained.segment);
             Err(Error::corrupt(&path, retained.end, "segment of retained documents", expected, found))
         };
-        let Some(segment) = self.all.get_mut(&retained.segment) else {
+        let Some(segment) = self.all.get(&retained.segment) else {
             return wrong("a segment".to_owned(), "none".to_owned());
         };
         if retained.end > segment.end || retained.bytes > retained.end {
             let expected = format!("{} bytes up to {}", retained.bytes, retained.end);
             return wrong(expected, format!("{} bytes in the segment", segment.end));
         }
-        segment.pending.clear();
-        segment.live_bytes += retained.bytes;
-        segment.retained_end = segment.retained_end.max(retained.end);
-        segment.dead_in_image = false;
+        Ok(())
+    }
+
+    /// The documents of a segment that `retained` counts are retained, all at once; those that were pending in it are among them.
+    pub(crate) fn retain_in(&mut self, retained: &Retained) -> Result<()> {
+        self.check_in(retained)?;
+        if let Some(segment) = self.all.get_mut(&retained.segment) {
+            segment.pending.clear();
+            segment.live_bytes += retained.bytes;
+            segment.retained_end = segment.retained_end.max(retained.end);
+            segment.dead_in_image = false;
+        }
         Ok(())
     }
 
@@ -467,7 +475,8 @@ impl Segments {
             stats.segments += 1;
             stats.bytes += segment.end;
             stats.live_bytes += segment.live_bytes;
-            stats.pinned_bytes += if segment.pinned { segment.end - segment.live_bytes } else { 0 };
+            // Of a file that is short or missing more lives than there is.
+            stats.pinned_bytes += if segment.pinned { segment.end.saturating_sub(segment.live_bytes) } else { 0 };
             stats.pending_documents += segment.pending.len() as u64;
         }
         stats

@@ -39,7 +39,7 @@ pub(super) fn replay(
             let (Some(table), Some(new)) = (source.table(id), tables.get(&id)) else { continue };
             // What a range delete hides is left out, so that it need not be deleted.
             let Logged::Update(update) = logged else { continue };
-            if table.hides(update.key, seq) {
+            if table.is_forgotten(seq) || table.hides(update.key, seq) {
                 continue;
             }
             if seq <= table.applied.at(update.key) && !hidden[&id].holds(update.key) {

@@ -3,7 +3,9 @@
 //! 1. The image gives tables, roots, and which commits are in them ([`super::image`]).
 //! 2. The log, as far as it checks, brings them forward as recovery does: tables come and go, a flush-end gives its table a newer root.
 //! 3. A hole in the log hides commits. Those that every tree has anyway, and the image knows of, are not lost.
-//! 4. A table of which no root is left, but nodes in files of its own, is taken as its newest commit header has it.
+//! 4. A load and a rollback make a table another: no commit before them is written to it again, nor hides a range delete before them anything. Their flush-end says that they
+//!    were carried out, also where the image knows that.
+//! 5. A table of which no root is left, but nodes in files of its own, is taken as its newest commit header has it.
 //!
 //! A table of which only records of commits or flush-ends are left, or nodes, has lost its name. Where the image does not check, all commits that are
 //! left are written again: in their order they lead to the same.
@@ -27,7 +29,7 @@ use crate::{
     Error, Result, Structure, TableSettings,
     applied::AppliedThrough,
     convert::log_error,
-    format::{self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, SetHistory, kind},
+    format::{self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, RollBack, SetHistory, kind},
     open::DATA,
     pieces::Pieces,
     schema::DOCUMENT_SEGMENT_BYTES,
@@ -49,13 +51,27 @@ pub(crate) struct SourceTable {
     tombstones: RangeTombstones,
     /// And all that are left in the log, also those of which the tree needs none: commits before them are there too.
     logged: RangeTombstones,
+    /// When it last changed as a whole.
+    swapped: Seq,
 }
 
 impl SourceTable {
+    /// Whether the commit `seq` came before a load or a rollback.
+    pub(super) fn is_forgotten(&self, seq: Seq) -> bool {
+        seq <= self.swapped
+    }
+
     /// Whether a delete of a range hides the version of `key` of the commit `seq`: then it is not copied.
     pub(super) fn hides(&self, key: &[u8], seq: Seq) -> bool {
         self.tombstones.hides(key, seq, Seq::MAX) || self.logged.hides(key, seq, Seq::MAX)
     }
+}
+
+/// A load or a rollback, of which the log has the record.
+struct Swapped {
+    table: TableId,
+    seq: Seq,
+    is_rollback: bool,
 }
 
 /// What is left.
@@ -72,8 +88,8 @@ pub(super) struct Source {
     flush_ends_below: Lsn,
     /// Where the log ends.
     end: Lsn,
-    /// Loads of which the log knows.
-    loads: Vec<(TableId, Seq)>,
+    /// Loads and rollbacks of which the log knows.
+    swaps: Vec<Swapped>,
     lost: Vec<LostCommits>,
     torn: Option<String>,
     findings: Vec<String>,
@@ -103,7 +119,7 @@ impl Source {
             visible: Seq(0),
             flush_ends_below: Lsn(0),
             end: Lsn(0),
-            loads: Vec::new(),
+            swaps: Vec::new(),
             lost: Vec::new(),
             torn: None,
             findings,
@@ -137,7 +153,8 @@ impl Source {
             let (id, root) = (table.id, Some(table.root));
             let (name, structure, settings) = (Some(table.name), table.structure, table.settings);
             let (tombstones, logged) = (table.tombstones, RangeTombstones::default());
-            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged };
+            let swapped = Seq(0);
+            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged, swapped };
             self.tables.insert(id, table);
         }
         self.dropped.extend(image.dropped.iter().map(|table| table.id));
@@ -283,8 +300,8 @@ impl Source {
                         }
                     }
                 }
-                kind::FLUSH_END_PART | kind::FLUSH_END if record.lsn >= self.flush_ends_below => {
-                    self.flush_end(record.kind, payload, pieces);
+                kind::FLUSH_END_PART | kind::FLUSH_END => {
+                    self.flush_end(record.kind, payload, record.lsn >= self.flush_ends_below, pieces);
                 }
                 kind::CREATE_TABLE if seq > self.visible => self.create(payload),
                 kind::DROP_TABLE if seq > self.visible => {
@@ -300,7 +317,14 @@ impl Source {
                         table.settings.history = keep;
                     }
                 }
-                kind::LOAD => self.loads.extend(format::decode_table(payload).map(|table| (table, seq))),
+                kind::LOAD => {
+                    let table = format::decode_table(payload);
+                    self.swaps.extend(table.map(|table| Swapped { table, seq, is_rollback: false }));
+                }
+                kind::ROLL_BACK => {
+                    let record = RollBack::decode(payload);
+                    self.swaps.extend(record.map(|RollBack { table, .. }| Swapped { table, seq, is_rollback: true }));
+                }
                 _ => {}
             }
         }
@@ -320,7 +344,8 @@ impl Source {
             let applied = AppliedThrough::new(Seq(0));
             let (structure, settings) = (Structure::BTree, TableSettings::default());
             let (tombstones, logged) = Default::default();
-            let table = SourceTable { id, name: None, structure, settings, root: None, applied, tombstones, logged };
+            let (name, root, swapped) = (None, None, Seq(0));
+            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged, swapped };
             self.tables.insert(id, table);
         }
     }
@@ -336,7 +361,8 @@ impl Source {
         }
     }
 
-    fn flush_end(&mut self, kind: u8, payload: &[u8], pieces: &mut Pieces) {
+    /// `is_new` unless the image has what it says.
+    fn flush_end(&mut self, kind: u8, payload: &[u8], is_new: bool, pieces: &mut Pieces) {
         let Some(piece) = FlushEndPiece::decode(payload) else { return };
         // Its first ones lie in a hole, or before what is read.
         if pieces.take(&piece).is_err() || kind == kind::FLUSH_END_PART {
@@ -345,11 +371,21 @@ impl Source {
         let Some(record) = FlushEnd::decode(piece.table, &pieces.end(piece.table)) else { return };
         self.note(record.table);
         let Some(table) = self.tables.get_mut(&record.table) else { return };
+        let ends = |swap: &&Swapped| swap.table == table.id && record.applied == AppliedThrough::new(swap.seq);
+        // Later ones may say the same of it: what moves leaves the applied seq alone.
+        if let Some(swap) = self.swaps.iter().find(ends)
+            && swap.seq > table.swapped
+        {
+            (table.swapped, table.logged) = (swap.seq, RangeTombstones::default());
+        }
+        if !is_new {
+            return;
+        }
         match tree::root_of_redo(table.structure, &record.redo, record.table) {
             Ok((structure, root)) => {
                 (table.structure, table.root, table.applied) = (structure, Some(root), record.applied);
                 if let Some(restored) = record.restored {
-                    (table.tombstones, table.logged) = (restored.tombstones, RangeTombstones::default());
+                    table.tombstones = restored.tombstones;
                 }
             }
             Err(error) => self.findings.push(error.to_string()),
@@ -385,10 +421,15 @@ impl Source {
             }
         }
         let Some(hole) = holes.first() else { return };
-        for (id, seq) in std::mem::take(&mut self.loads) {
-            let is_lost = self.tables.get(&id).is_some_and(|table| table.applied.at(&[]) < seq);
-            if is_lost {
-                let why = format!("what a load brought is not there; {}", text(hole));
+        for Swapped { table, seq, is_rollback } in std::mem::take(&mut self.swaps) {
+            let is_lost = |table: &SourceTable| {
+                // Range deletes that a rollback took back would hide what it brought.
+                table.applied.at(&[]) < seq || is_rollback && table.swapped < seq
+            };
+            if self.tables.get(&table).is_some_and(is_lost) {
+                let what =
+                    if is_rollback { "that a table went back to an earlier state" } else { "what a load brought" };
+                let why = format!("{what} is not there; {}", text(hole));
                 self.lost.push(LostCommits { first: seq, last: Some(seq), why });
             }
         }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use braid::{Database, Options, Structure, Table};
+use braid::{Database, Options, Seq, Structure, Table, TableOptions};
 use psync::{Buffer, OpenOptions, Request, sim::SimDisk};
 
 /// Files and what is in them.
@@ -79,6 +79,16 @@ impl Maker {
     }
 }
 
+/// Goes back to the oldest state that is retained.
+fn roll_back(maker: &mut Maker, table: &Table) {
+    let state = table.history()[0].seq;
+    let now = table.roll_back(state).expect("goes back");
+    for versions in maker.tables.get_mut(table.name()).expect("it was written to").values_mut() {
+        let then = versions.iter().rfind(|(seq, _)| Seq(*seq) <= state);
+        versions.push((now.0, then.and_then(|(_, value)| value.clone())));
+    }
+}
+
 /// A value that tells key and round.
 fn value(key: u32, round: u32, bytes: usize) -> Vec<u8> {
     let number = key.to_le_bytes().into_iter().chain(round.to_le_bytes());
@@ -123,6 +133,14 @@ impl Made {
         for key in 0..300 {
             maker.put(&nodes, key, value(key, 0, if key % 25 == 0 { 3000 } else { 100 + (key as usize % 3) * 100 }));
         }
+        let retaining = TableOptions::new().history(4);
+        let [back, forth] = ["back", "forth"]
+            .map(|name| maker.database.table_with(name, Structure::Append, &retaining).expect("a table"));
+        for key in 0..60 {
+            maker.put(&back, key, value(key, 0, if key % 25 == 0 { 3000 } else { 100 }));
+            maker.put(&forth, key, value(key, 0, 40));
+        }
+        maker.database.checkpoint().expect("a checkpoint");
         let names = maker.database.tables().into_iter().map(|table| (table.id, table.name));
         let mut names: BTreeMap<_, _> = names.collect();
         maker.database.drain().expect("drains");
@@ -132,10 +150,19 @@ impl Made {
             maker.delete(&nodes, key + 1);
         }
         maker.delete_range(&nodes, 200..220);
+        // What a rollback takes back, of which the image knows, and one that only the log has.
+        for (table, round) in [(&back, 5), (&forth, 6)] {
+            (0..60).step_by(3).for_each(|key| maker.put(table, key, value(key, round, 50)));
+            maker.delete_range(table, 20..40);
+            maker.put(table, 30, value(30, round, 2500));
+        }
+        roll_back(&mut maker, &back);
+        maker.put(&back, 7, value(7, 7, 30));
         // Ranges that the image knows, and that only the log does.
         maker.delete_range(&large, 100..120);
         maker.put(&large, 110, value(110, 3, 20));
-        maker.database.checkpoint().expect("a checkpoint");
+        roll_back(&mut maker, &forth);
+        maker.put(&forth, 8, value(8, 8, 30));
         drop(gone);
         maker.database.drop_table("gone").expect("drops");
         // A root that only the log has.
@@ -161,7 +188,7 @@ impl Made {
         (0..3).for_each(|_| late.put("last", [1; 2 * super::SECTOR]).expect("put"));
         names.extend(maker.database.tables().into_iter().map(|table| (table.id, table.name)));
         let tables = maker.tables;
-        drop((small, large, loaded, nodes, late));
+        drop((small, large, loaded, nodes, late, back, forth));
         match end {
             End::Closed => maker.database.close().expect("closes"),
             End::Killed => disk.kill(),
