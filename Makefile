@@ -7,8 +7,10 @@ ROUNDS ?= 50
 DIR ?= target/bench
 EFFORT ?= quick
 TIME ?= 600
+RECORDS ?= 10000000
+STRUCTURE ?= append
 
-.PHONY: run test models check format bench crash property histories fuzz kill big reproduce-pio reproduce-flush reproduce-pfetch clean toolchain
+.PHONY: run test models check format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -70,6 +72,11 @@ big: toolchain
 	mkdir -p $(DIR)
 	./target/release/braid bench fillrandom --num 20000000 --key-size 16 --value-size 100 --cache 64MiB --durability os --db $(DIR)/big
 	./target/release/braid verify $(DIR)/big
+
+## overwrite: RECORDS records of 100 B and 4 KiB overwritten three times at random, within 2.2 times what lives (half an hour and 45 GB for 10 million)
+overwrite: toolchain
+	mkdir -p $(DIR)
+	$(CARGO) run --release --locked -p braid-bench --example overwrite -- $(DIR) $(RECORDS) $(STRUCTURE)
 
 ## reproduce-pio: the PIO paper's figures on this machine, into DIR/pio (EFFORT: quick, or full for 40 minutes and 36 GB)
 reproduce-pio: toolchain

@@ -125,7 +125,7 @@ impl Trie {
     fn make(&self, room: Room, make: impl Fn() -> Result<Done>) -> Result<Done> {
         let reserve = self.shared.reserve();
         match reserve.fill() {
-            Err(error) if error.is_disk_full() && room != Room::None => {}
+            Err(error) if error.is_disk_full() && !error.is_flush_failure() && room != Room::None => {}
             filled => filled?,
         }
         loop {

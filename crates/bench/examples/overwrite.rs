@@ -1,9 +1,10 @@
 //! What records of two sizes take while they are overwritten at random, with cleaning in the background: space beside what lives, and how long a put
 //! waits at worst.
 //!
-//! `cargo run --release -p braid-bench --example overwrite -- DIR [RECORDS [STRUCTURE]]` makes a database in DIR, half of whose records have values of 100 bytes
-//! and half of 4 KiB, puts each once and then three times as many at random, from two threads, with durability `Os`. The space is the length of all
-//! files, looked at all the time. At the end the database is verified, and every record is read.
+//! `cargo run --release -p braid-bench --example overwrite -- DIR [RECORDS [STRUCTURE [STATES]]]` makes a database in DIR, half of whose records have values of 100 bytes
+//! and half of 4 KiB, puts each once and then three times as many at random, from two threads, with durability `Os`; STATES of an `append` table are retained. The space is the length of all
+//! files, looked at all the time. At the end the database is verified, and every record is read. It fails where space or waiting is beyond the bounds below; where states are retained, which hold
+//! space besides, waiting alone is held against them.
 
 use std::{
     error::Error,
@@ -14,7 +15,7 @@ use std::{
 };
 
 use bench::{keys, process::bytes_below, values};
-use braid::{Database, Durability, Options, Structure, Table};
+use braid::{Database, Durability, Options, Structure, Table, TableOptions};
 use hdrhistogram::Histogram;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -24,22 +25,27 @@ const WRITERS: u64 = 2;
 const ROUNDS: u64 = 3;
 const KEY_BYTES: usize = 16;
 const LOOK: Duration = Duration::from_millis(50);
+/// Files may take so many times what lives, and 99.99 % of all puts no longer.
+const SPACE_MAX: f64 = 2.2;
+const PUT_MS_P9999_MAX: f64 = 100.0;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let scratch = tempfile::tempdir_in(arguments.next().ok_or("give a directory on the device to measure")?)?;
     let records = arguments.next().map_or(Ok(10_000_000), |text| text.parse())?;
     let structure = arguments.next().map_or(Ok(Structure::BTree), |text| text.parse())?;
-    measure(&scratch.path().join("db"), records, structure).map_err(|error| error as Box<dyn Error>)
+    let states = arguments.next().map_or(Ok(0), |text| text.parse())?;
+    measure(&scratch.path().join("db"), records, structure, states).map_err(|error| error as Box<dyn Error>)
 }
 
 fn value_bytes(record: u64) -> usize {
     if record.is_multiple_of(2) { 100 } else { 4096 }
 }
 
-fn measure(path: &Path, records: u64, structure: Structure) -> Outcome<()> {
+fn measure(path: &Path, records: u64, structure: Structure, states: u32) -> Outcome<()> {
     let db = Options::new().durability(Durability::Os).open(path)?;
-    let table = db.table("records", structure)?;
+    let table = db.table_with("records", structure, &TableOptions::new().history(states))?;
+    let mut missed = Vec::new();
     let live: u64 = (0..records).map(|record| (KEY_BYTES + value_bytes(record)) as u64).sum();
     println!("{records} records, {:.1} MiB of keys and values, {structure}", mib(live));
     for round in 0..=ROUNDS {
@@ -60,6 +66,12 @@ fn measure(path: &Path, records: u64, structure: Structure) -> Outcome<()> {
             latency.max() as f64 / 1e6,
             most as f64 / live as f64
         );
+        if states == 0 && most as f64 > SPACE_MAX * live as f64 {
+            missed.push(format!("round {round} took more than {SPACE_MAX} times what lives"));
+        }
+        if at(0.9999) > PUT_MS_P9999_MAX {
+            missed.push(format!("puts of round {round} took more than {PUT_MS_P9999_MAX} ms at p99.99"));
+        }
     }
     db.drain()?;
     let all = bytes_below(path)?;
@@ -71,7 +83,8 @@ fn measure(path: &Path, records: u64, structure: Structure) -> Outcome<()> {
         mib(log),
         mib(all - log - documents)
     );
-    check(&db, &table, records)
+    check(&db, &table, records)?;
+    if missed.is_empty() { Ok(()) } else { Err(missed.join("; ").into()) }
 }
 
 /// Of nanoseconds, up to an hour.

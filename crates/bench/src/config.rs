@@ -228,7 +228,11 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         let within = Self::within;
         within("num", self.num, 1, u64::MAX >> 2)?;
-        within("key size", self.key_size as u64, Self::KEY_SIZE_MIN as u64, braid::KEY_BYTES_MAX_BTREE as u64)?;
+        let key_bytes_max = match self.structure {
+            braid::Structure::Append => braid::KEY_BYTES_MAX_APPEND,
+            _ => braid::KEY_BYTES_MAX_BTREE,
+        };
+        within("key size", self.key_size as u64, Self::KEY_SIZE_MIN as u64, key_bytes_max as u64)?;
         within("value size", self.value_size as u64, 0, braid::VALUE_BYTES_MAX)?;
         within("threads", self.threads as u64, 1, Self::THREADS_MAX as u64)?;
         within("batch", self.batch as u64, 1, Self::BATCH_MAX as u64)?;

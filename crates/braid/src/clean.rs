@@ -8,7 +8,7 @@
 //!    Above that, commits of documents are delayed too, by ever more up to [`BOUND`] ([`pace`]): so writers settle at the speed of cleaning.
 //! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
 //! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
-//! 5. On a full disk segments are emptied one by one, the one with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches, which grow again when they go in. Who finds no room has one
+//! 5. On a full disk segments are emptied one by one, the one of all tables with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches, which grow again when they go in. Who finds no room has one
 //!    emptied at once ([`relieve`]). Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, nobody writes,
 //!    or [`PAUSE`] has passed at the worker's next look: somebody may have made room on the disk ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
 //! 6. What is emptied goes only when nobody reads an older state of its table. Where more than a part of what lives waits for that ([`HELD_PART`]), no other cycle begins: copies would take
@@ -294,6 +294,9 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     // What room is lent for is brought to its end, before anything else takes that.
     while number < stretches || engine.trees.is_room_lent() {
         number += 1;
+        if engine.cleaning.waits.load(Ordering::Relaxed) {
+            break;
+        }
         let cycle = engine.cleaning.cycle.lock().take();
         let Some(cycle) = cycle.or_else(|| choose(engine)) else {
             return release(engine);
@@ -321,7 +324,10 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     engine.cleaning.tighten();
     let is_of_use = |cycle: &Cycle| cycle.plan.segments.len() == 1 && cycle.table.is_read_as_it_is();
     let under_way = engine.cleaning.cycle.lock().take().filter(is_of_use);
-    let mut next = under_way.or_else(|| choose(engine));
+    let mut next = under_way.or_else(|| choose(engine)).or_else(|| {
+        seal_half_dead(engine);
+        choose(engine)
+    });
     while let Some(mut cycle) = next
         && !engine.cleaning.waits.load(Ordering::Relaxed)
     {
@@ -332,6 +338,16 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     Ok(garbage::segment_bytes(engine) < before)
 }
 
+/// What is appended from here on goes to other segments than those in which half is dead, so that these can be emptied.
+fn seal_half_dead(engine: &Engine) {
+    let is_half_dead = |segment: Usage| segment.live_bytes <= segment.bytes / 2 && segment.live_bytes > 0;
+    for table in engine.catalog.live() {
+        if table.documents.usage().into_iter().any(|segment| !segment.is_settled && is_half_dead(segment)) {
+            table.documents.seal();
+        }
+    }
+}
+
 /// What a stretch moves where there is room.
 fn window_bytes(engine: &Engine) -> u64 {
     (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX)
@@ -340,6 +356,10 @@ fn window_bytes(engine: &Engine) -> u64 {
 fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
     let table = Arc::clone(&cycle.table);
     if engine.check_live(&table).is_err() || table.check_not_loading().is_err() {
+        return Ok(());
+    }
+    // Whoever has begun to read an older state since keeps what is emptied: room that is lent for it would not come back.
+    if cycle.loan.is_some() && !table.is_read_as_it_is() {
         return Ok(());
     }
     let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
@@ -356,6 +376,8 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
         }
         Ok(None) => {
             engine.cleaning.end(&cycle);
+            // What was lent is used, or can go back: whoever waits for room is to find what the checkpoint brings.
+            drop(cycle);
             engine.cleaning.stuck.store(0, Ordering::Relaxed);
             checkpoint::write(engine)
         }
@@ -377,7 +399,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
         }
-        Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 && !cycle.at_once => {
+        Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 && (!cycle.at_once || cycle.loan.is_some()) => {
             cycle.plan.window_bytes /= 2;
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
@@ -401,8 +423,8 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
 /// A table to be cleaned, and which segments of it.
 fn choose(engine: &Engine) -> Option<Cycle> {
     let segment_bytes = engine.options.segment_bytes;
+    let is_tight = engine.cleaning.tight.load(Ordering::Relaxed);
     let of_table = |table: Arc<TableCore>| {
-        let is_tight = engine.cleaning.tight.load(Ordering::Relaxed);
         if !is_tight && table.documents.stats().segments < SLACK_SEGMENTS || table.check_not_loading().is_err() {
             return None;
         }
@@ -415,25 +437,23 @@ fn choose(engine: &Engine) -> Option<Cycle> {
             return None;
         }
         usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
-        let segments = if is_tight {
+        let (live_bytes, segments) = if is_tight {
             usage.retain(|segment| is_worth_it(segment) && (is_due || segment.live_bytes <= segment.bytes / 2));
-            usage.iter().min_by_key(|segment| segment.live_bytes).map(|segment| segment.segment).into_iter().collect()
+            let least = usage.into_iter().min_by_key(|segment| segment.live_bytes)?;
+            (least.live_bytes, BTreeSet::from([least.segment]))
         } else {
-            fullest_of_garbage(usage, &filling, segment_bytes)
+            (filling.live_bytes, fullest_of_garbage(usage, &filling, segment_bytes))
         };
         let how =
             How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
         let plan = Plan { segments, window_bytes: window_bytes(engine), how, class: Class::Normal };
-        (!plan.segments.is_empty()).then_some(Cycle {
-            table,
-            plan,
-            low: Position::default(),
-            has_asked: false,
-            loan: None,
-            at_once: false,
-        })
+        let cycle = Cycle { table, plan, low: Position::default(), has_asked: false, loan: None, at_once: false };
+        (!cycle.plan.segments.is_empty()).then_some((live_bytes, cycle))
     };
-    engine.catalog.live().into_iter().find_map(of_table)
+    let mut cycles = engine.catalog.live().into_iter().filter_map(of_table);
+    // What there is hardly room for is to be as little as it can.
+    let chosen = if is_tight { cycles.min_by_key(|(live_bytes, _)| *live_bytes) } else { cycles.next() };
+    chosen.map(|(_, cycle)| cycle)
 }
 
 /// Whether readers of older states of a table keep so much that is dead that emptying more would only add to it. What is kept of the log is no reason: that is
@@ -552,6 +572,33 @@ mod tests {
         assert!(choose(engine).is_none(), "it would come back with the reader only");
         drop(reader);
         assert!(choose(engine).is_some());
+    }
+
+    #[test]
+    fn on_a_full_disk_what_takes_least_is_emptied_first_and_what_is_appended_to_as_well() {
+        let options = Options::new().background(false).segment_bytes(256 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let [large, small] = ["a", "b"].map(|name| db.table(name, Structure::BTree).expect("a table"));
+        let put = |table: &crate::Table, keys: std::ops::Range<u8>| {
+            keys.for_each(|number| table.put([number], [number; 3000]).expect("put"));
+        };
+        // Of one segment a third lives, of the other a tenth.
+        put(&large, 0..60);
+        put(&small, 0..60);
+        db.drain().expect("applies");
+        large.delete_range([20]..).expect("deletes");
+        small.delete_range([6]..).expect("deletes");
+        (0..3).for_each(|_| db.drain().expect("applies"));
+        let engine = large.engine();
+        engine.cleaning.tighten();
+        assert!(choose(engine).is_none(), "both are appended to");
+        seal_half_dead(engine);
+        assert_eq!(choose(engine).expect("a cycle").table.name, "b");
+        let _still = engine.maintenance.lock();
+        let before = garbage::segment_bytes(engine);
+        assert!(relieve(engine).expect("cleans"));
+        assert!(garbage::segment_bytes(engine) < before);
+        assert_eq!(engine.cleaning.moved().0, 6);
     }
 
     #[test]

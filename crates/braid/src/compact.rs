@@ -35,6 +35,9 @@ const STRETCH_PART: u64 = 8;
 const DOCUMENT_STRETCH_BYTES_MAX: u64 = 32 << 20;
 const DOCUMENT_STRETCH_PART: u64 = 2;
 
+/// Most documents that a compaction can have in flight.
+pub const SUBMISSION_BATCH_MAX: usize = psync::PIO_MAX_LIMIT;
+
 /// How a compaction reads documents. The defaults are what is fastest; the rest is for who measures that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactOptions {
@@ -58,11 +61,11 @@ impl CompactOptions {
         Self::default()
     }
 
-    /// So many documents are in flight at a time, from 1 to 1024; half of them is submitted together, when the half before the last one has come. With one they are
+    /// So many documents are in flight at a time, from 1 to [`SUBMISSION_BATCH_MAX`]; half of them is submitted together, when the half before the last one has come. With one they are
     /// read one after the other.
     #[must_use]
-    pub fn submission_batch(mut self, documents: usize) -> Self {
-        self.submission_batch = Some(documents.clamp(1, psync::PIO_MAX_LIMIT));
+    pub const fn submission_batch(mut self, documents: usize) -> Self {
+        self.submission_batch = Some(documents);
         self
     }
 
@@ -87,9 +90,14 @@ impl CompactOptions {
         self
     }
 
-    fn how(&self, engine: &Engine) -> How {
+    fn how(&self, engine: &Engine) -> Result<How> {
         let submission_batch = self.submission_batch.unwrap_or_else(|| engine.store.psync().pio_max());
-        How { submission_batch, sorted: self.sorted, direct: self.direct, overlapped: self.overlapped }
+        if !(1..=SUBMISSION_BATCH_MAX).contains(&submission_batch) {
+            let problem =
+                format!("from 1 to {SUBMISSION_BATCH_MAX} documents can be in flight, not {submission_batch}");
+            return Err(Error::Option { option: "submission_batch", problem });
+        }
+        Ok(How { submission_batch, sorted: self.sorted, direct: self.direct, overlapped: self.overlapped })
     }
 }
 
@@ -141,7 +149,7 @@ impl Table {
     /// As [`Table::compact`], reading documents as `options` say.
     ///
     /// # Errors
-    /// As [`Table::compact`].
+    /// As [`Table::compact`]; [`Error::Option`] for a submission batch that there cannot be.
     pub fn compact_with(&self, options: &CompactOptions, report: CompactReport<'_>) -> Result<Compaction> {
         self.engine().check_live(&self.core)?;
         run(self.engine(), &[Arc::clone(&self.core)], options, report)
@@ -179,6 +187,7 @@ fn run(
     engine: &Engine, tables: &[Arc<TableCore>], options: &CompactOptions, report: CompactReport<'_>,
 ) -> Result<Compaction> {
     let mut watch = Watch::start();
+    let how = options.how(engine)?;
     engine.ask(false)?;
     let mut total_bytes = 0;
     for table in tables {
@@ -186,7 +195,7 @@ fn run(
     }
     let mut run = Run { engine, done: Compaction::default(), total_bytes, report };
     for table in tables {
-        run.documents(table, options.how(engine))?;
+        run.documents(table, how)?;
         run.structure(table)?;
     }
     let Run { mut done, .. } = run;

@@ -117,7 +117,7 @@ pub use clock::Expires;
 #[doc(hidden)]
 pub use clock::SetClock;
 pub use commit::{KEY_BYTES_MAX_APPEND, KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};
-pub use compact::{CompactOptions, CompactProgress, CompactReport, Compaction};
+pub use compact::{CompactOptions, CompactProgress, CompactReport, Compaction, SUBMISSION_BATCH_MAX};
 pub use database::{Database, TableInfo};
 pub use doclog::Compression;
 pub use error::{Error, ErrorKind, Result};

@@ -189,6 +189,10 @@ impl Loader {
     fn append(&mut self, values: &[&[u8]]) -> Result<Vec<DocPointer>> {
         let engine = self.table.engine();
         let append = || {
+            // A segment is being emptied, and gives back more than it takes.
+            while engine.trees.is_room_lent() {
+                engine.ask(false)?;
+            }
             is_ready(engine)?;
             engine.reserve_log()?;
             let documents = &self.table.core.documents;

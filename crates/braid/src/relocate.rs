@@ -12,7 +12,7 @@
 //!
 //! Invariants: all of a stretch happens under [`Engine::maintenance`], so the structure has every version that is written again, and a newer one
 //! can only come behind it; a document is dropped in the same flush-end that brings its copy, so a crash leaves one of both; what a stretch that failed has
-//! appended is not referred to, and counts as dead.
+//! appended is not referred to, and its room is given out again.
 //!
 //! Left to others: which segments are cleaned, and when their files go ([`crate::checkpoint`]).
 
@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use doclog::{DocPointer, Retained, SegmentId};
+use doclog::{Appender, DocPointer, Retained, SegmentId};
 use index::{Batch, Expiry, Operation, Payload, Seq, Update};
 use space::Class;
 
@@ -189,15 +189,12 @@ pub(crate) fn stretch(
         return Ok(next);
     }
     let fetched = fetch::fetch(&table.documents, &mut moves, &plan.how, times, &mut watch);
-    let files = fetched.map_err(|error| refused(engine, error.into()))?;
+    let copies = fetched.map_err(|error| refused(engine, error.into()))?;
     let (before, moved) = (moves.versions.len(), moves.moved());
     moves.versions.retain(|version| version.fate != Fate::Stays);
     let damaged = (before - moves.versions.len()) as u64;
-    if !moves.versions.is_empty()
-        && let Err(error) = place(engine, table, &moves, &moved, files, &horizon, times, &mut watch)
-    {
-        moved.iter().for_each(|document| table.documents.abandon(document));
-        return Err(error);
+    if !moves.versions.is_empty() {
+        place(engine, table, &moves, &moved, copies, &horizon, times, &mut watch)?;
     }
     done.documents += moved.len() as u64;
     done.bytes += moved.iter().map(DocPointer::stored_bytes).sum::<u64>();
@@ -218,7 +215,7 @@ fn refused(engine: &Engine, error: Error) -> Error {
 /// Makes the structure refer to the new places.
 #[expect(clippy::too_many_arguments, reason = "what one stretch has come to, and what it is measured by")]
 fn place(
-    engine: &Engine, table: &TableCore, moves: &Moves, moved: &[DocPointer], files: Vec<psync::File>,
+    engine: &Engine, table: &TableCore, moves: &Moves, moved: &[DocPointer], copies: Appender<'_>,
     horizon: &index::Horizon, times: &mut CompactionTimes, watch: &mut Watch,
 ) -> Result<()> {
     engine.flush_log()?;
@@ -227,7 +224,7 @@ fn place(
     let mut applied = applied.map_err(|error| refused(engine, error.into()))?;
     watch.lap(&mut times.write);
     if !seeded::on(seeded::Bug::MovedUnflushed) {
-        applied.files.extend(files);
+        applied.files.extend(copies.files());
     }
     round::flush(engine, std::iter::once(&applied)).map_err(|error| engine.write_error(error))?;
     let mut retained = Vec::new();
@@ -245,9 +242,13 @@ fn place(
         let error = engine.write_error(error);
         if matches!(error, Error::DiskFull { .. }) {
             table.tree.discard(&applied);
+        } else {
+            // It may be in the log all the same, and then the next opening finds the copies.
+            copies.finish()?;
         }
         return Err(error);
     }
+    copies.finish()?;
     table.tree.publish(&applied);
     for document in moved {
         table.documents.retain(document, 0)?;

@@ -73,6 +73,18 @@ impl<'a> Appender<'a> {
         self.writer.take().map_or(Ok(()), Writer::finish)
     }
 
+    /// The files that documents go to.
+    #[must_use]
+    pub fn files(&self) -> Vec<File> {
+        let mut files: Vec<File> = Vec::new();
+        for reservation in &self.reserved {
+            if files.last() != Some(&reservation.file) && !files.contains(&reservation.file) {
+                files.push(reservation.file.clone());
+            }
+        }
+        files
+    }
+
     /// Writes what is not written yet; the files that documents were written to. They are not flushed, and nobody but the caller flushes them.
     /// Every pointer has to be retained or abandoned once it is known whether what refers to it is.
     ///
@@ -80,12 +92,7 @@ impl<'a> Appender<'a> {
     /// When the disk is full or a write fails. No document is appended then.
     pub fn finish(mut self) -> Result<Vec<File>> {
         self.write()?;
-        let mut files: Vec<File> = Vec::new();
-        for reservation in &self.reserved {
-            if files.last() != Some(&reservation.file) && !files.contains(&reservation.file) {
-                files.push(reservation.file.clone());
-            }
-        }
+        let files = self.files();
         let reserved = std::mem::take(&mut self.reserved);
         if self.flusher == Flusher::Log {
             self.log.written(reserved);

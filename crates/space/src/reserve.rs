@@ -130,14 +130,14 @@ impl Reserve {
         self.cut(|held| Some(keep).filter(|keep| *keep < held))
     }
 
-    /// Gives so many bytes to the disk, if there are as many, for what gives more than that back in the end.
+    /// Gives so many bytes to the disk, if there are as many and `keep` besides, for what gives more than that back in the end.
     ///
     /// # Errors
     /// When the file cannot be opened or cut.
-    pub fn lend(self: &Arc<Self>, bytes: u64) -> Result<Option<Loan>> {
+    pub fn lend(self: &Arc<Self>, bytes: u64, keep: u64) -> Result<Option<Loan>> {
         self.loans.fetch_add(1, Ordering::Release);
         let loan = Loan(Arc::clone(self));
-        Ok(self.cut(|held| held.checked_sub(bytes))?.then_some(loan))
+        Ok(self.cut(|held| held.checked_sub(bytes).filter(|left| *left >= keep))?.then_some(loan))
     }
 
     /// Makes the file as long as is left of what is held, if anything is to be given.
@@ -189,8 +189,9 @@ mod tests {
         assert!(reserve.give(2).expect("cuts"));
         assert!(!reserve.give(2).expect("the rest stays"));
         assert_eq!(held(&disk), Some(500_000));
-        assert!(reserve.lend(500_001).expect("all or nothing").is_none());
-        let loan = reserve.lend(100_000).expect("cuts").expect("there is as much");
+        assert!(reserve.lend(500_001, 0).expect("all or nothing").is_none());
+        assert!(reserve.lend(100_000, 400_001).expect("the rest is kept").is_none());
+        let loan = reserve.lend(100_000, 400_000).expect("cuts").expect("there is as much");
         assert_eq!(held(&disk), Some(400_000));
         assert!(reserve.fill().expect_err("nobody takes it back while it is used").is_disk_full());
         assert_eq!(held(&disk), Some(400_000));

@@ -8,8 +8,7 @@
 
 use std::collections::VecDeque;
 
-use doclog::{DocLog, Reads};
-use psync::File;
+use doclog::{Appender, DocLog, Reads};
 
 use super::{CompactionTimes, Fate, Moves, Watch};
 
@@ -26,10 +25,10 @@ pub(crate) struct How {
     pub(crate) overlapped: bool,
 }
 
-/// Copies the documents that move; the files that have them.
-pub(super) fn fetch(
-    documents: &DocLog, moves: &mut Moves, how: &How, times: &mut CompactionTimes, watch: &mut Watch,
-) -> doclog::Result<Vec<File>> {
+/// Copies the documents that move. They are written, and stay if the appender is finished.
+pub(super) fn fetch<'a>(
+    documents: &'a DocLog, moves: &mut Moves, how: &How, times: &mut CompactionTimes, watch: &mut Watch,
+) -> doclog::Result<Appender<'a>> {
     let moving = |index: &usize| moves.versions[*index].fate == Fate::Moves;
     let mut order: Vec<usize> = (0..moves.versions.len()).filter(moving).collect();
     if how.sorted {
@@ -70,7 +69,7 @@ pub(super) fn fetch(
         }
         watch.lap(&mut times.write);
     }
-    let files = mover.finish()?;
+    mover.write()?;
     watch.lap(&mut times.write);
-    Ok(files)
+    Ok(mover)
 }

@@ -80,6 +80,8 @@ pub(super) struct Source {
     pub(super) trees: DamagedTrees,
     log: Option<wal::Salvage>,
     tables: BTreeMap<TableId, SourceTable>,
+    /// Tables of which the log has everything from their beginning on.
+    whole: BTreeSet<TableId>,
     /// Ids of tables that are gone on purpose: these, and those below that are not known.
     dropped: BTreeSet<TableId>,
     next_table: u32,
@@ -114,6 +116,7 @@ impl Source {
             trees,
             log,
             tables: BTreeMap::new(),
+            whole: BTreeSet::new(),
             dropped: BTreeSet::new(),
             next_table: 0,
             visible: Seq(0),
@@ -239,6 +242,7 @@ impl Source {
                 Left::Hole(hole) => {
                     // Pieces behind it may be those of another flush-end.
                     pieces = Pieces::default();
+                    self.whole.clear();
                     holes.push(hole);
                 }
                 Left::Torn(hole) => self.torn = Some(text(&hole)),
@@ -356,6 +360,7 @@ impl Source {
             return;
         }
         self.note(record.id);
+        self.whole.insert(record.id);
         if let Some(table) = self.tables.get_mut(&record.id) {
             (table.name, table.structure, table.settings) = (Some(record.name), record.structure, record.settings);
         }
@@ -396,7 +401,8 @@ impl Source {
     fn find_roots(&mut self) -> Result<()> {
         for id in self.trees.left()? {
             let has_root = self.tables.get(&id).is_some_and(|table| table.root.is_some());
-            if has_root || self.is_dropped(id) {
+            // Nodes that nothing names, though all that would is there, are those of a load or a batch that did not come to its end.
+            if has_root || self.is_dropped(id) || self.whole.contains(&id) {
                 continue;
             }
             let Some(found) = self.trees.newest_root(id)? else { continue };

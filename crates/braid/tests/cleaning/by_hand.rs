@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use braid::{BackendKind, CompactOptions, Options, Structure};
+use braid::{BackendKind, CompactOptions, Options, SUBMISSION_BATCH_MAX, Structure};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::inline::inline_bytes_max;
@@ -21,7 +21,7 @@ fn only_what_lives_is_left_and_every_way_to_read_is_the_same(structure: Structur
         CompactOptions::new(),
         CompactOptions::new().submission_batch(1).sorted(false),
         CompactOptions::new().submission_batch(7).direct(false),
-        CompactOptions::new().submission_batch(4096).sorted(false).direct(false),
+        CompactOptions::new().submission_batch(1024).sorted(false).direct(false),
     ];
     for (seed, way) in (0..).zip(ways) {
         let mut random = StdRng::seed_from_u64(seed);
@@ -49,6 +49,19 @@ fn only_what_lives_is_left_and_every_way_to_read_is_the_same(structure: Structur
         assert!(document_files(&disk).iter().all(|file| !before.1.contains(file)), "old files are gone");
         let (_db, table) = check(&disk, db, table, &model);
         assert_eq!(compact(&table, &way).documents, documents);
+    }
+}
+
+#[test]
+fn a_submission_batch_that_there_cannot_be_is_refused() {
+    let (_disk, _db, table) = fresh(Structure::BTree, 1);
+    for documents in [0, SUBMISSION_BATCH_MAX + 1] {
+        let options = CompactOptions::new().submission_batch(documents);
+        let error = table.compact_with(&options, &mut |_| ControlFlow::Continue(())).expect_err("refused");
+        assert!(
+            error.to_string().contains(&format!("from 1 to 1024 documents can be in flight, not {documents}")),
+            "{error}"
+        );
     }
 }
 

@@ -1,7 +1,9 @@
-//! A rollback interrupted at every operation of the disk: by a power cut, an error, a full disk.
+//! A rollback interrupted at every operation of the disk: by a power cut, an error, a full disk; and one to a state that is not whole.
+
+use std::{collections::BTreeSet, ffi::OsStr, ops::ControlFlow, path::PathBuf};
 
 use braid::{ErrorKind, Seq};
-use psync::sim::Fault;
+use psync::{OpenOptions, sim::Fault};
 
 use crate::whole::{Content, check_whole, content};
 use crate::world::{Model, World};
@@ -69,6 +71,70 @@ fn a_power_cut_at_any_operation_leaves_the_old_state_or_the_other() {
         cut += 1;
     }
     assert!(cut > 10 && rolled > 0 && rolled < cut, "{cut} operations, {rolled} of them behind it");
+}
+
+/// A table to which nothing matters any more that a state refers to, which state that is, and the files that there were with it.
+fn apart() -> (World, Seq, Vec<PathBuf>) {
+    let mut world = World::new(3, 20);
+    world.change(40);
+    let to = world.retain();
+    let files = world.disk.files();
+    world.table.delete_range::<[u8; 0]>(..).expect("deletes");
+    world.model.clear();
+    world.note();
+    for _ in 0..4 {
+        world.change(20);
+        world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    }
+    (world, to, files)
+}
+
+#[test]
+fn a_state_of_which_a_file_is_gone_or_short_is_not_gone_back_to() {
+    let mut refused = BTreeSet::new();
+    for (number, is_short) in (0..apart().2.len()).flat_map(|number| [(number, false), (number, true)]) {
+        let (world, to, files) = apart();
+        let (path, old, new, clock) = (&files[number], world.now(), target(&world, to), world.clock());
+        let kind = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_owned();
+        let World { disk, db, table, .. } = world;
+        drop(table);
+        db.close().expect("closes");
+        if !["doc", "node"].contains(&kind.as_str()) || !disk.files().contains(path) {
+            continue;
+        }
+        if is_short {
+            let writable = OpenOptions { write: true, ..OpenOptions::default() };
+            let file = disk.psync().open(path, &writable).expect("opens");
+            file.set_len(1000).expect("cuts");
+        } else {
+            disk.psync().remove(path).expect("removes");
+        }
+        let (mut db, mut table) = World::open(&disk, &clock);
+        if table.iter().any(|pair| pair.is_err()) {
+            // What there is now needs it too.
+            continue;
+        }
+        match table.roll_back(to) {
+            Ok(_) => assert!(content(&table) == new, "{path:?} is not needed"),
+            Err(error) => {
+                let name = path.file_name().and_then(OsStr::to_str).expect("a name");
+                assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains(name), "{path:?}: {error}");
+                refused.insert((kind, is_short));
+                for _ in 0..2 {
+                    assert!(content(&table) == old, "{path:?}");
+                    table.put("more", "value").expect("puts");
+                    table.delete("more").expect("deletes");
+                    db.checkpoint().expect("a checkpoint");
+                    drop((table, db));
+                    disk.kill();
+                    (db, table) = World::open(&disk, &clock);
+                }
+                assert!(content(&table) == old, "{path:?}");
+                table.roll_back(to).expect_err("it is still not whole");
+            }
+        }
+    }
+    assert_eq!(refused.len(), 4, "{refused:?}");
 }
 
 fn target_of(model: &Model) -> Content {

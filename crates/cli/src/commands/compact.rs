@@ -34,7 +34,7 @@ pub(crate) struct Compact {
     #[arg(long, short, value_name = "NAME")]
     table: Option<String>,
     /// Documents that are in flight at a time, 1 to 1024 [default: what suits the device]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=braid::SUBMISSION_BATCH_MAX as i64))]
     submission_batch: Option<u16>,
     /// Read documents in the order of their keys, not of their places
     #[arg(long)]
