@@ -3,7 +3,8 @@
 //! 1. What is ahead is a list of pieces in the order of the scan: nodes, those that are not read yet among them, and pairs. The first piece is
 //!    taken apart: an internal node into its children, a leaf into pairs and B+-trees, as far as they are within the bounds.
 //! 2. Where the first piece has to be read, those behind it are read with it in one psync, ever more of them as the scan goes on. Of nodes that were
-//!    read before, those below them are.
+//!    read before, those below them are. Where one of them cannot be read, each is read alone when the scan comes to it: what fails is told behind all
+//!    that comes before it, and no node is asked for more than twice.
 //! 3. Pairs lie in memory of the scan, each key whole, those of neighbouring groups of a leaf together.
 
 use std::collections::VecDeque;
@@ -28,6 +29,8 @@ type Prefix = Arc<[u8]>;
 /// A node ahead.
 enum Ahead {
     Unread(DocPointer),
+    /// It, or one that was read with it, failed.
+    Alone(DocPointer),
     Read(Arc<Node>),
 }
 
@@ -93,9 +96,13 @@ impl TrieCursor {
                     return Ok(true);
                 }
                 Piece::Node { node: Ahead::Read(node), prefix, is_root } => self.take_apart(&node, prefix, is_root),
+                Piece::Node { node: Ahead::Alone(pointer), prefix, is_root } => {
+                    let node = self.version.nodes(&[pointer])?.remove(0);
+                    self.take_apart(&node, prefix, is_root);
+                }
                 unread @ Piece::Node { node: Ahead::Unread(_), .. } => {
                     self.ahead.push_front(unread);
-                    self.read_ahead()?;
+                    self.read_ahead();
                 }
             }
         }
@@ -103,7 +110,7 @@ impl TrieCursor {
     }
 
     /// Reads what is not read yet of the first pieces. What was read among them is taken apart before: what is below it is read too.
-    fn read_ahead(&mut self) -> Result<()> {
+    fn read_ahead(&mut self) {
         let window = self.window.min(self.share.bytes_max() / PAGE).max(FIRST_WINDOW);
         let mut first = VecDeque::with_capacity(window);
         while first.len() < window
@@ -123,14 +130,14 @@ impl TrieCursor {
             }
         }
         let pointers: Vec<_> = unread.iter().map(|(pointer, _)| *pointer).collect();
-        for ((_, ahead), node) in unread.into_iter().zip(self.version.nodes(&pointers)?) {
-            *ahead = Ahead::Read(node);
+        match self.version.nodes(&pointers) {
+            Ok(nodes) => unread.into_iter().zip(nodes).for_each(|((_, ahead), node)| *ahead = Ahead::Read(node)),
+            Err(_) => unread.into_iter().for_each(|(pointer, ahead)| *ahead = Ahead::Alone(pointer)),
         }
         self.share.hold(first.len() * PAGE);
         first.append(&mut self.ahead);
         self.ahead = first;
         self.window = (self.window * 2).min(self.version.shared.pio_max().max(FIRST_WINDOW));
-        Ok(())
     }
 
     /// Puts what a node consists of before everything else.
