@@ -68,14 +68,13 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
-    #[test]
-    fn a_table_is_an_ordered_map(actions in prop::collection::vec(action(), 1..120), backend in 0usize..4, leaf_pages in 1u32..6) {
+fn a_table_is_an_ordered_map(structure: Structure) {
+    let config = ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() };
+    proptest!(config, |(actions in prop::collection::vec(action(), 1..120), backend in 0usize..4, leaf_pages in 1u32..6)| {
         let directory = tempfile::tempdir().expect("a directory");
         let open = || small().backend(BACKENDS[backend]).leaf_pages(leaf_pages).durability(Durability::Os).open(directory.path());
         let mut db = open().expect("opens");
-        let mut table = db.table("t", Structure::BTree).expect("a table");
+        let mut table = db.table("t", structure).expect("a table");
         let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for action in actions {
             match action {
@@ -135,7 +134,7 @@ proptest! {
         }
         let verified = db.verify(&mut |_| {}).expect("runs");
         prop_assert_eq!(verified.findings, Vec::<String>::new());
-    }
+    });
 }
 
 fn limits_are_named_and_nothing_is_written(structure: Structure) {
@@ -336,6 +335,7 @@ fn walk(path: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 on_every_structure!(
+    a_table_is_an_ordered_map,
     limits_are_named_and_nothing_is_written,
     large_values_come_back_whole,
     space_of_dropped_tables_and_dead_documents_returns,

@@ -331,9 +331,8 @@ fn a_full_disk_ends_a_load_and_nothing_else(structure: Structure) {
     }
 }
 
-#[test]
-fn a_failed_write_ends_the_load_and_all_writing() {
-    let (disk, db, table) = fresh(Structure::BTree, 4);
+fn a_failed_write_ends_the_load_and_all_writing(structure: Structure) {
+    let (disk, db, table) = fresh(structure, 4);
     let mut loader = table.loader().expect("begins");
     disk.fail_operation(psync::sim::Fault::Write, 3, 5);
     let failed = pairs(100_000, 40).iter().try_for_each(|(key, value)| loader.push(key, value));
@@ -341,7 +340,7 @@ fn a_failed_write_ends_the_load_and_all_writing() {
     assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::Failed), "{error}");
     assert!(content(&table).is_empty());
     assert_eq!(
-        db.table("loaded", Structure::BTree).expect("there").put("a", "1").expect_err("read-only").kind(),
+        db.table("loaded", structure).expect("there").put("a", "1").expect_err("read-only").kind(),
         ErrorKind::Failed
     );
     drop((table, db));
@@ -359,4 +358,5 @@ on_every_structure!(
     a_crash_at_any_step_leaves_all_or_nothing,
     a_long_load_is_durable_in_all_of_its_files,
     a_full_disk_ends_a_load_and_nothing_else,
+    a_failed_write_ends_the_load_and_all_writing,
 );

@@ -12,9 +12,9 @@ fn database(path: &Path) -> Database {
     Options::new().cache_bytes(1 << 20).write_buffer_bytes(1 << 20).segment_bytes(64 << 10).open(path).expect("opens")
 }
 
-fn filled(path: &Path, keys: u32) {
+fn filled(path: &Path, structure: Structure, keys: u32) {
     let db = database(path);
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     for key in 0..keys {
         table.put_with(key.to_be_bytes(), vec![7; 100], braid::Durability::Os).expect("put");
     }
@@ -69,7 +69,7 @@ fn creation_that_was_cut_off_is_done_again() {
     let directory = tempfile::tempdir().expect("a directory");
     for left in [vec![], vec![0; 100], vec![0; 8192]] {
         fs::write(directory.path().join("superblock"), left).expect("written");
-        filled(directory.path(), 10);
+        filled(directory.path(), Structure::BTree, 10);
         fs::remove_dir_all(directory.path()).expect("removed");
         fs::create_dir(directory.path()).expect("made");
     }
@@ -78,7 +78,7 @@ fn creation_that_was_cut_off_is_done_again() {
 #[test]
 fn a_newer_version_is_refused_and_nothing_changes() {
     let directory = tempfile::tempdir().expect("a directory");
-    filled(directory.path(), 10);
+    filled(directory.path(), Structure::BTree, 10);
     let superblock = directory.path().join("superblock");
     let mut bytes = fs::read(&superblock).expect("reads");
     for slot in [0, 4096] {
@@ -94,7 +94,7 @@ fn a_newer_version_is_refused_and_nothing_changes() {
 #[test]
 fn one_damaged_slot_of_the_superblock_is_survived_and_two_are_reported() {
     let directory = tempfile::tempdir().expect("a directory");
-    filled(directory.path(), 10);
+    filled(directory.path(), Structure::BTree, 10);
     let superblock = directory.path().join("superblock");
     let whole = fs::read(&superblock).expect("reads");
     let newest = if whole[32..40] > whole[4096 + 32..4096 + 40] { 0 } else { 4096 };
@@ -112,7 +112,7 @@ fn one_damaged_slot_of_the_superblock_is_survived_and_two_are_reported() {
 #[test]
 fn a_truncated_or_missing_data_file_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
-    filled(directory.path(), 1000);
+    filled(directory.path(), Structure::BTree, 1000);
     let data = directory.path().join("data");
     let file = fs::OpenOptions::new().write(true).open(&data).expect("opens");
     file.set_len(8192).expect("cut");
@@ -165,10 +165,9 @@ fn garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable(structure:
     assert!(found.findings.iter().any(|finding| finding.contains(name)), "{:?}", found.findings);
 }
 
-#[test]
-fn a_damaged_document_is_named_and_the_rest_stays_readable() {
+fn a_damaged_document_is_named_and_the_rest_stays_readable(structure: Structure) {
     let directory = tempfile::tempdir().expect("a directory");
-    filled(directory.path(), 10);
+    filled(directory.path(), structure, 10);
     let documents: Vec<_> = fs::read_dir(directory.path().join("doc")).expect("lists").collect();
     assert_eq!(documents.len(), 1);
     let path = documents[0].as_ref().expect("an entry").path();
@@ -215,4 +214,7 @@ fn a_table_keeps_its_handle_open_and_the_database_with_it() {
     );
 }
 
-on_every_structure!(garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable);
+on_every_structure!(
+    garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable,
+    a_damaged_document_is_named_and_the_rest_stays_readable,
+);

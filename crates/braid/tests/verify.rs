@@ -1,5 +1,9 @@
 //! Verification finds a flipped bit wherever something depends on it, and names the file; with the bit as it was it finds nothing.
 
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+
 use std::path::{Path, PathBuf};
 
 use braid::{Database, Options, Structure};
@@ -95,11 +99,10 @@ fn a_flipped_bit_is_found_wherever_it_counts() {
     assert!(found + idle >= space.total_pages, "{found} of {space:?}");
 }
 
-#[test]
-fn what_is_only_read_is_checked_as_it_is_on_storage() {
+fn what_is_only_read_is_checked_as_it_is_on_storage(structure: Structure) {
     let disk = SimDisk::new(2);
     let db = open(&disk);
-    fill(&db, Structure::BTree);
+    fill(&db, structure);
     disk.kill();
     drop(db);
     let before: Vec<_> = disk.files().into_iter().map(|path| disk.read_file(path)).collect();
@@ -141,3 +144,5 @@ fn a_flipped_bit_of_any_live_node_is_found() {
     assert!((found * STEP) as u64 >= live * 9 / 10, "{found} places of {live} bytes");
     assert_eq!(findings(&db), [""; 0], "all is as it was");
 }
+
+on_every_structure!(what_is_only_read_is_checked_as_it_is_on_storage);

@@ -28,9 +28,9 @@ fn chain() -> (Database, Vec<u8>) {
 }
 
 /// One whose blocks are as large as can be, and whose value goes over several.
-fn large() -> (Database, Vec<u8>) {
+fn large(structure: Structure) -> (Database, Vec<u8>) {
     let db = database(&SimDisk::new(1));
-    let large = table(&db, Structure::BTree, "large");
+    let large = table(&db, structure, "large");
     for number in 0..400_u32 {
         large.put(number.to_be_bytes(), vec![7; 1500]).expect("puts");
     }
@@ -86,9 +86,8 @@ fn a_bit_that_changed_anywhere_is_found() {
     }
 }
 
-#[test]
-fn a_large_one_is_checked_block_by_block() {
-    let (db, stream) = large();
+fn a_large_one_is_checked_block_by_block(structure: Structure) {
+    let (db, stream) = large(structure);
     assert_holds(&stream, &tables(&db));
     let borders = borders(&stream);
     assert!(borders.len() > 7, "{borders:?}");
@@ -138,9 +137,8 @@ impl Write for Failing {
     }
 }
 
-#[test]
-fn a_stream_that_fails_anywhere_fails_the_backup_and_nothing_else() {
-    let (db, stream) = large();
+fn a_stream_that_fails_anywhere_fails_the_backup_and_nothing_else(structure: Structure) {
+    let (db, stream) = large(structure);
     let backup = db.begin_backup().expect("begins");
     let borders = borders(&stream);
     for bytes in borders.iter().flat_map(|&border| [border.saturating_sub(80), border - 1, border, border + 1]) {
@@ -154,12 +152,11 @@ fn a_stream_that_fails_anywhere_fails_the_backup_and_nothing_else() {
         assert!(error.to_string().contains("the backup stream"), "{error}");
     }
     assert_holds(&full(&backup), &tables(&db));
-    table(&db, Structure::BTree, "large").put("still", "writes").expect("puts");
+    table(&db, structure, "large").put("still", "writes").expect("puts");
 }
 
-#[test]
-fn a_backup_can_be_stopped_at_every_block() {
-    let (db, stream) = large();
+fn a_backup_can_be_stopped_at_every_block(structure: Structure) {
+    let (db, stream) = large(structure);
     let backup = db.begin_backup().expect("begins");
     let blocks = borders(&stream).len() - 1;
     for stop in 1..blocks {
@@ -174,3 +171,9 @@ fn a_backup_can_be_stopped_at_every_block() {
         assert!(restored(&out).is_err());
     }
 }
+
+on_every_structure!(
+    a_large_one_is_checked_block_by_block,
+    a_stream_that_fails_anywhere_fails_the_backup_and_nothing_else,
+    a_backup_can_be_stopped_at_every_block,
+);

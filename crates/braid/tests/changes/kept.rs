@@ -59,9 +59,13 @@ fn write_log(db: &Database, bytes: u64) {
     }
 }
 
-fn documents(disk: &SimDisk) -> Vec<String> {
-    let names = disk.files().into_iter().filter(|path| path.starts_with("/db/doc"));
+fn names(disk: &SimDisk, directory: &str) -> Vec<String> {
+    let names = disk.files().into_iter().filter(|path| path.starts_with(directory));
     names.map(|path| path.file_name().expect("a name").to_string_lossy().into_owned()).collect()
+}
+
+fn documents(disk: &SimDisk) -> Vec<String> {
+    names(disk, "/db/doc")
 }
 
 #[test]
@@ -173,12 +177,11 @@ fn so_much_of_the_log_is_kept_and_no_more() {
     assert_eq!(feed.seq(), Seq(last));
 }
 
-#[test]
-fn documents_stay_as_long_as_a_kept_commit_names_them() {
+fn documents_stay_as_long_as_a_kept_commit_names_them(structure: Structure) {
     let disk = SimDisk::new(4);
     let retain = 8 * SEGMENT_BYTES;
     let db = open(&disk, retain);
-    let table = db.table("t", Structure::BTree).expect("a table");
+    let table = db.table("t", structure).expect("a table");
     table.put("a", [1; 20_000]).expect("put");
     drop(table);
     db.close().expect("closes");
@@ -200,13 +203,12 @@ fn documents_stay_as_long_as_a_kept_commit_names_them() {
     assert_eq!(documents(&disk), [""; 0]);
 }
 
-#[test]
-fn documents_that_are_kept_count_like_the_log() {
+fn documents_that_are_kept_count_like_the_log(structure: Structure) {
     let disk = SimDisk::new(5);
     let retain = 8 * SEGMENT_BYTES;
     for life in 0..6_u64 {
         let db = open(&disk, retain);
-        let table = db.table("t", Structure::BTree).expect("a table");
+        let table = db.table("t", structure).expect("a table");
         table.put("a", vec![7; 300_000]).expect("put");
         db.checkpoint().expect("a checkpoint");
         let stats = db.stats().expect("stats");
@@ -219,12 +221,11 @@ fn documents_that_are_kept_count_like_the_log() {
     }
 }
 
-#[test]
-fn a_dropped_table_gives_its_pages_back_and_is_told_all_the_same() {
+fn a_dropped_table_gives_its_space_back_and_is_told_all_the_same(structure: Structure) {
     let disk = SimDisk::new(6);
     let retain = 4 * SEGMENT_BYTES;
     let db = open(&disk, retain);
-    let table = db.table("gone", Structure::BTree).expect("a table");
+    let table = db.table("gone", structure).expect("a table");
     table.put("a", [1; 20_000]).expect("put");
     let mut batch = WriteBatch::new();
     (0..100_u8).for_each(|number| batch.put(&table, [number], [number; 500]));
@@ -235,10 +236,16 @@ fn a_dropped_table_gives_its_pages_back_and_is_told_all_the_same() {
         space.total_pages - space.free_pages
     };
     let before = used(&db);
+    let nodes = || names(&disk, "/db/node");
+    assert_eq!(nodes().is_empty(), structure == Structure::BTree);
     drop(table);
     db.drop_table("gone").expect("drops");
     db.checkpoint().expect("a checkpoint");
-    assert!(used(&db) + 10 < before, "{} pages of {before}", used(&db));
+    match structure {
+        Structure::BTree => assert!(used(&db) + 10 < before, "{} pages of {before}", used(&db)),
+        // What became documents when it was applied goes too: no commit names it.
+        _ => assert_eq!((nodes(), documents(&disk)), (vec![], vec!["1-1.doc".to_owned()])),
+    }
     let expected = told(&db, 0);
     assert_eq!((expected.len(), expected[1].1.as_str(), expected[3].1.as_str()), (4, "gone:a=20000x1", "drop 1 gone"));
     db.close().expect("closes");
@@ -272,3 +279,9 @@ fn on_a_full_disk_the_log_is_not_kept() {
     db.checkpoint().expect("a checkpoint");
     assert!(db.stats().expect("stats").log.kept_bytes > 19 * SEGMENT_BYTES);
 }
+
+on_every_structure!(
+    documents_stay_as_long_as_a_kept_commit_names_them,
+    documents_that_are_kept_count_like_the_log,
+    a_dropped_table_gives_its_space_back_and_is_told_all_the_same,
+);

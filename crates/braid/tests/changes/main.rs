@@ -1,6 +1,10 @@
 //! The change feed: what it shows leads another database through the same states, over checkpoints, crashes and reopenings; what is not kept
 //! is told; and it keeps up with writers.
 
+#[macro_use]
+#[path = "../common/structures.rs"]
+mod structures;
+
 #[path = "../common/content.rs"]
 #[allow(clippy::allow_attributes, dead_code, reason = "each test binary uses a part")]
 mod content;
