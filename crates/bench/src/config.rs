@@ -229,7 +229,7 @@ impl Config {
         let within = Self::within;
         within("num", self.num, 1, u64::MAX >> 2)?;
         let key_bytes_max = match self.structure {
-            braid::Structure::Append => braid::KEY_BYTES_MAX_APPEND,
+            Structure::Append => braid::KEY_BYTES_MAX_APPEND,
             _ => braid::KEY_BYTES_MAX_BTREE,
         };
         within("key size", self.key_size as u64, Self::KEY_SIZE_MIN as u64, key_bytes_max as u64)?;

@@ -2,7 +2,7 @@
 //!
 //! 1. The chosen queues are frozen between two publications, so that each covers a gapless interval of seqs.
 //! 2. The log is flushed through everything frozen: WAL before data, in every durability mode.
-//! 3. What was frozen of a table is applied as one batch.
+//! 3. What was frozen of a table is applied as one batch, or, where that is more than a round takes, as several: queues go as soon as their structure has all of them.
 //! 4. The files that were written are flushed, each once for all tables.
 //! 5. A flush-end is logged for each: from here on recovery begins with the new root, and knows which keys it has which commits of.
 //! 6. The new views are published, each together with the queues that it replaces.
@@ -132,7 +132,7 @@ fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Opti
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
     for Choice { table, .. } in choices {
         let Some(frozen) = table.state.load().frozen.clone() else { continue };
-        frozen.sort(&engine.horizon(table), engine.options.bcnt);
+        frozen.sort(&engine.horizon(table), engine.options.bcnt, engine.pressure.round_bytes());
         match apply(engine, table, &frozen, done_bytes) {
             Ok(part) => parts.push(part),
             Err(error @ Error::DiskFull { .. }) => failed = Some(error),
@@ -202,7 +202,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
             outcome = log_flush_end(engine, part);
         }
         match &outcome {
-            Ok(()) => publish(engine, part)?,
+            Ok(()) => bytes += publish(engine, part)?,
             Err(Error::DiskFull { .. }) => {
                 part.table.tree.discard(&part.applied);
                 part.frozen.take_back(part.range.clone());
@@ -212,9 +212,6 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
         }
         operations += part.range.len();
         applied += part.frozen.bytes() * part.range.len() as u64 / part.frozen.len().max(1) as u64;
-        if part.last {
-            bytes += part.frozen.bytes();
-        }
     }
     if seeded::on(seeded::Bug::FlushEndBeforeData) {
         engine.flush_log()?;
@@ -252,22 +249,26 @@ pub(crate) fn append_flush_end(engine: &Engine, record: &FlushEnd) -> Result<()>
     Ok(())
 }
 
-/// Puts the new view in place, and in the same step takes the queues away that it has all of.
-fn publish(engine: &Engine, part: &Part<'_>) -> Result<()> {
+/// Puts the new view in place, and in the same step takes the queues away that it has all of. Returns the memory that they held.
+fn publish(engine: &Engine, part: &Part<'_>) -> Result<u64> {
     let (table, applied) = (part.table, &part.applied);
     table.tree.publish(applied);
     for document in &applied.dropped_documents {
         table.documents.drop_document(document)?;
     }
     let state = table.state.load();
-    let frozen = state.frozen.clone().filter(|_| !part.last);
+    let (frozen, bytes) = match part.frozen.rest() {
+        _ if part.last => (None, part.frozen.bytes()),
+        Some((rest, bytes)) => (Some(Arc::new(rest)), bytes),
+        None => (Some(Arc::clone(&part.frozen)), 0),
+    };
     table.set_applied(part.through.clone());
     let outgrow = |tombstones: &mut RangeTombstones| {
         part.frozen.updates(part.range.clone()).for_each(|update| tombstones.outgrow(update.key, update.seq));
     };
     table.replace_state_and(Arc::clone(&state.active), frozen, Arc::clone(&applied.view), outgrow);
     engine.counters.changed();
-    Ok(())
+    Ok(bytes)
 }
 
 /// Freezes all queues of a table, each with what is left of the frozen ones before it: the newest operation of a key is the one that

@@ -27,6 +27,7 @@ pub(crate) struct Frozen {
 const SMALLEST_SLICE: usize = 4;
 
 /// The operations of some queues, sorted.
+#[derive(Default)]
 struct Order {
     runs: Vec<Run>,
     len: usize,
@@ -37,8 +38,22 @@ struct Run {
     section: usize,
     /// How many operations come before it.
     start: usize,
+    sorted: Arc<Sorted>,
+}
+
+struct Sorted {
     guard: ArcRwLockReadGuard<RawRwLock, Opq>,
     indexes: Vec<u32>,
+}
+
+impl Run {
+    fn end(&self) -> usize {
+        self.start + self.sorted.indexes.len()
+    }
+
+    fn update(&self, position: usize) -> Update<'_> {
+        self.sorted.guard.update(self.sorted.indexes[position - self.start])
+    }
 }
 
 impl Order {
@@ -46,9 +61,18 @@ impl Order {
         &self.runs[self.runs.partition_point(|run| run.start <= position) - 1]
     }
 
+    fn push(&mut self, section: usize, sorted: Arc<Sorted>) {
+        let start = self.len;
+        self.len += sorted.indexes.len();
+        self.runs.push(Run { section, start, sorted });
+    }
+
+    fn update(&self, position: usize) -> Update<'_> {
+        self.run(position).update(position)
+    }
+
     fn key(&self, position: usize) -> &[u8] {
-        let run = self.run(position);
-        run.guard.key(run.indexes[position - run.start])
+        self.update(position).key
     }
 
     /// The first position from `from` on, below `end`, where another key begins.
@@ -79,7 +103,7 @@ impl Frozen {
         if self.order.get().is_none() {
             return self.sections.first_lsn();
         }
-        self.left_min(|run, index| run.guard.lsn(index))
+        self.left_min(|run, position| run.sorted.guard.lsn(run.sorted.indexes[position - run.start]))
     }
 
     /// The seq of the first of the operations that are not applied and still count.
@@ -87,41 +111,40 @@ impl Frozen {
         if self.order.get().is_none() {
             return self.sections.first_seq();
         }
-        self.left_min(|run, index| run.guard.update(index).seq)
+        self.left_min(|run, position| run.update(position).seq)
     }
 
-    fn left_min<T: Ord>(&self, of: impl Fn(&Run, u32) -> T) -> Option<T> {
+    fn left_min<T: Ord>(&self, of: impl Fn(&Run, usize) -> T) -> Option<T> {
         let order = self.order();
         let left = self.left.lock();
-        let at = |position: usize| {
-            let run = order.run(position);
-            of(run, run.indexes[position - run.start])
-        };
-        left.iter().flat_map(Clone::clone).map(at).min()
+        left.iter().flat_map(Clone::clone).map(|position| of(order.run(position), position)).min()
     }
 
     /// Sorts them and keeps of each key the newest version, if no range delete hides it, those that `horizon` sees, and those with documents: which documents
     /// die is the structure's to tell, once for each. What is to be applied at once is at most `most` operations, unless those of one
-    /// key are more.
-    pub(crate) fn sort(&self, horizon: &Horizon, most: usize) {
+    /// key are more, and no more sections than have `bytes`.
+    pub(crate) fn sort(&self, horizon: &Horizon, most: usize, bytes: u64) {
         self.order.get_or_init(|| {
-            let mut order = Order { runs: Vec::new(), len: 0 };
+            let (mut order, mut left) = (Order::default(), self.left.lock());
+            let (mut start, mut taken) = (0, 0);
             for (section, queue) in self.sections.queues().iter().enumerate() {
                 let guard = RwLock::read_arc(queue);
                 // One of which nothing counts is covered all the same: what it had must not come again.
-                if guard.len() > 0 {
-                    let indexes = sorted(&guard, horizon);
-                    let start = order.len;
-                    order.len += indexes.len();
-                    order.runs.push(Run { section, start, guard, indexes });
+                if guard.len() == 0 {
+                    continue;
                 }
-            }
-            let mut left = self.left.lock();
-            let mut start = 0;
-            while order.len - start > most {
-                let Some(cut) = order.cut(start + most, order.len) else { break };
-                left.push_back(start..cut);
-                start = cut;
+                if taken >= bytes && order.len > start {
+                    left.push_back(start..order.len);
+                    (start, taken) = (order.len, 0);
+                }
+                taken += guard.bytes() as u64;
+                let indexes = sorted(&guard, horizon);
+                order.push(section, Arc::new(Sorted { guard, indexes }));
+                while order.len - start > most {
+                    let Some(cut) = order.cut(start + most, order.len) else { break };
+                    left.push_back(start..cut);
+                    start = cut;
+                }
             }
             left.push_back(start..order.len);
             drop(left);
@@ -129,13 +152,41 @@ impl Frozen {
         });
     }
 
+    /// The same without the sections of which everything is applied, and the memory that these held when they were frozen; none where there are no such sections, or no others.
+    pub(crate) fn rest(&self) -> Option<(Self, u64)> {
+        let (old, left) = (self.order(), self.left.lock());
+        let is_left = |run: &&Run| left.iter().any(|range| range.start < run.end() && run.start < range.end);
+        let kept: Vec<&Run> = old.runs.iter().filter(is_left).collect();
+        if kept.is_empty() || kept.len() == old.runs.len() {
+            return None;
+        }
+        let (mut order, mut places, mut bytes) = (Order::default(), Vec::with_capacity(kept.len()), 0);
+        for run in kept {
+            places.push((run.start, order.len));
+            bytes += run.sorted.guard.bytes() as u64;
+            order.push(run.section, Arc::clone(&run.sorted));
+        }
+        // A range that is left is in sections that are, side by side.
+        let moved = |range: &Range<usize>| {
+            let (before, now) = places[places.partition_point(|(start, _)| *start <= range.start) - 1];
+            let start = range.start - before + now;
+            start..start + range.len()
+        };
+        let sections: Vec<usize> = order.runs.iter().map(|run| run.section).collect();
+        let rest = Self {
+            sections: Arc::new(self.sections.only(&sections)),
+            through: self.through,
+            bytes,
+            order: OnceLock::from(order),
+            left: Mutex::new(left.iter().map(moved).collect()),
+        };
+        Some((rest, self.bytes.saturating_sub(bytes)))
+    }
+
     /// Some of the sorted operations.
     pub(crate) fn updates(&self, range: Range<usize>) -> impl Iterator<Item = Update<'_>> {
         let order = self.order();
-        range.map(|position| {
-            let run = order.run(position);
-            run.guard.update(run.indexes[position - run.start])
-        })
+        range.map(|position| order.update(position))
     }
 
     /// How many operations there are after the sort.
@@ -233,8 +284,8 @@ impl Slice<'_> {
     pub(crate) fn for_each_span(&self, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
         let (order, sections) = (self.frozen.order(), self.frozen.sections());
         for run in &order.runs {
-            let end = run.start + run.indexes.len();
-            if run.indexes.is_empty() {
+            let end = run.end();
+            if run.start == end {
                 visit(sections.low(run.section), sections.high(run.section));
                 continue;
             }
@@ -256,9 +307,7 @@ impl Batch for Slice<'_> {
     }
 
     fn get(&self, index: usize) -> Update<'_> {
-        let position = self.range.start + index;
-        let run = self.frozen.order().run(position);
-        run.guard.update(run.indexes[position - run.start])
+        self.frozen.order().update(self.range.start + index)
     }
 
     fn through(&self) -> Seq {
@@ -300,7 +349,7 @@ mod tests {
     #[test]
     fn only_the_newest_version_and_what_a_snapshot_sees_is_applied() {
         let frozen = frozen(&[(b"b", 1), (b"a", 2), (b"b", 3), (b"b", 5)], 5);
-        frozen.sort(&[Seq(3)].into_iter().collect(), usize::MAX);
+        frozen.sort(&[Seq(3)].into_iter().collect(), usize::MAX, u64::MAX);
         let slice = frozen.next_slice();
         let batch: Vec<_> = (0..slice.len()).map(|index| slice.get(index)).map(|u| (u.key[0], u.seq.0)).collect();
         assert_eq!(batch, [(b'a', 2), (b'b', 3), (b'b', 5)]);
@@ -312,7 +361,7 @@ mod tests {
         let keys: Vec<[u8; 2]> = (0..12u16).map(u16::to_be_bytes).collect();
         let updates: Vec<_> = keys.iter().zip(1..).map(|(key, seq)| (&key[..], seq)).collect();
         let frozen = frozen(&updates, 12);
-        frozen.sort(&Horizon::default(), usize::MAX);
+        frozen.sort(&Horizon::default(), usize::MAX, u64::MAX);
         assert_eq!(frozen.next_slice().range(), 0..12);
         assert!(frozen.slice_refused() && frozen.slice_refused());
         assert_eq!(frozen.next_slice().range(), 0..3);
@@ -332,7 +381,7 @@ mod tests {
     fn a_bound_on_rounds_cuts_between_keys() {
         let updates: Vec<(&[u8], u64)> = vec![(b"a", 1), (b"b", 2), (b"b", 3), (b"b", 4), (b"c", 5), (b"d", 6)];
         let frozen = frozen(&updates, 6);
-        frozen.sort(&(1..7).map(Seq).collect(), 2);
+        frozen.sort(&(1..7).map(Seq).collect(), 2, u64::MAX);
         let mut ranges = Vec::new();
         while frozen.slices_left() > 0 {
             ranges.push(frozen.next_slice().range());
@@ -347,11 +396,46 @@ mod tests {
         let sections = Sections::new(SORT_PERIOD).recut(&[], &fences, 4);
         append(&sections, &[(&[3], 1), (&[30], 2), (&[12], 3), (&[4], 4)]);
         let frozen = Frozen::new(Arc::new(sections.only(&[0, 3])), Seq(9), 0);
-        frozen.sort(&Horizon::default(), usize::MAX);
+        frozen.sort(&Horizon::default(), usize::MAX, u64::MAX);
         let slice = frozen.next_slice();
         let keys: Vec<_> = (0..slice.len()).map(|index| slice.get(index).key[0]).collect();
         assert_eq!(keys, [3, 4, 30]);
         assert_eq!(spans(&frozen), [(vec![], Some(vec![8])), (vec![24], None)]);
+    }
+
+    #[test]
+    fn queues_go_as_soon_as_all_of_them_is_applied() {
+        let fences: Vec<Vec<u8>> = (1..32).map(|fence| vec![fence]).collect();
+        let sections = Sections::new(SORT_PERIOD).recut(&[], &fences, 4);
+        let updates: [(&[u8], u64); 7] =
+            [(&[3], 1), (&[4], 2), (&[12], 3), (&[13], 4), (&[14], 5), (&[30], 6), (&[31], 7)];
+        append(&sections, &updates);
+        let (all, bytes_of) = (sections.bytes(), |section: usize| sections.queue(section).read().bytes() as u64);
+        let frozen = Frozen::new(Arc::new(sections.only(&[0, 1, 3])), Seq(9), all);
+        frozen.sort(&Horizon::default(), usize::MAX, bytes_of(0) + 1);
+        assert_eq!((frozen.next_slice().range(), frozen.slices_left()), (0..5, 2), "sections until there is enough");
+        assert!(frozen.rest().is_none(), "nothing is applied");
+        // Half of it goes in: all of the first section, and some of the second.
+        assert!(frozen.slice_refused());
+        assert_eq!(frozen.next_slice().range(), 0..2);
+        frozen.slice_applied();
+        let (rest, gone) = frozen.rest().expect("one section is through");
+        assert_eq!((gone, rest.bytes()), (bytes_of(0), bytes_of(1) + bytes_of(3)));
+        assert_eq!((rest.next_slice().range(), rest.len(), rest.slices_left()), (0..3, 5, 2));
+        assert_eq!((rest.first_seq(), rest.through()), (Some(Seq(3)), Seq(9)));
+        assert_eq!(spans(&rest), [(vec![8], Some(vec![16]))]);
+        let keys = |frozen: &Frozen| -> Vec<u8> { frozen.updates(0..frozen.len()).map(|u| u.key[0]).collect() };
+        assert_eq!(keys(&rest), [12, 13, 14, 30, 31]);
+        assert_eq!(rest.sections().operations(), 5);
+        // What comes last may be applied first.
+        while rest.next_slice().range() != (3..5) {
+            rest.slice_refused();
+        }
+        rest.slice_applied();
+        let (rest, gone) = rest.rest().expect("another is through");
+        assert_eq!((gone, keys(&rest)), (bytes_of(3), vec![12, 13, 14]));
+        rest.slice_applied();
+        assert!(rest.slices_left() == 0 && rest.rest().is_none(), "the last one goes as a whole");
     }
 
     #[test]
@@ -363,7 +447,7 @@ mod tests {
         tombstones.add(&[0], Some(&[16]), Seq(5), &Horizon::default());
         let horizon = Horizon { tombstones, visible: Seq(5), ..Horizon::default() };
         let frozen = Frozen::new(Arc::new(sections.only(&[0, 1, 3])), Seq(5), 0);
-        frozen.sort(&horizon, 1);
+        frozen.sort(&horizon, 1, u64::MAX);
         let hidden = [(vec![], Some(vec![8])), (vec![8], Some(vec![16]))];
         assert_eq!(spans(&frozen), [&hidden[..], &[(vec![24], Some(vec![31]))]].concat());
         frozen.slice_applied();
@@ -373,7 +457,7 @@ mod tests {
     #[test]
     fn a_commit_that_writes_a_key_twice_leaves_its_last_version() {
         let frozen = frozen(&[(b"a", 7), (b"a", 7)], 7);
-        frozen.sort(&[Seq(7)].into_iter().collect(), usize::MAX);
+        frozen.sort(&[Seq(7)].into_iter().collect(), usize::MAX, u64::MAX);
         assert_eq!(frozen.len(), 1);
     }
 }
