@@ -34,7 +34,8 @@ impl Table {
     /// Goes back to the state of `to`, one of [`Table::history`]: the table has exactly what it had then, but for what has expired since. Returns the seq of the
     /// rollback, which is durable by then.
     ///
-    /// What there was before is retained as a state of its own, if the table is to retain any, so that a rollback can be undone; newer states than `to` stay too. Snapshots that are older
+    /// What there was before is retained as a state of its own, if the table is to retain any, so that a rollback can be undone; newer states than `to` stay too. None goes before the next checkpoint, also where
+    /// these are one more than the table is to retain. Snapshots that are older
     /// than the rollback see what they saw. Transactions that began before and write to the table, or are serializable and read it, end with [`crate::Error::Conflict`]. Who follows the changes
     /// has to copy the table ([`ChangeEvent::RolledBack`](crate::ChangeEvent::RolledBack)).
     ///
