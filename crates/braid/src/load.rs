@@ -189,10 +189,6 @@ impl Loader {
     fn append(&mut self, values: &[&[u8]]) -> Result<Vec<DocPointer>> {
         let engine = self.table.engine();
         let append = || {
-            // A segment is being emptied, and gives back more than it takes.
-            while engine.trees.is_room_lent() {
-                engine.ask(false)?;
-            }
             is_ready(engine)?;
             engine.reserve_log()?;
             let documents = &self.table.core.documents;
@@ -264,10 +260,15 @@ fn is_long(value: &[u8]) -> bool {
     value.len() > INLINE_BYTES_MAX
 }
 
-/// Whether pages that were just taken may be written: what gave them up is durable then.
+/// Whether pages that were just taken may be written: what gave them up is durable then. And nobody has borrowed the room that is kept: while a segment is emptied, which gives back more
+/// than it takes, files do not grow.
 fn is_ready(engine: &Engine) -> Result<()> {
     engine.check_writable()?;
-    engine.flush_log()
+    engine.flush_log()?;
+    while engine.trees.is_room_lent() {
+        engine.ask(false)?;
+    }
+    Ok(())
 }
 
 /// Pairs whose documents are not written yet, and those between them.

@@ -51,11 +51,11 @@ impl Swap<'_> {
         };
         match &outcome {
             Ok(()) => {
-                outcome = self.show(&applied, seq);
                 // What is logged is so, and nothing may be written behind it that does not know it.
-                if let Err(error) = &outcome {
+                outcome = self.show(&applied, seq).map_err(|error| {
                     engine.fail(error.cause());
-                }
+                    engine.outcome_unknown()
+                });
             }
             Err(Error::OutcomeUnknown { .. }) => {}
             Err(_) => table.tree.discard(&applied),

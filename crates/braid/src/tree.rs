@@ -163,8 +163,8 @@ impl Trees {
         Ok(written)
     }
 
-    /// Lends so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many, and half of what is for nodes besides: deletes
-    /// go on with that, whatever becomes of the segment.
+    /// Lends so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many, and half of what is for nodes besides: what
+    /// refers to them takes of that.
     pub(crate) fn lend_room(&self, bytes: u64) -> Result<Option<Loan>> {
         Ok(self.reserve.lend(bytes, self.node_room_bytes.load(Ordering::Relaxed) / 2)?)
     }

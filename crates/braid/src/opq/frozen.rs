@@ -146,7 +146,10 @@ impl Frozen {
                     start = cut;
                 }
             }
-            left.push_back(start..order.len);
+            // Where nothing counts there is one slice all the same, for the sections that are through with it.
+            if start < order.len || left.is_empty() {
+                left.push_back(start..order.len);
+            }
             drop(left);
             order
         });

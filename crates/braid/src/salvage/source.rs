@@ -377,11 +377,14 @@ impl Source {
         self.note(record.table);
         let Some(table) = self.tables.get_mut(&record.table) else { return };
         let ends = |swap: &&Swapped| swap.table == table.id && record.applied == AppliedThrough::new(swap.seq);
-        // Later ones may say the same of it: what moves leaves the applied seq alone.
-        if let Some(swap) = self.swaps.iter().find(ends)
-            && swap.seq > table.swapped
-        {
-            (table.swapped, table.logged) = (swap.seq, RangeTombstones::default());
+        let swapped = match &record.restored {
+            Some(_) => Some(record.applied.at(&[])),
+            // Whatever moves leaves the applied seq alone, so later ones say the same of a load; of a rollback they do not tell which range deletes there are.
+            None => self.swaps.iter().find(ends).filter(|swap| !swap.is_rollback).map(|swap| swap.seq),
+        };
+        if let Some(seq) = swapped.filter(|seq| *seq > table.swapped) {
+            table.swapped = seq;
+            table.logged.clear(&[], None, seq);
         }
         if !is_new {
             return;

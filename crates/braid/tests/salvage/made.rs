@@ -163,6 +163,14 @@ impl Made {
         maker.put(&large, 110, value(110, 3, 20));
         roll_back(&mut maker, &forth);
         maker.put(&forth, 8, value(8, 8, 30));
+        // A load that only the log has, and deletes behind it that are swept: what moves says the same of what is applied.
+        let swept = maker.database.table("swept", Structure::Append).expect("a table");
+        let pairs: Vec<_> = (0..100_u32).map(|key| (key.to_be_bytes(), value(key, 10, 50))).collect();
+        swept.load(pairs.iter().map(|(key, value)| (key, value))).expect("loads");
+        for (key, value) in pairs {
+            maker.note(&swept, key.to_vec(), Some(value));
+        }
+        maker.delete_range(&swept, 10..30);
         drop(gone);
         maker.database.drop_table("gone").expect("drops");
         // A root that only the log has.
@@ -188,7 +196,7 @@ impl Made {
         (0..3).for_each(|_| late.put("last", [1; 2 * super::SECTOR]).expect("put"));
         names.extend(maker.database.tables().into_iter().map(|table| (table.id, table.name)));
         let tables = maker.tables;
-        drop((small, large, loaded, nodes, late, back, forth));
+        drop((small, large, loaded, nodes, late, back, forth, swept));
         match end {
             End::Closed => maker.database.close().expect("closes"),
             End::Killed => disk.kill(),
