@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p braid-bench --example warm -- DIRECTORY [RECORDS [SECONDS]]`
 //!
-//! For instructions: `valgrind --tool=callgrind --toggle-collect='*counted*' target/release/examples/warm DIRECTORY 300000 0`
+//! For instructions: `valgrind --tool=callgrind --toggle-collect='*counted_get_with*' target/release/examples/warm DIRECTORY 300000 0`
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,12 +32,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         println!("{structure:?}: {records} records, {:?}", db.stats()?.cache);
         if seconds == 0.0 {
-            counted(&table, records)?;
+            counted_get(&table, records)?;
+            counted_get_with(&table, records)?;
             continue;
         }
-        for threads in [1, 2] {
-            let rate = rate(&table, records, threads, Duration::from_secs_f64(seconds))?;
-            println!("{structure:?} get, {threads} threads: {rate:.2} M/s");
+        for (name, look) in [("get", get as Look), ("get_with", get_with)] {
+            for threads in [1, 2] {
+                let rate = rate(&table, records, look, threads, Duration::from_secs_f64(seconds))?;
+                println!("{structure:?} {name}, {threads} threads: {rate:.2} M/s");
+            }
         }
     }
     Ok(())
@@ -68,12 +71,28 @@ fn fill(db: &Database, table: &Table, records: u64) -> braid::Result<()> {
     db.checkpoint()
 }
 
-fn look(table: &Table, number: u64) -> braid::Result<bool> {
+type Look = fn(&Table, u64) -> braid::Result<bool>;
+
+fn get(table: &Table, number: u64) -> braid::Result<bool> {
     Ok(table.get(key(number))?.is_some_and(|value| value[0] == number.to_le_bytes()[0]))
 }
 
+fn get_with(table: &Table, number: u64) -> braid::Result<bool> {
+    let is_right = table.get_with(key(number), |value| value[0] == number.to_le_bytes()[0])?;
+    Ok(is_right == Some(true))
+}
+
 #[inline(never)]
-fn counted(table: &Table, records: u64) -> braid::Result<()> {
+fn counted_get(table: &Table, records: u64) -> braid::Result<()> {
+    look_up(table, records, get)
+}
+
+#[inline(never)]
+fn counted_get_with(table: &Table, records: u64) -> braid::Result<()> {
+    look_up(table, records, get_with)
+}
+
+fn look_up(table: &Table, records: u64, look: Look) -> braid::Result<()> {
     let mut number = 1;
     for _ in 0..COUNTED {
         number = (number + 7919) % records;
@@ -83,7 +102,7 @@ fn counted(table: &Table, records: u64) -> braid::Result<()> {
 }
 
 /// Millions of gets a second.
-fn rate(table: &Table, records: u64, threads: u64, time: Duration) -> braid::Result<f64> {
+fn rate(table: &Table, records: u64, look: Look, threads: u64, time: Duration) -> braid::Result<f64> {
     let (stop, all) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Instant::now();
     let read = |thread: u64| -> braid::Result<()> {

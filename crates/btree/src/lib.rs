@@ -39,6 +39,7 @@ mod format;
 pub mod fuzzing;
 mod leaf;
 mod load;
+mod look;
 mod node;
 mod salvage;
 mod search;

@@ -18,6 +18,7 @@ use psync::{Buffer, Completion, Request, Spares, Stream};
 
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
+use crate::look;
 use crate::node::Node;
 use crate::version::Version;
 
@@ -44,20 +45,24 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut 
 }
 
 fn get(version: &Version, root: &Pointer, key: &[u8], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-    let order = [(0, 0)];
-    let mut search = Search { version, keys: &[key], at, order: &order, out };
-    let Some(top) = version.top()? else { return search.root_leaf(root) };
-    let mut place = top.find(key);
-    let mut pointer = top.pointer(place.child);
-    for level in (1..version.root.height.saturating_sub(1)).rev() {
-        let node = version.shared.node(version.table, &pointer, level)?;
-        place = node.find(key);
-        pointer = node.pointer(place.child);
-    }
-    let tasks =
-        [Task { part: place.part, pointer, keys: 0..1 }, Task { part: pointer.parts() - 1, pointer, keys: 0..1 }];
+    let Some((pointer, part)) = look::leaf_of(version, root, key)? else {
+        return Search { version, keys: &[key], at, order: &[(0, 0)], out }.root_leaf(root);
+    };
+    let last = pointer.parts() - 1;
+    let cached = |part| version.shared.cached_part(&pointer, part);
+    let other = (pointer.appended && part != last).then(|| cached(last)).flatten();
+    get_in(version, &pointer, part, [cached(part), other], key, at, out)
+}
+
+/// Looks `key` up in a part of a leaf, and in the last one if anything was appended: in the images of both that the caller has, and
+/// else on storage.
+pub(crate) fn get_in(
+    version: &Version, pointer: &Pointer, part: usize, cached: [Option<Arc<Leaf>>; 2], key: &[u8], at: Moment,
+    out: &mut [Option<Found>],
+) -> Result<()> {
+    let mut search = Search { version, keys: &[key], at, order: &[(0, 0)], out };
+    let tasks = [part, pointer.parts() - 1].map(|part| Task { part, pointer: *pointer, keys: 0..1 });
     let tasks = if pointer.appended && tasks[0].part != tasks[1].part { &tasks[..] } else { &tasks[..1] };
-    let cached = [0, 1].map(|task| tasks.get(task).and_then(|task| task.cached(version)));
     let mut fetches = Vec::new();
     plan(version, tasks, &cached, 0, &mut fetches);
     search.look_into_cached(tasks, &cached)?;
