@@ -128,7 +128,7 @@ pub use index::Seq;
 pub use load::Loader;
 pub use options::{Durability, Options, Structure, TableOptions};
 pub use pinned::Pinned;
-pub use psync::BackendKind;
+pub use psync::{BackendKind, probe::DeviceProfile};
 pub use range::{Entry, Range};
 pub use relocate::CompactionTimes;
 pub use salvage::{LostCommits, LostDocument, LostRange, Salvage, SalvageProgress, SalvagedTable, salvage, salvage_on};

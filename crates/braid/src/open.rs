@@ -125,8 +125,7 @@ fn create(
         store.release(&format!("wal/{name}"))?;
     }
     let epoch = superblock.begin_epoch()?;
-    let profile = if options.leaf_pages.is_none() { tuning::measured } else { tuning::known };
-    let tuning = Tuning::new(options, profile(store.psync(), path), 0);
+    let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), 0);
     let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
     let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;

@@ -1,8 +1,8 @@
-//! What can be chosen when a database is opened. Everything else is measured or derived.
+//! What can be chosen when a database is opened. Everything else follows from it.
 
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 
-use psync::{BackendKind, Psync};
+use psync::{BackendKind, Psync, probe::DeviceProfile};
 use wal::FlushScheme;
 
 use crate::{
@@ -228,6 +228,7 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) segment_bytes: u64,
     pub(crate) leaf_pages: Option<u32>,
+    pub(crate) profile: Option<DeviceProfile>,
     pub(crate) background: bool,
     pub(crate) speriod: usize,
     pub(crate) bcnt: usize,
@@ -271,6 +272,7 @@ impl Default for Options {
             create: true,
             segment_bytes: 16 << 20,
             leaf_pages: None,
+            profile: None,
             background: true,
             speriod: SORT_PERIOD,
             bcnt: usize::MAX,
@@ -344,6 +346,15 @@ impl Options {
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
+        self
+    }
+
+    /// What the device can do, as [`DeviceProfile::measure`] has measured it. From it follow the leaf sizes of tables that are created or compacted, the division
+    /// of [`Options::memory_bytes`], and how many requests are in flight. Without it the database's own profile counts, which `braid device --save` measures, and where it has
+    /// none, an ordinary NVMe drive is assumed, so that the same options give the same database on every machine.
+    #[must_use]
+    pub fn profile(mut self, profile: DeviceProfile) -> Self {
+        self.profile = Some(profile);
         self
     }
 
@@ -466,6 +477,9 @@ impl Options {
         if self.segment_bytes > LARGEST_SEGMENT || !self.segment_bytes.is_multiple_of(space::PAGE as u64) {
             let problem = format!("{} is not a multiple of 4096 up to 1 GiB", self.segment_bytes);
             return Err(Error::Option { option: "segment_bytes", problem });
+        }
+        if let Some(Err(problem)) = self.profile.as_ref().map(DeviceProfile::check) {
+            return Err(Error::Option { option: "profile", problem });
         }
         if let Some(pages) = self.leaf_pages.filter(|pages| !(1..=256).contains(pages)) {
             return Err(Error::Option { option: "leaf_pages", problem: format!("{pages} is not 1 to 256") });

@@ -32,7 +32,6 @@ impl Engine {
             return check_structure(table, structure);
         }
         self.check_writable()?;
-        self.know_device();
         let _schema = self.schema.lock();
         let _writing = self.writing.read();
         self.check_writable()?;

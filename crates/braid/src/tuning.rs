@@ -1,7 +1,7 @@
 //! What follows from the device and the expected work: leaf sizes, the division of memory, requests in flight.
 //!
-//! 1. Creating a database measures its device once, in well under a second, and keeps the profile in `device.json`. Opening one only looks
-//!    there; where nothing is found, a plain SSD is assumed until something is created.
+//! 1. The device is an ordinary NVMe drive, so the same options give the same database everywhere, and nothing is measured. A profile that was measured enters
+//!    where it is asked for: by [`Options::profile`], or in the file `device.json` of the database, where `braid device --save` puts it.
 //! 2. The cost model (`btree::cost`) chooses. What the options say goes before what it chose.
 //! 3. A tree that is built anew gets leaves for what its table holds and was asked for since it was opened.
 //!
@@ -10,7 +10,6 @@
 use std::path::Path;
 
 use btree::cost::{self, Memory, Workload};
-use parking_lot::RwLock;
 use psync::{
     Psync,
     probe::{self, DeviceProfile},
@@ -27,7 +26,7 @@ const ENTRY_BYTES: u64 = 10;
 
 /// What was chosen for an open database, and from what.
 pub(crate) struct Tuning {
-    profile: RwLock<DeviceProfile>,
+    profile: DeviceProfile,
     leaf_pages: Option<u32>,
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
@@ -37,17 +36,9 @@ pub(crate) struct Tuning {
     pub(crate) read_ahead_bytes: u64,
 }
 
-/// The profile of a database that is being created, or gets a table: measured where it is not known yet.
-pub(crate) fn measured(psync: &Psync, path: &Path) -> DeviceProfile {
-    probe::cached(psync, path).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the device could not be measured; a plain SSD is assumed");
-        DeviceProfile::default()
-    })
-}
-
-/// The profile of a database that is being opened.
-pub(crate) fn known(psync: &Psync, path: &Path) -> DeviceProfile {
-    probe::known(psync, path).unwrap_or_default()
+/// The profile that choices follow from: the one of the options, else the one that the database keeps, else that of an ordinary drive.
+pub(crate) fn profile(options: &Options, psync: &Psync, path: &Path) -> DeviceProfile {
+    options.profile.clone().or_else(|| probe::known(psync, path)).unwrap_or_default()
 }
 
 impl Tuning {
@@ -57,7 +48,7 @@ impl Tuning {
         // By default about what one commit may have.
         let usual = (write_buffer_bytes / 4).max(SMALLEST_TRANSACTION_BYTES);
         Self {
-            profile: RwLock::new(profile),
+            profile,
             leaf_pages: options.leaf_pages,
             cache_bytes,
             write_buffer_bytes,
@@ -71,7 +62,7 @@ impl Tuning {
         let memory = self.memory();
         self.leaf_pages
             .or(expected.leaf_pages)
-            .unwrap_or_else(|| cost::choose(&self.profile.read(), &workload(expected, memory)).leaf_pages)
+            .unwrap_or_else(|| cost::choose(&self.profile, &workload(expected, memory)).leaf_pages)
     }
 
     /// Pages of a leaf of a table that is there: for as many entries as it has, of that size on average.
@@ -83,23 +74,18 @@ impl Tuning {
 
     /// Requests that the database keeps in flight.
     pub(crate) fn pio_max(&self) -> usize {
-        cost::pio_max(&self.profile.read())
+        cost::pio_max(&self.profile)
     }
 
     /// Pages that are read with those on both sides of them rather than left out.
     pub(crate) fn gap_pages(&self) -> usize {
-        cost::gap_pages(&self.profile.read())
+        cost::gap_pages(&self.profile)
     }
 
     /// How much the I/O of background work makes way for reads ([`psync::Background`]): as much as it can, unless it is behind what is written; then
     /// it keeps the device just busy.
     pub(crate) fn pace(&self, psync: &Psync, is_behind: bool) {
-        psync.set_background_depth(if is_behind { self.profile.read().parallelism() } else { 1 });
-    }
-
-    /// Whether leaf sizes depend on the device.
-    fn asks_device(&self) -> bool {
-        self.leaf_pages.is_none()
+        psync.set_background_depth(if is_behind { self.profile.parallelism() } else { 1 });
     }
 
     fn memory(&self) -> Memory {
@@ -136,21 +122,12 @@ fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, 
 }
 
 impl Engine {
-    /// Measures the device if a choice is about to depend on it and nobody has.
-    pub(crate) fn know_device(&self) {
-        if self.tuning.asks_device() && self.tuning.profile.read().measured_at == 0 {
-            let profile = measured(self.store.psync(), &self.path);
-            *self.tuning.profile.write() = profile;
-        }
-    }
-
     /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and was asked for since it was opened. As
     /// they are where it was not asked enough to say.
     pub(crate) fn leaf_pages_for(&self, table: &TableCore) -> Result<u32> {
         let shares = table.traffic.shares().filter(|_| tree::has_leaf_sizes(table.structure));
         let Some(shares) = shares else { return Ok(table.tree.leaf_pages()) };
         let shape = table.state.load_full().view.stats()?;
-        self.know_device();
         Ok(self.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares))
     }
 }

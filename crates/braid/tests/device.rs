@@ -1,16 +1,15 @@
-//! What a database takes from its device: measured when it is created, looked up when it is opened.
+//! What a database takes from its device: nothing, unless it is told to go by a profile that was measured.
 
 use std::{fs, path::Path};
 
-use braid::{Database, ErrorKind, Options, Structure, TableOptions};
+use braid::{Database, DeviceProfile, ErrorKind, Options, Structure, TableOptions};
 
-fn open(path: &Path) -> Database {
-    Options::new().cache_bytes(1 << 20).write_buffer_bytes(1 << 20).segment_bytes(64 << 10).open(path).expect("opens")
+fn options() -> Options {
+    Options::new().cache_bytes(1 << 20).write_buffer_bytes(1 << 20).segment_bytes(64 << 10)
 }
 
-fn profile(path: &Path) -> Option<serde_json::Value> {
-    let text = fs::read(path.join("device.json")).ok()?;
-    Some(serde_json::from_slice(&text).expect("JSON"))
+fn open(path: &Path) -> Database {
+    options().open(path).expect("opens")
 }
 
 fn new_leaf(db: &Database, name: &str, expected: &TableOptions) -> u32 {
@@ -18,50 +17,53 @@ fn new_leaf(db: &Database, name: &str, expected: &TableOptions) -> u32 {
     table.stats().expect("reads").pages_of_new_leaf
 }
 
-#[test]
-fn the_device_is_measured_when_something_is_created() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path();
-    open(path).close().expect("closes");
-    let first = profile(path).expect("creating measures");
-    fs::remove_file(path.join("device.json")).expect("removed");
-    let db = open(path);
-    assert_eq!(profile(path), None, "opening does not");
-    db.table("t", Structure::BTree).expect("a table");
-    let second = profile(path).expect("creating a table does");
-    assert_eq!(second["device"], first["device"]);
-    db.close().expect("closes");
-    fs::remove_file(path.join("device.json")).expect("removed");
-    let db = open(path);
-    db.table("t", Structure::BTree).expect("the table");
-    assert_eq!(profile(path), None, "opening a table does not");
+/// A drive on which a request costs this much, and each of its pages that much more.
+fn drive(request_us: f64, page_us: f64) -> DeviceProfile {
+    let mut profile = DeviceProfile::default();
+    for size in &mut profile.reads {
+        (size.alone_us, size.batched_us) = (10.0 * request_us, request_us + page_us * size.pages as f64);
+    }
+    for size in &mut profile.writes {
+        (size.alone_us, size.batched_us) = (10.0 * request_us, request_us + page_us * size.pages as f64);
+    }
+    profile
 }
 
 #[test]
-fn the_profile_decides_on_requests_in_flight_and_leaves() {
+fn the_same_options_give_the_same_leaves_and_nothing_is_measured() {
+    let usual = TableOptions::new();
+    let leaves: Vec<u32> = (0..10)
+        .map(|_| {
+            let directory = tempfile::tempdir().expect("a directory");
+            let leaf = new_leaf(&open(directory.path()), "t", &usual);
+            let names: Vec<_> =
+                fs::read_dir(directory.path()).expect("lists").map(|entry| entry.expect("reads").file_name()).collect();
+            assert!(!names.iter().any(|name| name == "device.json"), "{names:?}");
+            leaf
+        })
+        .collect();
+    assert_eq!(leaves, [leaves[0]; 10]);
+    assert!((2..=8).contains(&leaves[0]), "{} pages", leaves[0]);
+    // More of the table than memory holds, or larger records: neither makes leaves that a lookup would read for long.
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = open(directory.path());
+    for (name, records, bytes) in [("few", 100_000, 116), ("many", 1_000_000_000, 116), ("large", 10_000_000, 1024)] {
+        let leaf = new_leaf(&db, name, &usual.records(records).record_bytes(bytes));
+        assert!(leaf <= 16, "{name}: {leaf} pages");
+    }
+}
+
+#[test]
+fn a_profile_decides_on_requests_in_flight_and_leaves() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
-    open(path).close().expect("closes");
-    let mut profile = profile(path).expect("creating measures");
-    for (best, in_flight) in [(1, 32), (64, 64), (256, 256)] {
-        profile["best_depth"] = best.into();
-        fs::write(path.join("device.json"), profile.to_string()).expect("written");
-        assert_eq!(open(path).psync().pio_max(), in_flight);
+    for (best_depth, in_flight) in [(1, 32), (64, 64), (256, 256)] {
+        let profile = DeviceProfile { best_depth, ..DeviceProfile::default() };
+        assert_eq!(options().profile(profile).open(path).expect("opens").psync().pio_max(), in_flight);
     }
-    // Larger requests are as slow as all the smaller ones in them: nothing is won by larger leaves but fewer of them.
-    let mut with = |page_us: f64, request_us: f64| {
-        for kind in ["reads", "writes"] {
-            for size in profile[kind].as_array_mut().expect("sizes") {
-                let pages = size["pages"].as_f64().expect("a number");
-                size["alone_us"] = (10.0 * (request_us + page_us * pages)).into();
-                size["batched_us"] = (request_us + page_us * pages).into();
-            }
-        }
-        fs::write(path.join("device.json"), profile.to_string()).expect("written");
-        open(path)
-    };
-    let db = with(10.0, 0.0);
     let usual = TableOptions::new().records(20_000_000).record_bytes(116);
+    // Larger requests take as long as all the smaller ones in them: nothing is won by larger leaves but fewer of them.
+    let db = options().profile(drive(0.1, 10.0)).open(path).expect("opens");
     let dear = new_leaf(&db, "usual", &usual);
     assert!(dear <= 2, "{dear}");
     assert!(new_leaf(&db, "written", &usual.insert_share(1.0)) > dear);
@@ -69,23 +71,44 @@ fn the_profile_decides_on_requests_in_flight_and_leaves() {
     assert_eq!(new_leaf(&db, "written", &usual.insert_share(0.0)), new_leaf(&db, "written", &usual));
     drop(db);
     // Requests cost much and their pages next to nothing: leaves are larger.
-    let db = with(0.1, 10.0);
+    let db = options().profile(drive(10.0, 0.1)).open(path).expect("opens");
     assert!(new_leaf(&db, "cheap pages", &usual) > dear);
     drop(db);
     assert!(new_leaf(&open(path), "written", &usual) > 1);
 }
 
 #[test]
-fn what_leaf_pages_says_goes_before_the_profile() {
+fn a_database_goes_by_the_profile_that_was_saved_in_it() {
     let directory = tempfile::tempdir().expect("a directory");
-    let db = Options::new().leaf_pages(3).open(directory.path()).expect("opens");
-    assert_eq!(new_leaf(&db, "t", &TableOptions::new().insert_share(1.0)), 3);
-    assert_eq!(profile(directory.path()), None, "nothing depends on the device");
+    let path = directory.path();
+    drop(open(path));
+    let measured = DeviceProfile::measure(path).expect("measured");
+    let saved = DeviceProfile { best_depth: 256, ..measured };
+    fs::write(path.join("device.json"), serde_json::to_string(&saved).expect("JSON")).expect("written");
+    assert_eq!(open(path).psync().pio_max(), 256);
+    let mine = DeviceProfile { best_depth: 128, ..saved };
+    assert_eq!(
+        options().profile(mine).open(path).expect("opens").psync().pio_max(),
+        128,
+        "what the options say goes first"
+    );
+    fs::write(path.join("device.json"), "{").expect("written");
+    assert_eq!(open(path).psync().pio_max(), 64, "a torn one counts for nothing");
 }
 
 #[test]
-fn an_impossible_use_is_refused() {
+fn what_leaf_pages_says_goes_before_the_profile() {
     let directory = tempfile::tempdir().expect("a directory");
+    let db = options().leaf_pages(3).profile(drive(10.0, 0.1)).open(directory.path()).expect("opens");
+    assert_eq!(new_leaf(&db, "t", &TableOptions::new().insert_share(1.0)), 3);
+}
+
+#[test]
+fn an_impossible_use_or_profile_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let wrong = DeviceProfile { read_us: -1.0, ..DeviceProfile::default() };
+    let error = options().profile(wrong).open(directory.path()).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
     let db = open(directory.path());
     let expected = TableOptions::new().insert_share(1.01);
     let error = db.table_with("t", Structure::BTree, &expected).expect_err("refused");

@@ -16,6 +16,7 @@ use index::{Bounds, Cursor, Direction, Moment, PairRef, Result, Show};
 use live::Live;
 use path::Path;
 
+use crate::filter::Link;
 use crate::leaf::{Span, Visible};
 use crate::version::Version;
 
@@ -80,7 +81,9 @@ impl TreeCursor {
         let (version, pointer) = (self.ahead.version(), &piece.pointer);
         let filled = match self.ahead.image(&piece) {
             Image::Cached(leaf) => Ok(piece.seen(leaf).expect("an image is chosen by this pointer")),
-            Image::Read(pages) => Visible::check(pages, pointer, piece.of(), version.table, &mut self.spans),
+            Image::Read(pages) => {
+                Visible::check(pages, pointer, piece.of(), Link::default(), version.table, &mut self.spans)
+            }
         }
         .and_then(|leaf| self.live.fill(&leaf, self.ahead.path().bounds(), self.at));
         filled.map_err(|damage| version.shared.corrupt(pointer, damage))?;

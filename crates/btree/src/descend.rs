@@ -23,6 +23,7 @@ pub(crate) struct Child {
     pub(crate) low: Vec<u8>,
     /// Between the parts of a leaf.
     pub(crate) fences: Vec<Vec<u8>>,
+    pub(crate) filter: Vec<u8>,
     pub(crate) high: Option<Vec<u8>>,
 }
 
@@ -47,7 +48,7 @@ pub(crate) trait Witness {
 /// Goes down a version.
 pub(crate) fn descend(version: &Version, witness: &mut dyn Witness) {
     let Some(root) = version.root.pointer else { return };
-    let child = Child { pointer: root, low: Vec::new(), fences: Vec::new(), high: None };
+    let child = Child { pointer: root, low: Vec::new(), fences: Vec::new(), filter: Vec::new(), high: None };
     let mut walk = Walk { version, witness, extents: HashSet::new() };
     let level = version.root.height - 1;
     // Whether it was ended early is what the witness knows itself.
@@ -148,7 +149,8 @@ fn checked(child: &Child, node: &Node) -> Result<Vec<Child>, Damage> {
     Ok(children
         .map(|(index, pointer)| {
             let fences = edges.bounds_of(index).skip(1).map(|bound| edges.bound(bound).to_vec()).collect();
-            Child { pointer: *pointer, low: edges.low(index).to_vec(), fences, high: high(index) }
+            let (low, filter) = (edges.low(index).to_vec(), edges.filter(index).to_vec());
+            Child { pointer: *pointer, low, fences, filter, high: high(index) }
         })
         .collect())
 }

@@ -49,7 +49,10 @@ use std::ops::Range;
 pub(crate) use index::Damage;
 use space::PAGE;
 
+use index::Seq;
 use index::due::{Due, UNITS_LIMIT};
+
+use crate::filter::Shape;
 
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -116,6 +119,10 @@ pub(crate) struct Pointer {
     pub(crate) documents: bool,
     /// When it is worth rewriting for what has expired in it, or the first leaf below it is.
     pub(crate) due: Option<Due>,
+    /// The newest seq in it, where it has a filter.
+    pub(crate) newest: Seq,
+    /// Its filter, which stands beside the pointer in a node. A pointer in a root record has none.
+    pub(crate) filter: Shape,
 }
 
 impl Pointer {
@@ -134,6 +141,8 @@ impl Pointer {
             keys_min: 0,
             documents: false,
             due: None,
+            newest: Seq(0),
+            filter: Shape::NONE,
         }
     }
 
@@ -161,11 +170,63 @@ impl Pointer {
         (self.sorted as usize).div_ceil(1 << self.part_log)
     }
 
-    /// The bytes of the pages that hold a part; the last one ends with what is published.
-    pub(crate) const fn part(&self, part: usize) -> Range<usize> {
-        let start = (part << self.part_log) * PAGE;
-        let end = if part + 1 == self.parts() { self.published_bytes() } else { start + (PAGE << self.part_log) };
-        start..end
+    /// What is read alone: parts and, where there is a filter, pages behind them.
+    pub(crate) fn blocks(&self) -> usize {
+        self.parts()
+            + if self.filter.is_none() { 0 } else { self.published_pages().saturating_sub(self.sorted) as usize }
+    }
+
+    /// The bytes of the pages that hold a block; the last one ends with what is published.
+    pub(crate) fn block(&self, block: usize) -> Range<usize> {
+        let parts = self.parts();
+        let (first, end) = match block.checked_sub(parts) {
+            Some(behind) => (self.sorted as usize + behind, self.sorted as usize + behind + 1),
+            None if block + 1 < parts => (block << self.part_log, (block + 1) << self.part_log),
+            None if self.filter.is_none() => (block << self.part_log, self.published_pages() as usize),
+            None => (block << self.part_log, self.sorted as usize),
+        };
+        first * PAGE..end * PAGE
+    }
+
+    /// The page of a block that may have been appended to: the last sorted page, or one behind it.
+    pub(crate) fn page_appended(&self, block: usize) -> u32 {
+        let behind = u32::try_from(block + 1 - self.parts()).expect("a leaf has fewer than 2^15 pages");
+        self.sorted - 1 + behind
+    }
+
+    /// Whether a filter stands beside it.
+    pub(crate) const fn is_filtered(&self) -> bool {
+        !self.filter.is_none()
+    }
+
+    /// The page that the last run is on.
+    pub(crate) const fn last_page(&self) -> u32 {
+        self.published_pages() - 1
+    }
+
+    /// The same without a filter, as it stands in a root record.
+    pub(crate) const fn bare(self) -> Self {
+        Self { newest: Seq(0), filter: Shape::NONE, ..self }
+    }
+
+    /// The same, as it can stand in a node: without a filter nobody asks for the newest seq.
+    pub(crate) const fn sound(self) -> Self {
+        if self.is_filtered() { self } else { self.bare() }
+    }
+
+    /// Pages that hold what is published.
+    const fn published_pages(&self) -> u32 {
+        self.length.div_ceil(PAGE as u32)
+    }
+
+    /// Pages of which the filter has the end.
+    pub(crate) const fn ends(&self) -> usize {
+        if self.filter.is_none() { 0 } else { (self.pages - self.sorted) as usize }
+    }
+
+    /// Bytes of the filter.
+    pub(crate) const fn filter_bytes(&self) -> usize {
+        self.filter.bytes(self.pages - self.sorted)
     }
 
     /// The bytes of all pages that are published.
@@ -197,18 +258,22 @@ impl Pointer {
             self.chain.into(),
             self.entries.into(),
             u64::from(self.entries.saturating_sub(self.keys_min)),
+            self.newest.0,
+            self.filter.field(),
         ]
     }
 
     /// The leaf pointer with these fields; none where it is not one that we would write.
     pub(crate) fn of_leaf(fields: [u64; LEAF_FIELDS]) -> Option<Self> {
-        let [page, incarnation, due, shape, length, chain, entries, dead] = fields;
+        let [page, incarnation, due, shape, length, chain, entries, dead, newest, filter] = fields;
         let bits = |from: u32, count: u32| shape >> from & ((1 << count) - 1);
+        let pages = u32::try_from(shape >> PAGES_BIT).ok()?;
+        let sorted = u32::try_from(bits(SORTED_BIT, PART_BIT - SORTED_BIT)).ok()?;
         let pointer = Self {
             page,
-            pages: u32::try_from(shape >> PAGES_BIT).ok()?,
+            pages,
             incarnation,
-            sorted: u32::try_from(bits(SORTED_BIT, PART_BIT - SORTED_BIT)).ok()?,
+            sorted,
             part_log: u8::try_from(bits(PART_BIT, DOCUMENTS_BIT - PART_BIT)).ok()?,
             appended: bits(0, 1) == 1,
             length: u32::try_from(length).ok()?,
@@ -217,6 +282,8 @@ impl Pointer {
             keys_min: u32::try_from(entries.checked_sub(dead)?).ok()?,
             documents: bits(DOCUMENTS_BIT, 1) == 1,
             due: Due::from_units(due),
+            newest: Seq(newest),
+            filter: Shape::of_field(filter, pages, sorted)?,
         };
         (pointer.is_possible() && due < UNITS_LIMIT).then_some(pointer)
     }
@@ -232,6 +299,8 @@ impl Pointer {
             && self.entries as usize <= length.div_ceil(PAGE) * run::PAGE_ENTRIES_MAX
             && self.keys_min <= self.entries
             && sorted >= 1
+            && self.sorted <= self.pages
+            && (self.is_filtered() || self.newest == Seq(0))
             && length > (sorted - 1) * PAGE
             && (self.appended || length <= sorted * PAGE)
     }
@@ -262,12 +331,14 @@ impl Pointer {
             chain.into(),
             entries.into(),
             dead.into(),
+            0,
+            Shape::NONE.field(),
         ])
     }
 }
 
 /// Fields of a leaf pointer in a node.
-pub(crate) const LEAF_FIELDS: usize = 8;
+pub(crate) const LEAF_FIELDS: usize = 10;
 
 /// Fields of a pointer to an internal node: the first of those.
 pub(crate) const NODE_FIELDS: usize = 3;
@@ -326,6 +397,8 @@ pub(crate) mod tests {
             keys_min: 0x0051,
             documents: false,
             due: Due::from_units(0x41_4243_4445),
+            newest: Seq(0),
+            filter: Shape::NONE,
         };
         let mut leaf = Vec::new();
         pointer.encode_leaf(&mut leaf);
@@ -340,16 +413,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn parts_are_all_of_a_leaf() {
+    fn blocks_are_all_of_a_leaf() {
         for (sorted, part_log, expected) in [(1, 0, 1), (5, 0, 5), (5, 1, 3), (6, 1, 3), (5, 3, 1)] {
             let leaf = Pointer { pages: 8, sorted, part_log, length: 7 * 4096 - 5, ..Pointer::to_node(1, 1) };
-            assert_eq!(leaf.parts(), expected);
-            let mut end = 0;
-            for part in 0..expected {
-                assert_eq!(leaf.part(part).start, end);
-                end = leaf.part(part).end;
+            let filtered = Pointer { filter: Shape::new(8, sorted, 100, 8192), ..leaf };
+            assert_eq!((leaf.parts(), filtered.parts()), (expected, expected));
+            assert_eq!((leaf.blocks(), filtered.blocks()), (expected, expected + 7 - sorted as usize));
+            for leaf in [leaf, filtered] {
+                let mut end = 0;
+                for block in 0..leaf.blocks() {
+                    assert_eq!(leaf.block(block).start, end);
+                    end = leaf.block(block).end;
+                }
+                assert_eq!(end, 7 * 4096);
             }
-            assert_eq!(end, 7 * 4096);
+            assert!((expected..filtered.blocks()).all(|block| filtered.block(block).len() == 4096));
         }
     }
 
@@ -368,6 +446,8 @@ pub(crate) mod tests {
             keys_min: 3,
             documents: true,
             due: None,
+            newest: Seq(0),
+            filter: Shape::NONE,
         };
         let decode = |pointer: Pointer| {
             let mut bytes = Vec::new();

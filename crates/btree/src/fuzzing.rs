@@ -9,6 +9,7 @@ use doclog::{DocLength, DocPointer, SegmentId};
 use index::{Expiry, Operation, Payload, Seq, TableId, Update};
 use space::{Extent, PAGE, PageId};
 
+use crate::filter::{Filter, Hash, Link, Maker, Shape};
 use crate::format::node::{NodeIdentity, decode, encode, node_bytes};
 use crate::format::root::{REDO_HEADER, ROOT_BYTES, Redo, Root, sign as sign_record};
 use crate::format::run::{Identity, Plan, RUN_HEADER, Run, RunHeader, sign as sign_run};
@@ -53,7 +54,14 @@ fn node(bytes: &[u8]) {
         let place = node.find(&probe);
         assert!(place.child < node.len() && node.search_below(&probe) <= place.child);
         if identity.level == 1 {
-            assert!(place.part < node.pointer(place.child).parts());
+            let pointer = node.pointer(place.child);
+            assert!(place.part < pointer.parts());
+            let filter = Filter::new(&pointer, node.filter(place.child));
+            let mut block = None;
+            while let Some(next) = filter.next(Hash::of(&probe), place.part, block).filter(|_| pointer.is_filtered()) {
+                assert!(next < pointer.blocks() && filter.link(next).end.is_none_or(|_| next + 1 < pointer.blocks()));
+                block = Some(next);
+            }
         }
         assert!(node.below_part_end(place, &probe) && node.below_end(place.child, &probe));
     }
@@ -85,6 +93,11 @@ fn nodes() -> Vec<Vec<u8>> {
     let parts = Pointer { pages: 4, sorted: 2, length: 8000, keys_min: 2, ..leaf(300) };
     fenced.push_fenced(b"user/m", &keys(&[b"user/mo"]), parts);
     fenced.push(b"user/n-long-one", leaf(3));
+    let filtered = Pointer { pages: 3, appended: true, filter: Shape::new(3, 1, 2, 400), ..leaf(400) };
+    let mut filter = Maker::new(filtered.filter, 3, 1);
+    filter.add_sorted(Hash::of(b"user/o"));
+    filter.end(0, 7);
+    fenced.push_leaf(b"user/o", &Keys::default(), &filter.finish(), Pointer { length: 5000, ..filtered });
     let (mut many, mut above) = (Edges::default(), Edges::default());
     for index in 0..60_u32 {
         let mixed = index.wrapping_mul(2_654_435_769);
@@ -106,7 +119,7 @@ fn leaf(bytes: &[u8]) {
     }
     let mut pages = pages.to_vec();
     pages.resize(pointer.published_bytes(), 0);
-    let _ = Leaf::parse(&pages, &pointer, pointer.all(), TABLE);
+    let _ = Leaf::parse(&pages, &pointer, pointer.all(), Link::default(), TABLE);
     sign_leaf(&mut pages, &mut pointer);
     let mut encoded = Vec::new();
     pointer.encode_leaf(&mut encoded);
@@ -116,24 +129,65 @@ fn leaf(bytes: &[u8]) {
     }
     let pages = &pages[..pointer.published_bytes()];
     let _ = check_tail(&pages[pages.len() - PAGE..], &pointer, TABLE);
-    let parts: Result<Vec<_>, _> = (0..pointer.parts())
-        .map(|part| {
-            let parsed = Leaf::parse(&pages[pointer.part(part)], &pointer, pointer.part(part), TABLE)?;
-            if let Some(seen) = parsed.seen(&pointer, part) {
-                look(&seen, &pointer);
-            }
-            Ok::<_, crate::format::Damage>(Arc::new(parsed))
-        })
-        .collect();
-    let Ok(whole) = Leaf::parse(pages, &pointer, pointer.all(), TABLE) else { return };
+    let Ok(whole) = Leaf::parse(pages, &pointer, pointer.all(), Link::default(), TABLE) else {
+        let _ = blocks(pages, &pointer, |_| Link::default());
+        return;
+    };
     let visible = whole.visible(&pointer).expect("it ends as its pointer says");
     look(&visible, &pointer);
     visible.runs().for_each(|(_, _, run)| write_again(&run));
-    if let Ok(parts) = parts {
-        let joined = Leaf::joined(&parts);
-        let seen = joined.visible(&pointer).expect("the parts are all of it");
+    let same = |joined: &Leaf, pointer: &Pointer| {
+        let seen = joined.visible(pointer).expect("the blocks are all of it");
         assert!(seen.runs().map(|(at, ..)| at).eq(visible.runs().map(|(at, ..)| at)));
+    };
+    if let Ok(blocks) = blocks(pages, &pointer, |_| Link::default()) {
+        same(&Leaf::joined(&blocks, &pointer).expect("whole blocks"), &pointer);
     }
+    filtered(pages, &pointer, &visible, same);
+}
+
+/// The blocks of a leaf, each parsed by itself.
+fn blocks(
+    pages: &[u8], pointer: &Pointer, link: impl Fn(usize) -> Link,
+) -> Result<Vec<Arc<Leaf>>, crate::format::Damage> {
+    let block = |block| {
+        let (of, link) = (pointer.block(block), link(block));
+        let parsed = Leaf::parse(&pages[of.clone()], pointer, of, link, TABLE)?;
+        if let Some(seen) = parsed.seen(pointer, block, link.end) {
+            look(&seen, pointer);
+        }
+        Ok(Arc::new(parsed))
+    };
+    (0..pointer.blocks()).map(block).collect()
+}
+
+/// The same leaf with a filter: its blocks are those that it has, and every key is found in them.
+fn filtered(pages: &[u8], pointer: &Pointer, whole: &Visible<'_>, same: impl Fn(&Leaf, &Pointer)) {
+    let entries = pointer.entries as usize;
+    let pointer = Pointer { filter: Shape::new(pointer.pages, pointer.sorted, entries, pages.len()), ..*pointer };
+    let mut maker = Maker::new(pointer.filter, pointer.pages, pointer.sorted);
+    let mut last: Option<(u32, u32)> = None;
+    for (start, _, run) in whole.runs() {
+        let page = u32::try_from(start / PAGE).expect("short");
+        if let Some((before, crc)) = last.filter(|(before, _)| *before != page) {
+            if page > before + 1 {
+                return;
+            }
+            page.checked_sub(pointer.sorted).into_iter().for_each(|place| maker.end(place as usize, crc));
+        }
+        last = RunHeader::decode(&pages[start..]).ok().flatten().map(|header| (page, header.crc));
+        for key in (0..run.count()).filter_map(|index| run.key(index)).map(|(key, _)| Hash::of(key)) {
+            if pointer.begins_page(start) { maker.add_sorted(key) } else { maker.add_appended(key, page) }
+        }
+    }
+    if pointer.filter.is_none() || whole.check_order().is_err() {
+        return;
+    }
+    let bytes = maker.finish();
+    let filter = Filter::new(&pointer, &bytes);
+    whole.check_filter(&pointer, &filter).expect("every key is in it");
+    let blocks = blocks(pages, &pointer, |block| filter.link(block)).expect("every block is whole");
+    same(&Leaf::joined(&blocks, &pointer).expect("whole blocks"), &pointer);
 }
 
 /// Makes the checksums of all runs right as far as there are any, and the pointer end with the last of them.

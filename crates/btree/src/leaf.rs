@@ -1,8 +1,9 @@
 //! Leaves in memory.
 //!
-//! 1. A [`Leaf`] is an image of all of a leaf or of one part, parsed from the pages that hold it. Each run's CRC is checked then, once. Where
+//! 1. A [`Leaf`] is an image of all of a leaf or of one block, parsed from the pages that hold it. Each run's CRC is checked then, once. Where
 //!    the image goes to the end of what is published, the runs must end exactly where the pointer says, with exactly the CRC that it says; a
-//!    part before that has one run a page, and never changes.
+//!    page before that, that was appended to, must end with the CRC that the leaf's filter says; other sorted pages have one run each, and never
+//!    change.
 //! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer uses any image of its leaf that has a run which
 //!    ends at the pointer's length with the pointer's CRC: that CRC covers all runs that were appended before it, so the image begins with
 //!    the same runs, and the ones behind it are younger and not looked at ([`Leaf::visible`]).
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use index::{Seq, TableId, Update, head};
 use space::PAGE;
 
+use crate::filter::{Filter, Link};
 use crate::format::run::{Identity, RUN_HEADER, Run, RunHeader};
 use crate::format::{Damage, Pointer};
 
@@ -58,10 +60,12 @@ impl Span {
     }
 }
 
-/// The runs of a leaf, or of a part of it.
+/// The runs of a leaf, or of a block of it.
 pub(crate) struct Leaf {
     /// Where in the leaf it begins.
     first: usize,
+    /// CRC of the run before its first one; 0 where that follows none.
+    before: u32,
     /// Its bytes. Not the buffer that they were read into: aligned memory is for I/O, and a cache of it wastes the rest of
     /// each last page and what alignment costs.
     bytes: Box<[u8]>,
@@ -90,32 +94,42 @@ fn malformed(start: usize) -> Damage {
 }
 
 impl Leaf {
-    /// Parses `pages`, which hold the bytes `of` the leaf: all of it, or a part.
-    pub(crate) fn parse(pages: &[u8], pointer: &Pointer, of: Range<usize>, table: TableId) -> Result<Self, Damage> {
+    /// Parses `pages`, which hold the bytes `of` the leaf: all of it, or a block.
+    pub(crate) fn parse(
+        pages: &[u8], pointer: &Pointer, of: Range<usize>, link: Link, table: TableId,
+    ) -> Result<Self, Damage> {
         let mut spans = Vec::new();
-        let visible = Visible::check(pages, pointer, of, table, &mut spans)?;
-        let mut leaf = Self { first: visible.first, bytes: visible.bytes.into(), spans };
+        let visible = Visible::check(pages, pointer, of, link, table, &mut spans)?;
+        let mut leaf = Self { first: visible.first, before: link.before, bytes: visible.bytes.into(), spans };
         leaf.filter(0);
         Ok(leaf)
     }
 
-    /// The image of all of a leaf, from those of its parts.
-    pub(crate) fn joined(parts: &[Arc<Self>]) -> Self {
-        let mut bytes = Vec::with_capacity(parts.last().map_or(0, |last| last.first + last.bytes.len()));
-        let mut spans = Vec::with_capacity(parts.iter().map(|part| part.spans.len()).sum());
-        for part in parts {
-            bytes.resize(part.first, 0);
-            bytes.extend_from_slice(&part.bytes);
-            spans.extend_from_slice(&part.spans);
+    /// The image of all of a leaf, from those of its blocks; none where one of them is not whole.
+    pub(crate) fn joined(blocks: &[Arc<Self>], pointer: &Pointer) -> Option<Self> {
+        let mut bytes = Vec::with_capacity(blocks.last().map_or(0, |last| last.first + last.bytes.len()));
+        let mut spans: Vec<Span> = Vec::with_capacity(blocks.iter().map(|block| block.spans.len()).sum());
+        for block in blocks {
+            let follows = spans.last().is_some_and(|last| last.header.crc == block.before);
+            if !follows && !pointer.begins_page(block.first) {
+                return None;
+            }
+            bytes.resize(block.first, 0);
+            bytes.extend_from_slice(&block.bytes);
+            spans.extend_from_slice(&block.spans);
         }
-        Self { first: 0, bytes: bytes.into(), spans }
+        Some(Self { first: 0, before: 0, bytes: bytes.into(), spans })
     }
 
-    /// The image of the part that is in the bytes `of` the leaf.
-    pub(crate) fn part(&self, of: Range<usize>) -> Self {
-        let of = of.start..of.end.min(self.bytes.len());
-        let spans = self.spans.iter().filter(|span| of.contains(&span.start)).copied().collect();
-        Self { first: of.start, bytes: self.bytes[of].into(), spans }
+    /// The image of the block that is in the bytes `of` the leaf.
+    pub(crate) fn block(&self, of: Range<usize>) -> Self {
+        let of = of.start - self.first..(of.end - self.first).min(self.bytes.len());
+        let inside = self.first + of.start..self.first + of.end;
+        let first = self.spans.partition_point(|span| span.start < inside.start);
+        let spans: Vec<_> =
+            self.spans[first..].iter().take_while(|span| inside.contains(&span.start)).copied().collect();
+        let before = first.checked_sub(1).map_or(self.before, |last| self.spans[last].header.crc);
+        Self { first: inside.start, before, bytes: self.bytes[of].into(), spans }
     }
 
     /// Fills the filters of the runs from `first` on.
@@ -142,8 +156,8 @@ impl Leaf {
         bytes.truncate(pointer.length as usize - self.first);
         let spans: Vec<_> = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
         let known = spans.len();
-        let mut leaf = Self { first: self.first, bytes: bytes.into(), spans };
-        add_runs(&leaf.bytes, leaf.first, from, pointer, table, &mut leaf.spans).ok()?;
+        let mut leaf = Self { first: self.first, before: self.before, bytes: bytes.into(), spans };
+        add_runs(&leaf.bytes, leaf.first, from, pointer, leaf.before, table, &mut leaf.spans).ok()?;
         leaf.filter(known);
         leaf.visible(pointer).is_some().then_some(leaf)
     }
@@ -159,12 +173,17 @@ impl Leaf {
         (same || stale).then_some(Visible { first: self.first, bytes: &self.bytes, spans })
     }
 
-    /// What `pointer` sees of an image of a part: of the last one what it publishes, of another one, which never changes, everything.
-    pub(crate) fn seen(&self, pointer: &Pointer, part: usize) -> Option<Visible<'_>> {
-        if part + 1 == pointer.parts() {
+    /// What `pointer` sees of an image of a block; none if it is not as published there: of the last block what it publishes, of a page before it
+    /// that was appended to all up to the run that ends it, of other sorted pages, which never change, everything.
+    pub(crate) fn seen(&self, pointer: &Pointer, block: usize, end: Option<u32>) -> Option<Visible<'_>> {
+        if block + 1 == pointer.blocks() {
             return self.visible(pointer);
         }
-        Some(Visible { first: self.first, bytes: &self.bytes, spans: &self.spans })
+        let runs = match end {
+            Some(crc) => self.spans.iter().rposition(|span| span.header.crc == crc)? + 1,
+            None => self.spans.len(),
+        };
+        Some(Visible { first: self.first, bytes: &self.bytes, spans: &self.spans[..runs] })
     }
 
     /// Where in the leaf it begins.
@@ -183,9 +202,9 @@ impl Leaf {
     }
 }
 
-/// Adds the runs from `at` on to those before it; `bytes` begin at `first` of the leaf.
+/// Adds the runs from `at` on to those before it; `bytes` begin at `first` of the leaf, behind a run of CRC `before`.
 fn add_runs(
-    bytes: &[u8], first: usize, mut at: usize, pointer: &Pointer, table: TableId, spans: &mut Vec<Span>,
+    bytes: &[u8], first: usize, mut at: usize, pointer: &Pointer, before: u32, table: TableId, spans: &mut Vec<Span>,
 ) -> Result<(), Damage> {
     let end = first + bytes.len();
     while at < end {
@@ -195,7 +214,7 @@ fn add_runs(
             continue;
         }
         let room = &bytes[at - first..page_end.min(end) - first];
-        let previous = spans.last().map_or(0, |span| span.header.crc);
+        let previous = spans.last().map_or(before, |span| span.header.crc);
         let Some(span) = run_at(room, at, pointer, table, previous)? else {
             at = page_end;
             continue;
@@ -232,16 +251,20 @@ fn shifted(damage: Damage, by: usize) -> Damage {
 impl<'a> Visible<'a> {
     /// Checks `pages`, which hold the bytes `of` the leaf, and lists their runs in `spans`, in place of what was there.
     pub(crate) fn check(
-        pages: &'a [u8], pointer: &Pointer, of: Range<usize>, table: TableId, spans: &'a mut Vec<Span>,
+        pages: &'a [u8], pointer: &Pointer, of: Range<usize>, link: Link, table: TableId, spans: &'a mut Vec<Span>,
     ) -> Result<Self, Damage> {
         let length = pointer.length as usize;
         let end = of.end.min(length);
         let bytes = &pages[..pages.len().min(end.saturating_sub(of.start))];
         spans.clear();
-        add_runs(bytes, of.start, of.start, pointer, table, spans)?;
+        add_runs(bytes, of.start, of.start, pointer, link.before, table, spans)?;
         let (last, chain) = spans.last().map_or((of.start, 0), |span| (span.end(), span.header.crc));
         if end < length {
-            // Each page was found to begin with a run.
+            if let Some(crc) = link.end.filter(|crc| *crc != chain && !seeded::on(seeded::Bug::RunChecksumSkipped)) {
+                let (expected, found) = (format!("{crc:08x}"), format!("{chain:08x}"));
+                return Err(Damage::new(last, "CRC of the last run on a page", expected, found));
+            }
+            // Each sorted page was found to begin with a run.
             let visible = Self { first: of.start, bytes: &bytes[..last - of.start], spans };
             return Ok(visible);
         }
@@ -382,6 +405,31 @@ impl<'a> Visible<'a> {
         Ok(())
     }
 
+    /// Checks that the filter of a leaf, all of which this is, misses no entry, and says how its pages end.
+    pub(crate) fn check_filter(&self, pointer: &Pointer, filter: &Filter<'_>) -> Result<(), Damage> {
+        for span in self.spans {
+            let run = self.run(span);
+            let page = u32::try_from(span.start / PAGE).expect("a leaf has fewer than 2^15 pages");
+            for index in 0..run.count() {
+                let (key, _) = run.key(index).ok_or_else(|| malformed(span.start))?;
+                if !filter.knows(key, page, pointer.begins_page(span.start)) {
+                    let found = format!("not \"{}\"", key.escape_ascii());
+                    return Err(Damage::new(span.start, "filter of a leaf", "all its keys", found));
+                }
+            }
+        }
+        for pair in self.spans.windows(2).filter(|pair| pair[0].start / PAGE != pair[1].start / PAGE) {
+            let page = pair[0].start / PAGE;
+            let Some(behind) = (page + 1).checked_sub(pointer.sorted as usize) else { continue };
+            let stated = filter.link(pointer.parts() - 1 + behind).end.unwrap_or(0);
+            if stated != pair[0].header.crc {
+                let (expected, found) = (format!("{stated:08x}"), format!("{:08x}", pair[0].header.crc));
+                return Err(Damage::new(pair[0].start, "CRC of the last run on a page", expected, found));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that runs stand where the pointer says that searches find them, and that the keys of all parts of sorted pages lie between the
     /// leaf's fences, where they are known.
     pub(crate) fn check_fences(&self, pointer: &Pointer, fences: &[&[u8]]) -> Result<(), Damage> {
@@ -510,7 +558,7 @@ mod tests {
     fn the_newest_version_at_or_below_a_seq_is_found() {
         let (bytes, pointer) = sample();
         assert!(pointer.length as usize > PAGE);
-        let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), Link::default(), TABLE).expect("whole");
         let visible = leaf.visible(&pointer).expect("this leaf");
         let find = |letter: u8, at| visible.find(&[letter; 100], Seq(at)).expect("whole").map(|update| update.seq.0);
         assert_eq!(find(b'a', 99), Some(1));
@@ -528,13 +576,13 @@ mod tests {
         let (_, old) = leaf_of(&[key(1), key(2)]);
         let (bytes, new) = leaf_of(&[key(1), key(2), key(3)]);
         let (other, _) = leaf_of(&[key(1), key(7), key(3)]);
-        let leaf = Leaf::parse(&bytes, &new, new.all(), TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &new, new.all(), Link::default(), TABLE).expect("whole");
         let newest = |pointer| leaf.visible(pointer).map(|visible| visible.find(b"key", Seq::MAX).expect("whole"));
         assert_eq!(newest(&new).flatten().map(|update| update.seq.0), Some(3));
         assert_eq!(newest(&old).flatten().map(|update| update.seq.0), Some(2));
         assert!(leaf.visible(&Pointer { chain: old.chain ^ 1, ..old }).is_none());
         assert!(leaf.visible(&Pointer { length: old.length + 1, ..old }).is_none());
-        Leaf::parse(&other, &new, new.all(), TABLE).err().expect("another history");
+        Leaf::parse(&other, &new, new.all(), Link::default(), TABLE).err().expect("another history");
     }
 
     #[test]
@@ -549,7 +597,7 @@ mod tests {
             pointer.chain = plan.encode([update].into_iter(), &identity, pointer.length, pointer.chain, out);
             pointer.length += u32::try_from(plan.bytes).expect("small");
         }
-        let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), TABLE).expect("whole");
+        let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), Link::default(), TABLE).expect("whole");
         let found = leaf.visible(&pointer).and_then(|visible| visible.find(b"k", Seq(4)).expect("whole"));
         assert_eq!(found.map(|update| update.operation), Some(Operation::Put(Payload::Inline(b"later"), None)));
     }
@@ -558,7 +606,7 @@ mod tests {
     fn bytes_behind_the_published_ones_are_not_looked_at() {
         let (mut bytes, pointer) = sample();
         bytes[pointer.length as usize..].fill(0xa5);
-        Leaf::parse(&bytes, &pointer, pointer.all(), TABLE).expect("whole");
+        Leaf::parse(&bytes, &pointer, pointer.all(), Link::default(), TABLE).expect("whole");
     }
 
     #[test]
@@ -568,7 +616,7 @@ mod tests {
             let mut bad = bytes.clone();
             bad[index] ^= 0x40;
             let padding = bytes[index..PAGE.max(index)].iter().all(|byte| *byte == 0);
-            let parsed = Leaf::parse(&bad, &pointer, pointer.all(), TABLE);
+            let parsed = Leaf::parse(&bad, &pointer, pointer.all(), Link::default(), TABLE);
             assert!(parsed.is_err() || padding, "byte {index}");
             if let Ok(leaf) = parsed {
                 assert!(leaf.visible(&pointer).is_some());
@@ -600,7 +648,7 @@ mod tests {
             }
             let identity = Identity { incarnation: 9, table: TABLE };
             pointer.chain = sign(&mut bytes[..length], &identity, 0, 0);
-            let Ok(leaf) = Leaf::parse(&bytes, &pointer, pointer.all(), TABLE) else { return Ok(()) };
+            let Ok(leaf) = Leaf::parse(&bytes, &pointer, pointer.all(), Link::default(), TABLE) else { return Ok(()) };
             let Some(visible) = leaf.visible(&pointer) else { return Ok(()) };
             let _ = visible.sorted();
             let _ = visible.entries(&mut Vec::new());

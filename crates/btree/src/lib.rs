@@ -34,6 +34,7 @@ mod cursor;
 mod descend;
 mod documents;
 mod fences;
+mod filter;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -24,6 +24,7 @@ use crate::apply::layout::packed;
 use crate::apply::nodes::{self, NodeWriter};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
+use crate::filter::{Hash, Maker, Shape};
 use crate::format::node::{node_bytes, node_bytes_max};
 use crate::format::root::Root;
 use crate::format::run::{ENTRY_FIXED, EXPIRY_BYTES, Identity, OneSeqRun, RUN_HEADER};
@@ -99,6 +100,8 @@ struct OpenLeaf {
     chain: u32,
     entries: u32,
     documents: bool,
+    /// Of its keys.
+    hashes: Vec<Hash>,
     /// Of those entries that expire.
     expiries: Vec<Expiry>,
 }
@@ -154,6 +157,7 @@ impl Load {
         }
         self.run.push(&update);
         self.leaf.documents |= matches!(payload, Payload::Document(_));
+        self.leaf.hashes.push(Hash::of(key));
         self.leaf.expiries.extend(expiry);
         self.expires |= expiry.is_some();
         self.last_key.clear();
@@ -192,7 +196,12 @@ impl Load {
             level += 1;
             if level == self.levels.len() && edges.len() == 1 {
                 let height = u8::try_from(level).expect("a tree has fewer levels than 48-bit page numbers have bits");
-                return Ok(Root { height, pointer: edges.pointers().first().copied(), leaf_pages, expires });
+                return Ok(Root {
+                    height,
+                    pointer: edges.pointers().first().map(|only| only.bare()),
+                    leaf_pages,
+                    expires,
+                });
             }
             self.write_node(level, &edges, ready)?;
         }
@@ -259,9 +268,15 @@ impl Load {
             keys_min: leaf.entries,
             documents: leaf.documents,
             due: due::made(leaf.expiries, leaf.entries as usize, Time(0)),
+            newest: self.seq,
+            filter: Shape::new(self.leaf_pages, sorted, leaf.entries as usize, leaf.length),
         };
+        let pointer = pointer.sound();
+        let mut filter = Maker::new(pointer.filter, pointer.pages, sorted);
+        leaf.hashes.drain(..).for_each(|hash| filter.add_sorted(hash));
+        self.leaf.hashes = leaf.hashes;
         count(&self.shared.counters.leaf_pages_written, self.leaf_pages as usize);
-        self.add_child(0, &leaf.low, &fences, pointer, ready)
+        self.add_child(0, &leaf.low, (&fences, &filter.finish()), pointer, ready)
     }
 
     /// The first page of the next leaf.
@@ -295,13 +310,14 @@ impl Load {
 
     /// Adds a child to the list of its level; a list that is full becomes a node.
     fn add_child<E: From<Error>>(
-        &mut self, level: usize, low: &[u8], fences: &Keys, pointer: Pointer, ready: &dyn Fn() -> Result<(), E>,
+        &mut self, level: usize, low: &[u8], (fences, filter): (&Keys, &[u8]), pointer: Pointer,
+        ready: &dyn Fn() -> Result<(), E>,
     ) -> Result<(), E> {
         if self.levels.len() == level {
             self.levels.push(Edges::default());
         }
         let edges = &mut self.levels[level];
-        edges.push_fenced(low, fences, pointer);
+        edges.push_leaf(low, fences, filter, pointer);
         if node_bytes(node_level(level + 1), edges) <= nodes::PACKED {
             return Ok(());
         }
@@ -316,7 +332,7 @@ impl Load {
     ) -> Result<(), E> {
         let pointer = self.nodes.write(&mut self.claims, &self.shared, self.table, node_level(level), edges)?;
         self.write_nodes(ready)?;
-        self.add_child(level, edges.low(0), &Keys::default(), pointer, ready)
+        self.add_child(level, edges.low(0), (&Keys::default(), &[]), pointer, ready)
     }
 
     fn write_nodes<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {

@@ -63,6 +63,12 @@ impl Node {
         self.layout.pointer(&self.bytes, child).expect("the decoder has looked at every pointer")
     }
 
+    /// The filter of a leaf.
+    #[inline]
+    pub(crate) fn filter(&self, child: usize) -> &[u8] {
+        self.layout.filter(&self.bytes, child)
+    }
+
     pub(crate) fn pointers(&self) -> impl ExactSizeIterator<Item = Pointer> {
         (0..self.len()).map(|child| self.pointer(child))
     }
@@ -173,6 +179,7 @@ impl Node {
     pub(crate) fn edges(&self, low: &[u8]) -> Edges {
         let mut edges = Edges { pointers: self.pointers().collect(), ..Edges::default() };
         edges.firsts = (0..self.len()).map(|child| self.layout.first(&self.bytes, child)).collect();
+        (0..self.len()).for_each(|child| edges.filters.push(self.filter(child)));
         edges.bounds.push(low);
         for separator in 0..self.layout.separators() {
             self.push_separator(separator, &mut edges.bounds.bytes);
@@ -194,9 +201,18 @@ impl Keys {
         self.ends.len()
     }
 
-    pub(crate) fn get(&self, index: usize) -> &[u8] {
+    fn place(&self, index: usize) -> Range<usize> {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.bytes[start..self.ends[index]]
+        start..self.ends[index]
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
+        &self.bytes[self.place(index)]
+    }
+
+    fn get_mut(&mut self, index: usize) -> &mut [u8] {
+        let place = self.place(index);
+        &mut self.bytes[place]
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -209,13 +225,15 @@ impl Keys {
     }
 }
 
-/// A list of children: lower bound, fences between its parts, and pointer of each.
+/// A list of children: lower bound, fences between its parts, filter and pointer of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
     /// Of each child its lower bound and its fences.
     bounds: Keys,
     /// Which of them is a child's lower bound.
     firsts: Vec<usize>,
+    /// Of each child; nothing where its pointer says that there is none.
+    filters: Keys,
     pointers: Vec<Pointer>,
 }
 
@@ -228,15 +246,23 @@ impl Edges {
         self.pointers.is_empty()
     }
 
-    /// Adds a child without fences.
+    /// Adds a child without fences and filter.
     pub(crate) fn push(&mut self, low: &[u8], pointer: Pointer) {
         self.push_fenced(low, &Keys::default(), pointer);
     }
 
+    /// Adds a child without a filter.
     pub(crate) fn push_fenced(&mut self, low: &[u8], fences: &Keys, pointer: Pointer) {
+        self.push_leaf(low, fences, &[], pointer);
+    }
+
+    /// Adds a leaf, with the filter that its pointer says that there is.
+    pub(crate) fn push_leaf(&mut self, low: &[u8], fences: &Keys, filter: &[u8], pointer: Pointer) {
+        debug_assert_eq!(filter.len(), pointer.filter_bytes());
         self.firsts.push(self.bounds.len());
         self.bounds.push(low);
         fences.iter().for_each(|fence| self.bounds.push(fence));
+        self.filters.push(filter);
         self.pointers.push(pointer);
     }
 
@@ -245,6 +271,7 @@ impl Edges {
         for child in range {
             self.firsts.push(self.bounds.len());
             others.bounds_of(child).for_each(|bound| self.bounds.push(others.bound(bound)));
+            self.filters.push(others.filter(child));
             self.pointers.push(others.pointers[child]);
         }
     }
@@ -256,9 +283,16 @@ impl Edges {
         some
     }
 
-    /// Sets the pointer to a child that has the same fences.
-    pub(crate) fn set_pointer(&mut self, child: usize, pointer: Pointer) {
+    /// Sets the pointer to a child that has the same fences, and a filter as long as before.
+    pub(crate) fn set_pointer(&mut self, child: usize, filter: &[u8], pointer: Pointer) {
+        debug_assert_eq!(filter.len(), pointer.filter_bytes());
+        self.filters.get_mut(child).copy_from_slice(filter);
         self.pointers[child] = pointer;
+    }
+
+    /// The filter of a child.
+    pub(crate) fn filter(&self, child: usize) -> &[u8] {
+        self.filters.get(child)
     }
 
     /// The lower bound of a child.

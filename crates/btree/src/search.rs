@@ -1,13 +1,16 @@
 //! MPSearch (Roh et al., PVLDB 5(4), 2011, section 3.1.1, algorithm 1): many keys go down the tree together.
 //!
 //! 1. Keys are sorted. At each level, the nodes that hold any of them are read with one psync, each once.
-//! 2. A leaf of several parts is searched in one of them, which its fences name, and in the last, if anything was appended: so a search reads
-//!    a page or two of a large leaf. Only of a leaf that is the root nobody knows the fences: it is searched in all.
-//! 3. Parts are asked for as soon as the last level names them, while the other keys are still on their way down; parts of a leaf that lie
-//!    close together come in one request. Parts that the cache has are looked into first. As each request completes its keys are looked
+//! 2. A leaf's filter names the block to look in ([`crate::filter`]): so a lookup reads one page of a leaf of any size, and mostly none for a key
+//!    that is not there. A key that its block does not have, because the filter was mistaken or because the reader is older than what was
+//!    appended, goes on to the next one, without waiting for other keys.
+//! 3. A leaf without a filter is searched in the part that its fences name, and in the last, if anything was appended. Only of a leaf that is the
+//!    root nobody knows the fences: it is searched in all.
+//! 4. Blocks are asked for as soon as the last level names them, while the other keys are still on their way down; blocks of a leaf that lie
+//!    close together come in one request. Blocks that the cache has are looked into first. As each request completes its keys are looked
 //!    up, while the others are in flight, at most PioMax at a time.
 //!
-//! Memory: one request per part of a leaf and at most [`KEYS_MAX`] keys go down together, so the lists of a level are bounded. A single key
+//! Memory: one request per block of a leaf and at most [`KEYS_MAX`] keys go down together, so the lists of a level are bounded. A single key
 //! goes the same way without the lists.
 
 use std::ops::Range;
@@ -15,10 +18,12 @@ use std::sync::Arc;
 
 use index::{Found, Moment, Result, head};
 use psync::{Buffer, Completion, Request, Spares, Stream};
+use space::PAGE;
 
+use crate::filter::{Filter, Hash, Link};
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
-use crate::look;
+use crate::look::{self, Way};
 use crate::node::Node;
 use crate::version::Version;
 
@@ -45,44 +50,62 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut 
 }
 
 fn get(version: &Version, root: &Pointer, key: &[u8], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-    let Some((pointer, part)) = look::leaf_of(version, root, key)? else {
-        return Search { version, keys: &[key], at, order: &[(0, 0)], out }.root_leaf(root);
-    };
-    let last = pointer.parts() - 1;
-    let cached = |part| version.shared.cached_part(&pointer, part);
-    let other = (pointer.appended && part != last).then(|| cached(last)).flatten();
-    get_in(version, &pointer, part, [cached(part), other], key, at, out)
-}
-
-/// Looks `key` up in a part of a leaf, and in the last one if anything was appended: in the images of both that the caller has, and
-/// else on storage.
-pub(crate) fn get_in(
-    version: &Version, pointer: &Pointer, part: usize, cached: [Option<Arc<Leaf>>; 2], key: &[u8], at: Moment,
-    out: &mut [Option<Found>],
-) -> Result<()> {
-    let mut search = Search { version, keys: &[key], at, order: &[(0, 0)], out };
-    let tasks = [part, pointer.parts() - 1].map(|part| Task { part, pointer: *pointer, keys: 0..1 });
-    let tasks = if pointer.appended && tasks[0].part != tasks[1].part { &tasks[..] } else { &tasks[..1] };
-    let mut fetches = Vec::new();
-    plan(version, tasks, &cached, 0, &mut fetches);
-    search.look_into_cached(tasks, &cached)?;
-    search.look_into_few(tasks, &cached, &fetches)
-}
-
-/// A part of a leaf, and the keys that are looked up in it.
-struct Task {
-    pointer: Pointer,
-    part: usize,
-    keys: Range<usize>,
-}
-
-impl Task {
-    fn cached(&self, version: &Version) -> Option<Arc<Leaf>> {
-        version.shared.cached_part(&self.pointer, self.part)
+    match look::way(version, root, key)? {
+        Some(way) => get_in(version, &way, key, at, out),
+        None => Search { version, keys: &[key], at, order: &[(0, 0)], out }.root_leaf(root),
     }
 }
 
+/// Looks `key` up in its leaf.
+pub(crate) fn get_in(
+    version: &Version, way: &Way<'_>, key: &[u8], at: Moment, out: &mut [Option<Found>],
+) -> Result<()> {
+    let (pointer, part) = (way.pointer, way.part);
+    let mut search = Search { version, keys: &[key], at, order: &[(0, 0)], out };
+    if !pointer.is_filtered() {
+        return search.unfiltered(pointer, part);
+    }
+    let (filter, hash) = (Filter::new(&pointer, way.filter()), Hash::of(key));
+    let mut block = filter.next(hash, part, None);
+    while let Some(number) = block {
+        search.one_block(&Task { pointer, block: number, link: filter.link(number), keys: 0..1, leaf: None })?;
+        if search.out[0].is_some() {
+            break;
+        }
+        block = filter.next(hash, part, Some(number));
+    }
+    Ok(())
+}
+
+/// A block of a leaf, and the keys that are looked up in it.
+struct Task {
+    pointer: Pointer,
+    block: usize,
+    link: Link,
+    /// Among [`Leaves::positions`].
+    keys: Range<usize>,
+    /// Where the leaf is, if its keys may have to go on to another block: a node among [`Leaves::nodes`], and the child.
+    leaf: Option<(usize, usize)>,
+}
+
+impl Task {
+    fn of(&self) -> (&Pointer, usize, Link) {
+        (&self.pointer, self.block, self.link)
+    }
+
+    fn cached(&self, version: &Version) -> Option<Arc<Leaf>> {
+        version.shared.cached_block(&self.pointer, self.block, self.link)
+    }
+}
+
+/// The blocks of a leaf without a filter that may have a key of a part: that part and, where anything was appended, the last.
+fn unfiltered(pointer: &Pointer, part: usize) -> impl Iterator<Item = usize> {
+    let last = pointer.blocks() - 1;
+    std::iter::once(part).chain((pointer.appended && part != last).then_some(last))
+}
+
 /// A request for bytes of a leaf.
+#[derive(Clone)]
 struct Fetch {
     /// Tasks that they are for; those of them that were cached have been looked into.
     tasks: Range<usize>,
@@ -96,34 +119,41 @@ impl Fetch {
     }
 }
 
-/// Adds what is to be read for tasks from `first` on: parts that are not cached, in one request where they lie close together.
+/// Adds what is to be read for tasks from `first` on: blocks that are not cached, in one request where they lie close together.
 fn plan(version: &Version, tasks: &[Task], cached: &[Option<Arc<Leaf>>], first: usize, fetches: &mut Vec<Fetch>) {
     let gap = version.shared.gap_bytes();
     for number in (first..tasks.len()).filter(|number| cached[*number].is_none()) {
         let task = &tasks[number];
-        let bytes = task.pointer.part(task.part);
+        let bytes = task.pointer.block(task.block);
         match fetches.last_mut() {
             Some(last)
                 if last.tasks.start >= first
                     && tasks[last.tasks.start].pointer.page == task.pointer.page
+                    && bytes.start >= last.bytes.start
                     && bytes.start <= last.bytes.end + gap =>
             {
                 last.tasks.end = number + 1;
-                last.bytes.end = bytes.end;
+                last.bytes.end = bytes.end.max(last.bytes.end);
             }
             _ => fetches.push(Fetch { tasks: number..number + 1, bytes }),
         }
     }
 }
 
-/// The parts of leaves that a group of keys needs. What is not cached is read as soon as it is known, while the rest of the keys go down.
+/// The blocks of leaves that a group of keys needs. What is not cached is read as soon as it is known, while the rest of the keys go down.
 struct Leaves<'v> {
     version: &'v Version,
     tasks: Vec<Task>,
-    /// Of each task its part, if it was cached.
+    /// Positions of keys, those of one task after the other.
+    positions: Vec<usize>,
+    /// The nodes above leaves.
+    nodes: Vec<Arc<Node>>,
+    /// Of each task its block, if it was cached.
     cached: Vec<Option<Arc<Leaf>>>,
+    /// Tasks whose block was cached were looked into up to here.
+    looked: usize,
     fetches: Vec<Fetch>,
-    /// Fetches that were handed to the stream, and how many of them since it was last told to start.
+    /// Fetches that were handed to the stream, or read, and how many of them since it was last told to start.
     asked: usize,
     gathered: usize,
     /// None as long as plain calls may do.
@@ -137,7 +167,10 @@ impl<'v> Leaves<'v> {
         Self {
             version,
             tasks: Vec::with_capacity(expected),
+            positions: Vec::with_capacity(expected),
+            nodes: Vec::new(),
             cached: Vec::with_capacity(expected),
+            looked: 0,
             fetches: Vec::with_capacity(expected),
             asked: 0,
             gathered: 0,
@@ -151,7 +184,7 @@ impl<'v> Leaves<'v> {
         let first = self.cached.len();
         self.cached.extend(self.tasks[first..].iter().map(|task| task.cached(self.version)));
         plan(self.version, &self.tasks, &self.cached, first, &mut self.fetches);
-        if self.fetches.len() > FEW {
+        if self.stream.is_some() || self.fetches.len() - self.asked > FEW {
             self.push();
         }
         if self.gathered >= GATHERED {
@@ -212,6 +245,30 @@ impl Search<'_, '_> {
         self.keys[self.order[position].1]
     }
 
+    /// Looks the only key up in a block.
+    fn one_block(&mut self, task: &Task) -> Result<()> {
+        let version = self.version;
+        let shared = &version.shared;
+        if let Some(leaf) = task.cached(self.version) {
+            return shared.look_into(task.of(), &leaf, |leaf| self.look_up_all(leaf, task, &[0]));
+        }
+        let bytes = task.pointer.block(task.block);
+        let read = shared.read(&task.pointer, bytes.start / PAGE, bytes.len(), 0);
+        let pages = shared.psync().run_all(vec![read])?.pop().flatten().expect("a read hands its buffer back");
+        let look = |leaf: &Visible<'_>| self.look_up_all(leaf, task, &[0]);
+        shared.with_block(version.table, task.of(), &pages, &mut Vec::new(), look)
+    }
+
+    /// Looks the only key up in a leaf without a filter.
+    fn unfiltered(&mut self, pointer: Pointer, part: usize) -> Result<()> {
+        let mut leaves = Leaves::new(self.version, FEW);
+        leaves.positions.push(0);
+        let task = |block| Task { pointer, block, link: Link::default(), keys: 0..1, leaf: None };
+        leaves.tasks.extend(unfiltered(&pointer, part).map(task));
+        leaves.ask();
+        self.look_into(leaves)
+    }
+
     fn run(&mut self, root: &Pointer) -> Result<()> {
         let Some(top) = self.version.top()? else { return self.root_leaf(root) };
         let mut level = vec![(Arc::clone(top), 0..self.order.len())];
@@ -225,7 +282,7 @@ impl Search<'_, '_> {
         }
         let mut leaves = Leaves::new(self.version, self.order.len());
         for (node, range) in level {
-            self.descend_to_leaves(&node, range, &mut leaves.tasks);
+            self.descend_to_leaves(node, range, &mut leaves);
             leaves.ask();
         }
         self.look_into(leaves)
@@ -246,21 +303,29 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Gives the keys of a node to parts of its leaves.
-    fn descend_to_leaves(&self, node: &Node, range: Range<usize>, tasks: &mut Vec<Task>) {
+    /// Gives the keys of a node to blocks of its leaves.
+    fn descend_to_leaves(&self, node: Arc<Node>, range: Range<usize>, leaves: &mut Leaves<'_>) {
         let mut start = range.start;
+        let mut wanted = Vec::new();
         while start < range.end {
-            let first = start;
             let mut place = node.find(self.key(start));
             let (child, pointer) = (place.child, node.pointer(place.child));
-            let last = pointer.parts() - 1;
+            let filter = Filter::new(&pointer, node.filter(child));
+            wanted.clear();
             loop {
                 let mut end = start + 1;
                 while end < range.end && node.below_part_end(place, self.key(end)) {
                     end += 1;
                 }
-                if !(pointer.appended && place.part == last) {
-                    tasks.push(Task { pointer, part: place.part, keys: start..end });
+                if !pointer.is_filtered() {
+                    for block in unfiltered(&pointer, place.part) {
+                        wanted.extend((start..end).map(|position| (block, position)));
+                    }
+                } else {
+                    for position in start..end {
+                        let block = filter.next(Hash::of(self.key(position)), place.part, None);
+                        wanted.extend(block.map(|block| (block, position)));
+                    }
                 }
                 start = end;
                 if start == range.end || !node.below_end(child, self.key(start)) {
@@ -268,78 +333,124 @@ impl Search<'_, '_> {
                 }
                 place = node.find(self.key(start));
             }
-            if pointer.appended {
-                tasks.push(Task { pointer, part: last, keys: first..start });
+            // Stable, so that keys stay in order.
+            wanted.sort_by_key(|(block, _)| *block);
+            let leaf = pointer.is_filtered().then_some((leaves.nodes.len(), child));
+            for keys in wanted.chunk_by(|one, other| one.0 == other.0) {
+                let (block, first) = (keys[0].0, leaves.positions.len());
+                leaves.positions.extend(keys.iter().map(|(_, position)| *position));
+                let keys = first..leaves.positions.len();
+                leaves.tasks.push(Task { pointer, block, link: filter.link(block), keys, leaf });
             }
         }
+        leaves.nodes.push(node);
     }
 
     /// Looks all keys up in the only leaf of the tree.
     fn root_leaf(&mut self, root: &Pointer) -> Result<()> {
-        let keys = 0..self.order.len();
-        let mut leaves = Leaves::new(self.version, root.parts());
-        leaves.tasks.extend((0..root.parts()).map(|part| Task { pointer: *root, part, keys: keys.clone() }));
+        let mut leaves = Leaves::new(self.version, root.blocks());
+        leaves.positions.extend(0..self.order.len());
+        let keys = 0..leaves.positions.len();
+        let task = |block| Task { pointer: *root, block, link: Link::default(), keys: keys.clone(), leaf: None };
+        leaves.tasks.extend((0..root.blocks()).map(task));
         leaves.ask();
         self.look_into(leaves)
     }
 
-    /// Looks into all parts, those that are cached first.
+    /// Looks into all blocks, those that are cached first.
     fn look_into(&mut self, mut leaves: Leaves<'_>) -> Result<()> {
         leaves.submit();
-        self.look_into_cached(&leaves.tasks, &leaves.cached)?;
-        if leaves.stream.is_none() {
-            return self.look_into_few(&leaves.tasks, &leaves.cached, &leaves.fetches);
-        }
         let mut spans = Vec::new();
+        self.look_into_cached(&mut leaves)?;
+        while leaves.stream.is_none() && leaves.asked < leaves.fetches.len() {
+            self.look_into_few(&mut leaves, &mut spans)?;
+        }
         while let Some((number, buffer)) = leaves.next()? {
-            self.arrived(&leaves.tasks, &leaves.cached, &leaves.fetches[number], &buffer, &mut spans)?;
+            self.arrived(&mut leaves, number, &buffer, &mut spans)?;
             leaves.spares.keep(buffer);
         }
-        self.version.shared.leave_spares(leaves.spares);
+        if leaves.stream.is_some() {
+            self.version.shared.leave_spares(leaves.spares);
+        }
         Ok(())
     }
 
-    fn look_into_cached(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>]) -> Result<()> {
+    /// Asks for what tasks need that were added since the last call, and looks into those of their blocks that are cached.
+    fn look_into_cached(&mut self, leaves: &mut Leaves<'_>) -> Result<()> {
         let version = self.version;
-        for (task, leaf) in tasks.iter().zip(cached) {
-            if let Some(leaf) = leaf {
-                version.shared.look_into(&task.pointer, task.part, leaf, |leaf| self.look_up_all(leaf, task))?;
+        loop {
+            while leaves.looked < leaves.cached.len() {
+                let number = leaves.looked;
+                leaves.looked += 1;
+                if let Some(leaf) = leaves.cached[number].clone() {
+                    let (task, positions) = (&leaves.tasks[number], &leaves.positions);
+                    let look = |leaf: &Visible<'_>| self.look_up_all(leaf, task, &positions[task.keys.clone()]);
+                    version.shared.look_into(task.of(), &leaf, look)?;
+                    self.go_on(leaves, number);
+                }
             }
+            if leaves.cached.len() == leaves.tasks.len() {
+                return Ok(());
+            }
+            leaves.ask();
         }
-        Ok(())
     }
 
     /// Reads what is not cached with one psync, and looks into it.
-    fn look_into_few(&mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>], fetches: &[Fetch]) -> Result<()> {
-        if fetches.is_empty() {
-            return Ok(());
-        }
-        let request = |fetch: &Fetch| fetch.request(self.version, tasks, 0, Buffer::for_read(fetch.bytes.len()));
-        let buffers = self.version.shared.psync().run_all(fetches.iter().map(request).collect())?;
-        let (mut read, mut spans) = (fetches.iter().zip(buffers.into_iter().flatten()), Vec::new());
-        read.try_for_each(|(fetch, buffer)| self.arrived(tasks, cached, fetch, &buffer, &mut spans))
+    fn look_into_few(&mut self, leaves: &mut Leaves<'_>, spans: &mut Vec<Span>) -> Result<()> {
+        let few = leaves.asked..leaves.fetches.len();
+        leaves.asked = few.end;
+        let request =
+            |fetch: &Fetch| fetch.request(self.version, &leaves.tasks, 0, Buffer::for_read(fetch.bytes.len()));
+        let requests = leaves.fetches[few.clone()].iter().map(request).collect();
+        let buffers = self.version.shared.psync().run_all(requests)?;
+        let mut read = few.zip(buffers.into_iter().flatten());
+        read.try_for_each(|(number, buffer)| self.arrived(leaves, number, &buffer, spans))
     }
 
-    /// Looks into the parts that a request brought.
-    fn arrived(
-        &mut self, tasks: &[Task], cached: &[Option<Arc<Leaf>>], fetch: &Fetch, buffer: &[u8], spans: &mut Vec<Span>,
-    ) -> Result<()> {
+    /// Looks into the blocks that a request brought.
+    fn arrived(&mut self, leaves: &mut Leaves<'_>, number: usize, buffer: &[u8], spans: &mut Vec<Span>) -> Result<()> {
         let version = self.version;
-        for number in fetch.tasks.clone().filter(|number| cached[*number].is_none()) {
-            let task = &tasks[number];
-            let bytes = task.pointer.part(task.part);
-            let pages = &buffer[bytes.start - fetch.bytes.start..bytes.end - fetch.bytes.start];
-            let look = |leaf: &Visible<'_>| self.look_up_all(leaf, task);
-            version.shared.with_part(version.table, &task.pointer, task.part, pages, spans, look)?;
+        let Fetch { tasks, bytes: read } = leaves.fetches[number].clone();
+        for number in tasks.filter(|number| leaves.cached[*number].is_none()).collect::<Vec<_>>() {
+            let task = &leaves.tasks[number];
+            let bytes = task.pointer.block(task.block);
+            let pages = &buffer[bytes.start - read.start..bytes.end - read.start];
+            let positions = &leaves.positions[task.keys.clone()];
+            let look = |leaf: &Visible<'_>| self.look_up_all(leaf, task, positions);
+            version.shared.with_block(version.table, task.of(), pages, spans, look)?;
+            self.go_on(leaves, number);
         }
-        Ok(())
+        self.look_into_cached(leaves)
     }
 
-    /// Looks keys up in a part; what was appended counts more than an equal version before it.
-    fn look_up_all(&mut self, leaf: &Visible<'_>, task: &Task) -> std::result::Result<(), Damage> {
-        let is_last = task.part + 1 == task.pointer.parts();
-        for position in task.keys.clone() {
-            let index = self.order[position].1;
+    /// Gives keys of a task that were not found to the next block that may have them.
+    fn go_on(&self, leaves: &mut Leaves<'_>, number: usize) {
+        let task = &leaves.tasks[number];
+        let Some((above, child)) = task.leaf else { return };
+        let (pointer, last, keys) = (task.pointer, task.block, task.keys.clone());
+        for key in keys {
+            let position = leaves.positions[key];
+            if self.out[self.order[position].1].is_some() {
+                continue;
+            }
+            let node = &leaves.nodes[above];
+            let filter = Filter::new(&pointer, node.filter(child));
+            let (key, part) = (self.key(position), node.find(self.key(position)).part);
+            if let Some(block) = filter.next(Hash::of(key), part, Some(last)) {
+                let link = filter.link(block);
+                let first = leaves.positions.len();
+                leaves.positions.push(position);
+                leaves.tasks.push(Task { pointer, block, link, keys: first..first + 1, leaf: Some((above, child)) });
+            }
+        }
+    }
+
+    /// Looks keys up in a block; what was appended counts more than an equal version before it.
+    fn look_up_all(&mut self, leaf: &Visible<'_>, task: &Task, positions: &[usize]) -> std::result::Result<(), Damage> {
+        let is_last = task.block + 1 == task.pointer.blocks();
+        for position in positions {
+            let index = self.order[*position].1;
             let Some(update) = leaf.find(self.keys[index], self.at.seq)? else { continue };
             let newer = |found: &Found| if is_last { update.seq >= found.seq } else { update.seq > found.seq };
             if self.out[index].as_ref().is_none_or(newer) {

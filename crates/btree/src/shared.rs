@@ -1,14 +1,14 @@
 //! What all trees of a database share: the file, the cache, incarnations and counters.
 //!
-//! 1. Internal nodes and parts of leaves are cached, checked, under their page *and* incarnation, so an extent in a new life
+//! 1. Internal nodes and blocks of leaves are cached, checked, under their page *and* incarnation, so an extent in a new life
 //!    never meets an image of an old one.
 //! 2. Reads of several nodes go to the device as one psync.
 //! 3. A leaf that has no cached image may have its last page cached, for the next append.
-//! 4. Searches of single keys find nodes and parts in the cache's front, of which each kind has its own.
+//! 4. Searches of single keys find nodes and blocks of leaves in the cache's front, of which each kind has its own.
 //! 5. Buffers that a search or a scan is done with wait here for the next one ([`SPARE_BYTES`]).
 //!
-//! Invariant: an image of a leaf's last part in the cache may be older or younger than the pointer that asks for it; it is used only
-//! where it holds the runs that the pointer publishes ([`Leaf::visible`], and the same test for last pages).
+//! Invariant: an image of a block that was appended to may be older or younger in the cache than the pointer that asks for it; it is used only
+//! where it holds the runs that the pointer publishes ([`Leaf::seen`], and the same test for last pages).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,7 @@ use seeded::Bug;
 use space::{PAGE, PagedFile};
 
 use crate::counters::{Counters, CountersSnapshot, count};
+use crate::filter::Link;
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, INCARNATION_COUNTER_BITS, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
@@ -71,7 +72,7 @@ struct Fronts {
     leaves: Front<Leaf>,
 }
 
-/// Parts of leaves for each node there is to be room for in the front, at least.
+/// Blocks of leaves for each node there is to be room for in the front, at least.
 const LEAVES_PER_NODE: u64 = 8;
 
 impl Fronts {
@@ -262,16 +263,16 @@ impl Shared {
         self.node(table, pointer, level).map(Held::of)
     }
 
-    /// An image of a part of a leaf, borrowed where the front of the cache has it. Whether it holds what `pointer` publishes, [`Leaf::seen`]
+    /// An image of a block of a leaf, borrowed where the front of the cache has it. Whether it holds what `pointer` publishes, [`Leaf::seen`]
     /// says. The caller counts it if it is of use.
     #[inline]
-    pub(crate) fn held_part(&self, pointer: &Pointer, part: usize) -> Option<Held<Leaf>> {
-        let key = part_key(pointer, part);
+    pub(crate) fn held_block(&self, pointer: &Pointer, block: usize) -> Option<Held<Leaf>> {
+        let key = block_key(pointer, block);
         if let Some(leaf) = self.cache.front().leaves.get(key.words()) {
             self.cache.count_front_hit();
             return Some(leaf);
         }
-        let leaf = usable(pointer, part, self.cache.get(&key)?)?;
+        let Image::Leaf(leaf) = self.cache.get(&key)? else { return None };
         let is_it = |image: &Image| matches!(image, Image::Leaf(other) if Arc::ptr_eq(other, &leaf));
         self.cache.lift(&key, &self.cache.front().leaves, key.words(), &leaf, is_it);
         Some(Held::of(leaf))
@@ -312,34 +313,34 @@ impl Shared {
         node
     }
 
-    /// The cached image of a part of a leaf, if it holds what `pointer` publishes.
-    pub(crate) fn cached_part(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
-        let leaf = usable(pointer, part, self.cache.get(&part_key(pointer, part))?)?;
+    /// The cached image of a block of a leaf, if it holds what `pointer` publishes.
+    pub(crate) fn cached_block(&self, pointer: &Pointer, block: usize, link: Link) -> Option<Arc<Leaf>> {
+        let leaf = usable(pointer, block, link.end, self.cache.get(&block_key(pointer, block))?)?;
         self.counters.leaf_hits.add(1);
         Some(leaf)
     }
 
-    /// The same; leaves no trace.
+    /// The same of a part of a leaf that was not appended to; leaves no trace.
     pub(crate) fn peek_part(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
-        usable(pointer, part, self.cache.peek(&part_key(pointer, part))?)
+        usable(pointer, part, None, self.cache.peek(&block_key(pointer, part))?)
     }
 
-    /// The cached image of the last part of a leaf, if it holds what `pointer` publishes; leaves no trace.
+    /// The cached image of the last block of a leaf, if it holds what `pointer` publishes; leaves no trace.
     pub(crate) fn cached_end(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
-        self.peek_part(pointer, pointer.parts() - 1)
+        self.peek_part(pointer, pointer.blocks() - 1)
     }
 
     /// Checks a piece of a scan that was read, a part of a leaf or all of it, and caches it if the cache admits it; none where it does not.
     pub(crate) fn keep_scanned(
         &self, table: TableId, pointer: &Pointer, part: Option<usize>, pages: &[u8],
     ) -> Result<Option<Arc<Leaf>>> {
-        let key = part_key(pointer, part.unwrap_or(pointer.parts() - 1));
+        let key = block_key(pointer, part.unwrap_or(pointer.blocks() - 1));
         if !self.cache.admits(&key, pages.len() as u64) {
             return Ok(None);
         }
-        let of = part.map_or_else(|| pointer.all(), |part| pointer.part(part));
-        let leaf = Leaf::parse(pages, pointer, of, table).map_err(|damage| self.corrupt(pointer, damage))?;
-        let leaf = Arc::new(leaf);
+        let of = part.map_or_else(|| pointer.all(), |part| pointer.block(part));
+        let leaf = Leaf::parse(pages, pointer, of, Link::default(), table);
+        let leaf = Arc::new(leaf.map_err(|damage| self.corrupt(pointer, damage))?);
         match part {
             Some(_) => self.cache.insert(key, Image::Leaf(Arc::clone(&leaf))),
             None => self.keep_leaf(pointer, &leaf),
@@ -347,49 +348,55 @@ impl Shared {
         Ok(Some(leaf))
     }
 
-    /// The image of all of a leaf, if all its parts are cached; leaves no trace.
+    /// The image of all of a leaf, if all its blocks are cached; leaves no trace.
     pub(crate) fn cached_leaf(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
         let end = self.cached_end(pointer)?;
-        let before = pointer.parts() - 1;
+        let before = pointer.blocks() - 1;
         if before == 0 {
             return Some(end);
         }
-        let mut parts = (0..before).map(|part| self.peek_part(pointer, part)).collect::<Option<Vec<_>>>()?;
-        parts.push(end);
-        Some(Arc::new(Leaf::joined(&parts)))
+        let peek = |block| match self.cache.peek(&block_key(pointer, block))? {
+            Image::Leaf(leaf) => Some(leaf),
+            _ => None,
+        };
+        let mut blocks = (0..before).map(peek).collect::<Option<Vec<_>>>()?;
+        blocks.push(end);
+        Leaf::joined(&blocks, pointer).map(Arc::new)
     }
 
     /// Parses a leaf that was read. It is not cached.
     pub(crate) fn parse_leaf(&self, table: TableId, pointer: &Pointer, pages: &[u8]) -> Result<Leaf> {
         self.count_leaf_read(pages);
-        Leaf::parse(pages, pointer, pointer.all(), table).map_err(|damage| self.corrupt(pointer, damage))
+        let leaf = Leaf::parse(pages, pointer, pointer.all(), Link::default(), table);
+        leaf.map_err(|damage| self.corrupt(pointer, damage))
     }
 
-    /// Checks a part of a leaf that was read and shows it to `look`; it is cached too, if the cache admits it. What is not needs no image
+    /// Checks a block of a leaf that was read and shows it to `look`; it is cached too, if the cache admits it. What is not needs no image
     /// of its own, but room for the list of its runs.
-    pub(crate) fn with_part<T>(
-        &self, table: TableId, pointer: &Pointer, part: usize, pages: &[u8], spans: &mut Vec<Span>,
+    pub(crate) fn with_block<T>(
+        &self, table: TableId, block: (&Pointer, usize, Link), pages: &[u8], spans: &mut Vec<Span>,
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
         self.count_leaf_read(pages);
-        let of = pointer.part(part);
-        let key = part_key(pointer, part);
+        let (pointer, number, link) = block;
+        let of = pointer.block(number);
+        let key = block_key(pointer, number);
         if self.cache.admits(&key, pages.len() as u64) {
-            let leaf = Leaf::parse(pages, pointer, of, table).map_err(|damage| self.corrupt(pointer, damage))?;
-            let found = self.look_into(pointer, part, &leaf, look);
+            let leaf = Leaf::parse(pages, pointer, of, link, table).map_err(|damage| self.corrupt(pointer, damage))?;
+            let found = self.look_into(block, &leaf, look);
             self.cache.insert(key, Image::Leaf(Arc::new(leaf)));
             return found;
         }
-        let found = Visible::check(pages, pointer, of, table, spans).and_then(|leaf| look(&leaf));
+        let found = Visible::check(pages, pointer, of, link, table, spans).and_then(|leaf| look(&leaf));
         found.map_err(|damage| self.corrupt(pointer, damage))
     }
 
-    /// Shows to `look` what `pointer` publishes of an image of a part that was found or parsed by it.
+    /// Shows to `look` what the pointer of a block publishes of an image that was found or parsed by it.
     pub(crate) fn look_into<T>(
-        &self, pointer: &Pointer, part: usize, leaf: &Leaf,
+        &self, (pointer, block, link): (&Pointer, usize, Link), leaf: &Leaf,
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        let visible = leaf.seen(pointer, part).expect("a part is chosen or read by this pointer");
+        let visible = leaf.seen(pointer, block, link.end).expect("a block is chosen or read by this pointer");
         look(&visible).map_err(|damage| self.corrupt(pointer, damage))
     }
 
@@ -398,16 +405,16 @@ impl Shared {
         count(&self.counters.leaf_read_bytes, pages.len());
     }
 
-    /// Caches the parts of a leaf, or the last one where the image begins with it.
+    /// Caches the blocks of a leaf from where the image begins, which is the beginning of one, to the last.
     pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: &Arc<Leaf>) {
-        let last = pointer.parts() - 1;
-        if leaf.first() == pointer.part(last).start {
-            self.cache.insert(part_key(pointer, last), Image::Leaf(Arc::clone(leaf)));
+        let last = pointer.blocks() - 1;
+        if leaf.first() == pointer.block(last).start {
+            self.cache.insert(block_key(pointer, last), Image::Leaf(Arc::clone(leaf)));
             return;
         }
-        for part in 0..=last {
-            let image = leaf.part(pointer.part(part));
-            self.cache.insert(part_key(pointer, part), Image::Leaf(Arc::new(image)));
+        for block in (0..=last).skip_while(|block| pointer.block(*block).start < leaf.first()) {
+            let image = leaf.block(pointer.block(block));
+            self.cache.insert(block_key(pointer, block), Image::Leaf(Arc::new(image)));
         }
     }
 
@@ -430,22 +437,22 @@ impl Shared {
     }
 }
 
-/// An image of a part, if it holds what `pointer` publishes.
-fn usable(pointer: &Pointer, part: usize, image: Image) -> Option<Arc<Leaf>> {
+/// An image of a block, if it holds what `pointer` publishes.
+fn usable(pointer: &Pointer, block: usize, end: Option<u32>, image: Image) -> Option<Arc<Leaf>> {
     match image {
-        Image::Leaf(leaf) if leaf.seen(pointer, part).is_some() => Some(leaf),
+        Image::Leaf(leaf) if leaf.seen(pointer, block, end).is_some() => Some(leaf),
         _ => None,
     }
 }
 
-/// The key of a node, or of a leaf's first part: no leaf is where a node is, with the same incarnation.
+/// The key of a node, or of a leaf's first block: no leaf is where a node is, with the same incarnation.
 fn key_of(pointer: &Pointer) -> Key {
     Key { page: pointer.page, incarnation: pointer.incarnation, tail: false }
 }
 
-/// The key of a part of a leaf.
-fn part_key(pointer: &Pointer, part: usize) -> Key {
-    Key { page: pointer.page + ((part as u64) << pointer.part_log), ..key_of(pointer) }
+/// The key of a block of a leaf.
+fn block_key(pointer: &Pointer, block: usize) -> Key {
+    Key { page: pointer.page + (pointer.block(block).start / PAGE) as u64, ..key_of(pointer) }
 }
 
 /// The key of a leaf's last page.

@@ -1,8 +1,8 @@
 //! Checking everything that a version refers to.
 //!
 //! 1. The tree is walked from the root ([`crate::descend`]), which checks its nodes.
-//! 2. Of a leaf: every run's CRC and chain, the order of its entries, keys within its bounds and, on sorted pages, between its fences, and the
-//!    counts in its pointer.
+//! 2. Of a leaf: every run's CRC and chain, the order of its entries, keys within its bounds and, on sorted pages, between its fences, that its filter
+//!    misses none of them, that no version stands behind a newer one of its key, and the counts in its pointer.
 //! 3. What does not check is a finding; the walk goes on with the rest.
 //!
 //! Documents are reported of every version that is still in a leaf, also of those that no reader will see again: they
@@ -17,6 +17,7 @@ use index::{Error, Operation, Visit};
 use psync::Buffer;
 
 use crate::descend::{Child, Witness, descend};
+use crate::filter::{Filter, Link};
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Sorted};
 use crate::version::Version;
@@ -62,12 +63,15 @@ impl Witness for Verify<'_> {
 impl Verify<'_> {
     fn check(&mut self, child: &Child, bytes: &[u8]) -> Result<(), Damage> {
         let pointer = &child.pointer;
-        let leaf = Leaf::parse(bytes, pointer, pointer.all(), self.version.table)?;
+        let leaf = Leaf::parse(bytes, pointer, pointer.all(), Link::default(), self.version.table)?;
         let end = || Damage::new(0, "runs of a leaf", "what its pointer publishes", "less");
         let visible = leaf.visible(pointer).ok_or_else(end)?;
         visible.check_order()?;
         let fences: Vec<_> = child.fences.iter().map(Vec::as_slice).collect();
         visible.check_fences(pointer, &fences)?;
+        if pointer.is_filtered() {
+            visible.check_filter(pointer, &Filter::new(pointer, &child.filter))?;
+        }
         let entries = visible.sorted()?;
         let (mut counts, mut keys, mut live) = (Counts { entries: entries.len() as u64, ..Counts::default() }, 0, 0);
         for versions in entries.chunk_by(|one, other| one.update.key == other.update.key) {
@@ -78,6 +82,11 @@ impl Verify<'_> {
                 return Err(Damage::new(0, "key of a leaf", bounds, text(key)));
             }
             let newest = &versions[versions.len() - 1].update;
+            let in_order = versions.windows(2).all(|pair| pair[0].run <= pair[1].run) && newest.seq <= pointer.newest;
+            if pointer.is_filtered() && !in_order {
+                let found = format!("others, of {}", text(key));
+                return Err(Damage::new(0, "versions of a key", "each behind the older ones", found));
+            }
             let is_put = newest.operation != Operation::Delete;
             keys += u64::from(is_put);
             live += u64::from(is_put && !self.visit.is_hidden(key, newest.seq));

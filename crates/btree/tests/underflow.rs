@@ -47,7 +47,7 @@ fn check_space(home: &Home, model: &Model, what: &str) {
     let bound = SPACE_FACTOR * live + u64::from(home.leaf_pages) * PAGE as u64;
     let bytes = stats.leaf_pages * PAGE as u64;
     assert!(bytes <= bound, "{what}: {bytes} bytes of leaves for {live}: {stats:?}");
-    assert!(stats.internal_pages <= 1 + stats.leaves / 8, "{what}: {stats:?}");
+    assert!(stats.internal_pages <= 1 + stats.leaves / 5, "{what}: {stats:?}");
     if live == 0 {
         assert_eq!(stats, Stats::default(), "{what}");
     }
@@ -223,7 +223,7 @@ fn a_tree_that_grows_at_its_end_is_left_packed() {
     let stats = shape(&home);
     let fill = stats.run_bytes as f64 / (stats.leaf_pages * PAGE as u64) as f64;
     assert!(fill > 0.9 && home.shared.counters().leaves_merged == 0, "{fill}: {stats:?}");
-    assert!(stats.internal_pages <= stats.leaves / 50, "{stats:?}");
+    assert!(stats.internal_pages <= stats.leaves / 25, "{stats:?}");
 }
 
 /// A tree of which all but the last part of a batch that deletes most keys is in, and that last part.

@@ -41,11 +41,13 @@ pub enum Bug {
     ExpiredForAll = 14,
     /// What a retained state that is given up refers to goes before a checkpoint is durable that does not know it.
     UnpinnedBeforeCheckpoint = 15,
+    /// The filter of a leaf misses a key that is in it.
+    FilterMissesKey = 18,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
@@ -55,6 +57,7 @@ impl Bug {
         Self::MovedUnflushed,
         Self::ExpiredForAll,
         Self::UnpinnedBeforeCheckpoint,
+        Self::FilterMissesKey,
     ];
 
     /// Every bug that models of threads find: it takes several of them.

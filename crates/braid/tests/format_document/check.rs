@@ -95,6 +95,8 @@ pub(crate) struct Found {
     pub(crate) types: BTreeSet<u64>,
     /// Parts of leaves.
     pub(crate) parts: BTreeSet<usize>,
+    /// Leaves with a filter.
+    pub(crate) filters: usize,
 }
 
 impl Reader<'_> {
@@ -230,6 +232,7 @@ impl Reader<'_> {
             if id == 1 {
                 ensure!(found.levels == BTreeSet::from([1, 2]), "levels {:?}", found.levels);
                 ensure!(found.parts == BTreeSet::from([1, 2]), "leaves of {:?} parts", found.parts);
+                ensure!(found.filters > 1, "{} leaves with a filter", found.filters);
                 ensure!(found.types == BTreeSet::from([1, 2]), "runs of types {:?}", found.types);
                 let mut live_bytes = 0;
                 for (key, (kind, stored)) in &live {

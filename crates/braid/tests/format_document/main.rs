@@ -109,7 +109,7 @@ fn a_directory_holds_the_files_of_the_document() {
     let lock = directory.path().join("LOCK");
     let holder = std::fs::read_to_string(&lock).expect("reads");
     assert_eq!(holder, format!("{}\n", std::process::id()));
-    assert_eq!(names(directory.path()), ["LOCK", "data", "device.json", "doc", "reserve", "superblock", "wal"]);
+    assert_eq!(names(directory.path()), ["LOCK", "data", "doc", "reserve", "superblock", "wal"]);
     assert_eq!(names(&directory.path().join("doc")), ["1-1.doc"]);
     assert!(names(&directory.path().join("wal")).iter().all(|name| name.ends_with(".log")));
     for name in ["LOCK", "data", "device.json", "doc/<table>-<segment>.doc", "reserve", "superblock", "wal/<index>.log"]

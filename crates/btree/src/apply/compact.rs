@@ -21,6 +21,7 @@ use space::{Class, Extent, PAGE};
 use super::claims::Claims;
 use super::layout::{self, Cut, Growth, packed};
 use super::nodes::fitted;
+use super::rewrite::Made;
 use super::{Apply, Done};
 use crate::format::Pointer;
 use crate::format::node::node_bytes;
@@ -262,11 +263,12 @@ impl Apply<'_> {
         for cut in &cuts[..whole] {
             let entries = &waiting[start..cut.end];
             let extent = out.place(&mut self.claims, cut)?;
-            let (pointer, fences) = self.encode(entries, low, extent, &mut out.room(extent)[..cut.used * PAGE]);
+            let made = self.encode(entries, low, extent, &mut out.room(extent)[..cut.used * PAGE]);
+            let Made { pointer, fences, filter } = made;
             if let Some(seq) = self.waits_for(&pointer, entries) {
                 self.again.add(low, seq);
             }
-            edges.push_fenced(low, &fences, pointer);
+            edges.push_leaf(low, &fences, &filter, pointer);
             low.clear();
             if let Some(next) = waiting.get(cut.end) {
                 low.extend_from_slice(separator(waiting[cut.end - 1].key, next.key));

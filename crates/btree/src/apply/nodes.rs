@@ -204,6 +204,7 @@ impl Apply<'_> {
             pointer = node.pointer(0);
             level -= 1;
         }
+        let pointer = if level == 0 { pointer.bare() } else { pointer };
         Ok(Root { height: level + 1, pointer: Some(pointer), leaf_pages, expires: self.root.expires })
     }
 }

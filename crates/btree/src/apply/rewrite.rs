@@ -20,6 +20,7 @@ use super::layout::{self, Cut, Growth};
 use super::window::{How, Loaded, Parent, Task};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
+use crate::filter::{Hash, Maker, Shape};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan};
 use crate::node::{Keys, separator};
@@ -64,6 +65,7 @@ pub(super) struct Laid<'w> {
 pub(super) struct NewLeaf {
     pub(super) low: Vec<u8>,
     pub(super) fences: Keys,
+    pub(super) filter: Vec<u8>,
     pub(super) pointer: Pointer,
     /// Which of the writes it is in, and the bytes that it has there.
     pub(super) write: usize,
@@ -72,6 +74,13 @@ pub(super) struct NewLeaf {
     pub(super) hot: bool,
     /// Little of it will stay when everything through this seq is in the tree.
     pub(super) waits_for: Option<Seq>,
+}
+
+/// A leaf that was encoded, and what stands beside its pointer.
+pub(super) struct Made {
+    pub(super) pointer: Pointer,
+    pub(super) fences: Keys,
+    pub(super) filter: Vec<u8>,
 }
 
 /// Neighbouring children on the way to a group.
@@ -297,10 +306,10 @@ impl<'a> Apply<'a> {
                 let bytes = place.at..place.at + cut.used * PAGE;
                 let (_, buffer) = buffers.last_mut().expect("the first leaf of a write makes its buffer");
                 let entries = &laid.entries[start..cut.end];
-                let (pointer, fences) = self.encode(entries, &low, extent, &mut buffer[bytes.clone()]);
+                let Made { pointer, fences, filter } = self.encode(entries, &low, extent, &mut buffer[bytes.clone()]);
                 let waits_for = self.waits_for(&pointer, entries);
                 let write = writes.len() + buffers.len() - 1;
-                leaves.push(NewLeaf { low, fences, pointer, write, bytes, hot: laid.hot, waits_for });
+                leaves.push(NewLeaf { low, fences, filter, pointer, write, bytes, hot: laid.hot, waits_for });
                 start = cut.end;
             }
             out.push(leaves);
@@ -327,12 +336,14 @@ impl<'a> Apply<'a> {
         Ok(out)
     }
 
-    /// Writes entries as a leaf whose lower bound is `low`, a run per page; gives the fences between its parts too.
-    pub(super) fn encode(&self, entries: &[Update<'_>], low: &[u8], extent: Extent, out: &mut [u8]) -> (Pointer, Keys) {
+    /// Writes entries as a leaf whose lower bound is `low`, a run per page.
+    pub(super) fn encode(&self, entries: &[Update<'_>], low: &[u8], extent: Extent, out: &mut [u8]) -> Made {
         let shared = &self.base.shared;
         let identity = Identity { incarnation: shared.incarnation(), table: self.base.table };
         let (mut next, mut chain, mut length) = (0, 0, 0);
         let mut fences = Fences::default();
+        // Of each page where its entries end, and the CRC of its run.
+        let mut pages = Vec::with_capacity(out.len() / PAGE);
         for (page, bytes) in out.chunks_exact_mut(PAGE).enumerate() {
             let rest = &entries[next..];
             let plan = Plan::fit(rest.iter().copied(), PAGE).expect("a page holds the largest entry");
@@ -344,6 +355,7 @@ impl<'a> Apply<'a> {
             chain = plan.encode(rest.iter().copied(), &identity, position, chain, &mut bytes[..plan.bytes]);
             next += plan.count;
             length = page * PAGE + plan.bytes;
+            pages.push((next, chain));
         }
         assert_eq!(next, entries.len(), "a leaf was measured to hold its entries");
         let number = |count: usize| u32::try_from(count).expect("a leaf has fewer than 2^24 entries");
@@ -366,8 +378,12 @@ impl<'a> Apply<'a> {
             keys_min,
             documents: entries.iter().any(is_document),
             due: due::made(expiries, entries.len(), self.rules.horizon.now),
+            newest: entries.iter().map(|entry| entry.seq).max().unwrap_or(Seq(0)),
+            filter: Shape::new(extent.pages, sorted, entries.len(), length),
         };
-        (pointer, fences)
+        let pointer = pointer.sound();
+        let filter = filter_of(&pointer, entries, &pages);
+        Made { pointer, fences, filter }
     }
 
     /// Until when most of a new leaf are tombstones that may not go yet.
@@ -376,6 +392,25 @@ impl<'a> Apply<'a> {
         let newest = entries.iter().filter(stays).map(|entry| entry.seq).max();
         newest.filter(|_| is_sparse(pointer.keys_min, pointer.entries))
     }
+}
+
+/// The filter of a new leaf, of whose pages `pages` says where the entries end and what the CRC of the run is.
+fn filter_of(pointer: &Pointer, entries: &[Update<'_>], pages: &[(usize, u32)]) -> Vec<u8> {
+    let mut filter = Maker::new(pointer.filter, pointer.pages, pointer.sorted);
+    let mut start = 0;
+    for (page, (end, crc)) in (0..).zip(pages) {
+        let hashes = entries[start..*end].iter().map(|entry| Hash::of(entry.key));
+        if page < pointer.sorted {
+            hashes.for_each(|hash| filter.add_sorted(hash));
+        } else {
+            hashes.for_each(|hash| filter.add_appended(hash, page));
+        }
+        if page + 1 >= pointer.sorted && page != pointer.last_page() {
+            filter.end((page + 1 - pointer.sorted) as usize, *crc);
+        }
+        start = *end;
+    }
+    filter.finish()
 }
 
 /// Whether two thirds of a leaf's entries may be dead.

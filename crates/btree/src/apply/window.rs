@@ -2,7 +2,8 @@
 //!
 //! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended. A
 //!    leaf that they do not fit in will be rewritten; so will one from which they delete, if two thirds of its entries may be dead
-//!    then, and one that is longer than usual: both only while no snapshot needs what is in them.
+//!    then, and one that is longer than usual: both only while no snapshot needs what is in them. So is one that has something as new as an update: a
+//!    batch came again, documents were moved, or a leaf lies in two sections.
 //! 2. One psync reads what is not cached: of leaves to be appended to the last page, if the new run begins in it; of the others
 //!    everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf is rewritten, because a
 //!    document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
@@ -23,6 +24,7 @@ use space::PAGE;
 use super::rewrite::{Group, NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
+use crate::filter::{Hash, Link, Maker};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan, RUN_HEADER};
 use crate::leaf::{Leaf, check_tail};
@@ -51,6 +53,11 @@ impl Parent {
 
     pub(super) fn children(&self) -> usize {
         self.node.as_ref().map_or(1, |node| node.len())
+    }
+
+    /// The filter of a child.
+    fn filter(&self, child: usize) -> &[u8] {
+        self.node.as_ref().map_or(&[], |node| node.filter(child))
     }
 
     /// None where the tree is empty.
@@ -120,6 +127,7 @@ pub(super) enum Loaded {
 struct Append {
     task: usize,
     pointer: Pointer,
+    filter: Vec<u8>,
     /// Which of the writes it is.
     write: usize,
 }
@@ -137,7 +145,7 @@ impl<'a> Apply<'a> {
         let laid = self.lay_out(&groups, merged, second_merged)?;
         let mut writes = self.nodes.take_writes();
         let new = self.place(&parents, &groups, &laid, &mut writes)?;
-        let appends = self.append_all(&tasks, &loaded, &mut writes)?;
+        let appends = self.append_all(&parents, &tasks, &loaded, &mut writes)?;
         let written = self.base.shared.psync().run_all(writes)?;
         self.follow(&tasks, &loaded, &appends, &written);
         self.cache_new(&new, &written);
@@ -171,7 +179,10 @@ impl<'a> Apply<'a> {
         let Some(pointer) = pointer.filter(|_| !self.touching) else { return How::Rewrite };
         let Some(runs) = self.fit(pointer, updates.clone()) else { return How::Rewrite };
         let is_due = pointer.due.is_some_and(|due| due.is_past(self.rules.horizon.now));
-        if is_due || self.hides_document(updates.clone()) {
+        // A version that comes again, or moved, must not stand behind a newer one: lookups end with the first that they find.
+        let comes_late =
+            pointer.is_filtered() && self.updates(updates.clone()).any(|update| update.seq <= pointer.newest);
+        if is_due || comes_late || self.hides_document(updates.clone()) {
             return How::Rewrite;
         }
         let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
@@ -306,14 +317,17 @@ impl<'a> Apply<'a> {
         Ok(Loaded::Page(buffer))
     }
 
-    fn append_all(&self, tasks: &[Task], loaded: &[Loaded], writes: &mut Vec<Request>) -> Result<Vec<Append>> {
+    fn append_all(
+        &self, parents: &[Parent], tasks: &[Task], loaded: &[Loaded], writes: &mut Vec<Request>,
+    ) -> Result<Vec<Append>> {
         let mut appends = Vec::with_capacity(tasks.len());
         for (index, (task, loaded)) in tasks.iter().zip(loaded).enumerate() {
             if let How::Append { runs, keys_min } = &task.how
-                && let Some(pointer) = &task.pointer
+                && let Some(old) = &task.pointer
             {
-                let (pointer, request) = self.append(task, pointer, runs, *keys_min, loaded);
-                appends.push(Append { task: index, pointer, write: writes.len() });
+                let filter = Maker::from(old, parents[task.parent].filter(task.child));
+                let (pointer, filter, request) = self.append(task, (old, filter), runs, *keys_min, loaded);
+                appends.push(Append { task: index, pointer, filter, write: writes.len() });
                 writes.push(request);
                 count(&self.base.shared.counters.runs_appended, runs.len());
             }
@@ -321,10 +335,11 @@ impl<'a> Apply<'a> {
         Ok(appends)
     }
 
-    /// Builds the pages that an append touches, and the pointer that publishes them.
+    /// Builds the pages that an append touches, the pointer that publishes them, and the filter beside it.
     fn append(
-        &self, task: &Task, old: &Pointer, runs: &[(usize, Plan)], keys_min: u32, loaded: &Loaded,
-    ) -> (Pointer, Request) {
+        &self, task: &Task, (old, mut filter): (&Pointer, Maker), runs: &[(usize, Plan)], keys_min: u32,
+        loaded: &Loaded,
+    ) -> (Pointer, Vec<u8>, Request) {
         let shared = &self.base.shared;
         let length = old.length as usize;
         let shares = shares_last_page(old);
@@ -344,8 +359,17 @@ impl<'a> Apply<'a> {
         }
         let identity = Identity { incarnation: old.incarnation, table: self.base.table };
         let (mut chain, mut next) = (old.chain, task.updates.start);
+        let mut last_page = old.last_page();
         for (at, plan) in runs {
             let position = u32::try_from(*at).expect("a leaf is shorter than 4 GiB");
+            let page = position / PAGE as u32;
+            if page != last_page {
+                filter.end((last_page + 1 - old.sorted) as usize, chain);
+                last_page = page;
+            }
+            for update in self.updates(next..next + plan.count) {
+                filter.add_appended(Hash::of(update.key), page);
+            }
             let out = &mut pages[at - first * PAGE..][..plan.bytes];
             chain = plan.encode(self.updates(next..task.updates.end), &identity, position, chain, out);
             next += plan.count;
@@ -360,11 +384,13 @@ impl<'a> Apply<'a> {
             appended: true,
             documents: old.documents || self.updates(task.updates.clone()).any(|update| is_document(&update)),
             due: due::appended(old.due, old.entries as usize, expiries, task.updates.len()),
+            newest: self.updates(task.updates.clone()).map(|update| update.seq).fold(old.newest, Seq::max),
             ..*old
         };
+        let pointer = pointer.sound();
         let offset = old.offset() + (first * PAGE) as u64;
         count(&shared.counters.leaf_pages_written, pages.len() / PAGE);
-        (pointer, Request::write(shared.pages().file(), offset, pages, 0))
+        (pointer, filter.finish(), Request::write(shared.pages().file(), offset, pages, 0))
     }
 
     /// Lets the cached images of appended leaves follow.
@@ -402,7 +428,9 @@ impl<'a> Apply<'a> {
             let Some(pages) = written[leaf.write].as_ref().map(|pages| &pages[leaf.bytes.clone()]) else { continue };
             if !leaf.hot && !leaf.pointer.documents {
                 self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
-            } else if let Ok(image) = Leaf::parse(pages, &leaf.pointer, leaf.pointer.all(), self.base.table) {
+            } else if let Ok(image) =
+                Leaf::parse(pages, &leaf.pointer, leaf.pointer.all(), Link::default(), self.base.table)
+            {
                 self.base.shared.keep_leaf(&leaf.pointer, &Arc::new(image));
             }
         }
@@ -448,7 +476,7 @@ fn edges_of(
     let mut lists: Vec<Edges> = parents.iter().map(Parent::edges).collect();
     for append in appends {
         let task = &tasks[append.task];
-        lists[task.parent].set_pointer(task.child, append.pointer);
+        lists[task.parent].set_pointer(task.child, &append.filter, append.pointer);
     }
     let mut groups = groups.iter().zip(new).peekable();
     for (index, list) in lists.iter_mut().enumerate() {
@@ -459,7 +487,7 @@ fn edges_of(
         let mut child = 0;
         while let Some((group, leaves)) = groups.next_if(|(group, _)| group.parent == index) {
             list.extend_from(&old, child..group.children.start);
-            leaves.iter().for_each(|leaf| list.push_fenced(&leaf.low, &leaf.fences, leaf.pointer));
+            leaves.iter().for_each(|leaf| list.push_leaf(&leaf.low, &leaf.fences, &leaf.filter, leaf.pointer));
             child = group.children.end;
         }
         list.extend_from(&old, child.min(old.len())..old.len());

@@ -12,7 +12,7 @@ use super::paper::{self, Times, Tree};
 use super::{LEAF_PAGES, Memory, Workload};
 
 /// What costs no more than this times the least is as good: figures are measured, and minima are flat.
-pub const AS_GOOD: f64 = 1.03;
+pub const AS_GOOD: f64 = 1.05;
 
 /// Requests in flight, whatever was measured: fewer leave a device idle that was busy with others when it was measured, more only add to latency.
 pub const PIO_MAX_BOUNDS: RangeInclusive<usize> = 32..=256;
@@ -54,10 +54,10 @@ pub fn choose(profile: &DeviceProfile, workload: &Workload) -> Choice {
         LEAF_PAGES.map(|pages| estimate(profile, workload, pages, cache_bytes, write_buffer_bytes)).to_vec()
     };
     let mut all: Vec<Vec<Estimate>> = divisions.into_iter().map(by_size).collect();
-    let least = |estimates: &Vec<Estimate>| estimates.iter().map(|of| of.total_us).fold(f64::INFINITY, f64::min);
+    let least = |estimates: &Vec<Estimate>| estimates.iter().map(|of| of.cost_us).fold(f64::INFINITY, f64::min);
     let division = first_as_good(all.iter().map(least));
     let estimates = all.swap_remove(division);
-    let chosen = estimates[first_as_good(estimates.iter().map(|of| of.total_us))];
+    let chosen = estimates[first_as_good(estimates.iter().map(|of| of.cost_us))];
     Choice {
         leaf_pages: u32::try_from(chosen.leaf_pages).expect("few pages"),
         cache_bytes: chosen.cache_bytes,

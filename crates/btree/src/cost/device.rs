@@ -46,6 +46,9 @@ pub(super) struct Device {
     pub(super) flush_us: f64,
 }
 
+/// How many readers there may be at a time: as many moments of one, of eight, and of thirty-two.
+const READERS: [f64; 3] = [1.0, 8.0, 32.0];
+
 /// Bounds of what is read between two pages rather than asked for apart.
 const GAP_PAGES: std::ops::RangeInclusive<f64> = 1.0..=16.0;
 
@@ -58,6 +61,13 @@ impl Device {
             return *GAP_PAGES.end();
         }
         ((one - page) / page).floor().clamp(*GAP_PAGES.start(), *GAP_PAGES.end())
+    }
+
+    /// µs that a read of `requests` of `pages` each takes of everybody's time, with so many readers as there may be: one alone waits for the latency,
+    /// many for what the device can bring.
+    pub(super) fn shared_read_us(&self, requests: f64, pages: f64) -> f64 {
+        let (alone, brought) = (self.read.us(pages), requests * self.batched_read.us(pages));
+        READERS.iter().map(|readers| (alone / readers).max(brought)).sum::<f64>() / READERS.len() as f64
     }
 
     pub(super) fn new(profile: &DeviceProfile) -> Self {

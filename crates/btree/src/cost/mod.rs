@@ -3,20 +3,23 @@
 //! 1. A [`Workload`] says what a table is for, a [`DeviceProfile`](psync::probe::DeviceProfile) what the device can do.
 //! 2. [`estimate`] gives the [`Estimate`] of one leaf size and one operation queue: the paper's figure ([`paper`]) and our own (`ours`), which knows what
 //!    this engine does differently. Each term stands in it, in µs.
-//! 3. [`choose`] takes the leaf size L and, where memory is given in one sum, the queue O with the least time per operation, (10). Measured figures
+//! 3. [`choose`] takes the leaf size L and, where memory is given in one sum, the queue O with the least time per operation, (10), with what space counts. Measured figures
 //!    are noisy and minima are flat, so everything within [`AS_GOOD`] of the least counts as good: of those, first the smallest queue, which has the least to
 //!    replay after a crash, then the smallest leaves, which read and cache the least that was not asked for.
 //!
 //! # What our figure has beyond the paper's
 //!
 //! - **Children and entries differ.** A leaf page holds entries of the table's size, an internal node takes some twenty bytes for
-//!   a leaf and four for each of its fences, whatever that is.
+//!   a leaf, four for each of its fences, whatever that is, and its filter, a byte for each entry that there is room for.
 //! - **Levels are counted whole**, and the pages of upper levels are taken off the memory for lower ones.
 //! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and then long before there are as many as
 //!   nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
-//! - **A search reads one page** of a leaf that was loaded, whatever `L`. Where there are inserts, leaves are half sorted pages when they are made, and a
-//!   search reads the one that its fences name, the last one and what was appended behind it, and what lies between if that is less than a request more
-//!   would cost. To check pages takes time too. A share of the searches may come in batches: these pay `P'_r`, for internal nodes and for leaves.
+//! - **A search reads one page** of a leaf, whatever `L`, which its filter names, and one in a hundred another one in vain. To check pages takes time too. A share
+//!   of the searches may come in batches: these pay `P'_r`, for internal nodes and for leaves.
+//! - **Readers come together.** Of one reader's time the device's latency counts; of eight or thirty-two, what it can bring. A search is the mean over
+//!   these, so bytes count, and not only requests.
+//! - **Some searches are short scans**: they read the leaves that their records are in, whole where anything was appended. Large leaves make them dear.
+//! - **Space counts**: what a table takes on storage beyond its records makes an operation dearer in proportion ([`Estimate::cost_us`]).
 //! - **Where nothing is inserted** everything was loaded: leaves and nodes are as full as the loader makes them, and entries have no seq of their own.
 //! - **An append** reads the last page of a leaf unless it is cached and writes the pages that the new entries reach, which are more than one
 //!   where many entries come to a leaf.

@@ -74,7 +74,7 @@ pub(super) struct Piece {
 impl Piece {
     /// Its bytes in the leaf.
     pub(super) fn of(&self) -> Range<usize> {
-        self.part.map_or_else(|| self.pointer.all(), |part| self.pointer.part(part))
+        self.part.map_or_else(|| self.pointer.all(), |part| self.pointer.block(part))
     }
 
     /// Its bytes in the file.
@@ -89,7 +89,7 @@ impl Piece {
 
     /// What its pointer publishes of an image of it.
     pub(super) fn seen<'a>(&self, leaf: &'a Leaf) -> Option<Visible<'a>> {
-        self.part.map_or_else(|| leaf.visible(&self.pointer), |part| leaf.seen(&self.pointer, part))
+        self.part.map_or_else(|| leaf.visible(&self.pointer), |part| leaf.seen(&self.pointer, part, None))
     }
 }
 

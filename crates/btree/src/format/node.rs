@@ -3,7 +3,7 @@
 //! ```text
 //!   0  magic         u32  "BtNd"
 //!   4  crc           u32  of the rest of the page
-//!   8  version       u8   1
+//!   8  version       u8   2
 //!   9  level         u8   1 above leaves, 2 above that, …
 //!  10  children      u16  at least 1
 //!  12  used          u16  bytes used, header and all
@@ -14,9 +14,11 @@
 //!  36  bounds        u16  lower bounds of the parts of all children; of the children above level 1
 //!  38  head bytes    u8   1 to 8
 //!  39  length width  u8   bytes of a separator's length: 0 where all are as long as a head
-//!  40  descriptors   of the columns: 8 on level 1, 3 above
+//!  40  descriptors   of the columns: 10 on level 1, 3 above
 //!   .  columns       the fields of the children's pointers (`Pointer::leaf_fields`)
 //!   .  firsts        u16 × children: the bound that is the child's own; only where bounds are more than children
+//!   .  starts        u16 × children: where a leaf's filter begins among all of them; only where filters differ in their length
+//!   .  filters       of the leaves (`crate::filter`)
 //!   .  lengths       of the separators after the prefix
 //!   .  prefix
 //!   .  heads         the first bytes of each separator after the prefix, with zeros behind what is shorter
@@ -40,11 +42,12 @@ use super::{
     BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, NODE_FIELDS, PAGE_LIMIT, Pointer,
     u16_at, u32_at, u64_at,
 };
+use crate::filter;
 use crate::node::{Edges, Node};
 use index::due::{Due, UNITS_LIMIT};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BtNd");
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER: usize = 40;
 
 /// Most bytes of a head.
@@ -53,8 +56,12 @@ const HEAD_MAX: usize = 8;
 /// Bytes of a node of `children` leaves that have the longest bounds there are.
 pub(crate) const fn node_bytes_max(children: usize) -> usize {
     let separators = (children - 1) * (KEY_BYTES_MAX + BOUND_FIXED);
-    HEADER + LEAF_FIELDS * DESCRIPTOR + children * (LEAF_POINTER + 2) + separators + BOUND_BYTES_MAX
+    let leaf = LEAF_POINTER + FILTER_FIELDS + 2 + 2 + filter::BYTES_MAX;
+    HEADER + LEAF_FIELDS * DESCRIPTOR + children * leaf + separators + BOUND_BYTES_MAX
 }
+
+/// Bytes of the fields that say what a filter is like, and the newest seq of its leaf.
+const FILTER_FIELDS: usize = 1 + 8;
 
 /// Three children with the longest separators fit, so every node can be split.
 const _: () = assert!(node_bytes_max(3) <= PAGE);
@@ -79,6 +86,8 @@ pub(crate) struct Plan {
     spans: [Span; LEAF_FIELDS],
     /// Whether a child has several parts.
     has_parts: bool,
+    /// Whether filters differ in their length.
+    has_starts: bool,
     prefix: usize,
     head_bytes: usize,
     length_width: usize,
@@ -98,8 +107,11 @@ impl Plan {
         let prefix = edges.separator_prefix();
         let (head_bytes, length_width, separators) = heads((1..edges.bounds()).map(|b| edges.bound(b).len() - prefix));
         let has_parts = edges.bounds() > edges.len();
-        let mut plan = Self { fields, spans, has_parts, prefix, head_bytes, length_width, bytes: 0 };
-        plan.bytes = plan.fixed() + edges.len() * plan.pointer_bytes() + separators;
+        let filter = |child: usize| edges.filter(child).len();
+        let has_starts = (1..edges.len()).any(|child| filter(child) != filter(0));
+        let mut plan = Self { fields, spans, has_parts, has_starts, prefix, head_bytes, length_width, bytes: 0 };
+        let filters: usize = (0..edges.len()).map(filter).sum();
+        plan.bytes = plan.fixed() + edges.len() * plan.pointer_bytes() + filters + separators;
         plan
     }
 
@@ -110,7 +122,7 @@ impl Plan {
 
     fn pointer_bytes(&self) -> usize {
         let fields: usize = self.spans[..self.fields].iter().map(Span::width).sum();
-        fields + if self.has_parts { 2 } else { 0 }
+        fields + 2 * usize::from(self.has_parts) + 2 * usize::from(self.has_starts)
     }
 
     /// Bytes that a child takes with its bounds in a node laid out like this.
@@ -119,7 +131,7 @@ impl Plan {
             let length = edges.bound(bound).len().saturating_sub(self.prefix);
             self.head_bytes + self.length_width + length.saturating_sub(self.head_bytes)
         };
-        self.pointer_bytes() + edges.bounds_of(child).map(bound).sum::<usize>()
+        self.pointer_bytes() + edges.filter(child).len() + edges.bounds_of(child).map(bound).sum::<usize>()
     }
 }
 
@@ -178,6 +190,17 @@ pub(crate) fn encode(identity: &NodeIdentity, edges: &Edges, page: &mut [u8]) {
     if plan.has_parts {
         (0..edges.len()).for_each(|child| out.extend_from_slice(&short(edges.bounds_of(child).start)));
     }
+    if plan.has_starts {
+        let mut start = 0;
+        for child in 0..edges.len() {
+            out.extend_from_slice(&short(start));
+            start += edges.filter(child).len();
+        }
+    }
+    for (child, pointer) in edges.pointers().iter().enumerate() {
+        assert_eq!(edges.filter(child).len(), pointer.filter_bytes(), "a filter has the bytes that its pointer says");
+        out.extend_from_slice(edges.filter(child));
+    }
     let suffixes = || (1..edges.bounds()).map(|bound| &edges.bound(bound)[plan.prefix..]);
     suffixes().for_each(|suffix| out.extend_from_slice(&short(suffix.len())[..plan.length_width]));
     out.extend_from_slice(if edges.bounds() > 1 { &edges.bound(1)[..plan.prefix] } else { &[] });
@@ -232,6 +255,27 @@ fn body(page: &[u8]) -> Option<Node> {
     layout.is_sound(&bytes).then(|| Node::new(bytes.into(), layout))
 }
 
+/// Bytes of all filters of a node above leaves, and of each where they are alike; none where a leaf's pointer cannot be.
+fn filters(page: &[u8], columns: &[u16; LEAF_FIELDS], children: usize) -> Option<(usize, Option<usize>)> {
+    let (mut total, mut each) = (0, None);
+    let mut alike = true;
+    for child in 0..children {
+        let bytes = leaf_pointer(page, columns, child)?.filter_bytes();
+        alike &= *each.get_or_insert(bytes) == bytes;
+        total += bytes;
+    }
+    Some((total, each.filter(|_| alike)))
+}
+
+/// The pointer to a leaf, from columns that begin there; none where it cannot be.
+fn leaf_pointer(bytes: &[u8], columns: &[u16; LEAF_FIELDS], child: usize) -> Option<Pointer> {
+    let mut fields = [0; LEAF_FIELDS];
+    for (field, number) in fields.iter_mut().enumerate() {
+        *number = columns::number(bytes, HEADER + field * DESCRIPTOR, usize::from(columns[field]), child)?;
+    }
+    Pointer::of_leaf(fields)
+}
+
 /// Where what is in a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
@@ -242,6 +286,10 @@ pub(crate) struct Layout {
     bounds: u16,
     columns: [u16; LEAF_FIELDS],
     firsts: u16,
+    /// Nothing where all filters have `filter_bytes`.
+    starts: u16,
+    filters: u16,
+    filter_bytes: u16,
     lengths: u16,
     prefix: u16,
     heads: u16,
@@ -277,6 +325,10 @@ impl Layout {
             start
         };
         let firsts = next(if bounds > children { 2 * children_count } else { 0 })?;
+        let (filters_bytes, filter_bytes) =
+            if level == 1 { filters(page, &columns, children_count)? } else { (0, Some(0)) };
+        let starts = next(if filter_bytes.is_none() { 2 * children_count } else { 0 })?;
+        let filters = next(filters_bytes)?;
         let lengths = next(separators * usize::from(length_width))?;
         let prefix = next(prefix_bytes.into())?;
         let heads = next(separators * usize::from(head_bytes))?;
@@ -289,6 +341,9 @@ impl Layout {
             bounds,
             columns,
             firsts,
+            starts,
+            filters,
+            filter_bytes: u16::try_from(filter_bytes.unwrap_or(0)).ok()?,
             lengths,
             prefix,
             heads,
@@ -306,16 +361,25 @@ impl Layout {
             short &= prefix + length <= KEY_BYTES_MAX && self.is_padded(bytes, separator, length);
             rests += length.saturating_sub(self.head_bytes.into());
         }
-        let mut next = 0;
+        let (mut next, mut filters) = (0, 0);
         let children = (0..self.children()).all(|child| {
             let Some(pointer) = self.pointer(bytes, child) else { return false };
             let first = self.first(bytes, child) == next;
             next += pointer.parts();
-            first
+            first && self.has_filter(bytes, child, &pointer, &mut filters)
         });
         let whole = short && children && next == self.bounds() && usize::from(self.rests) + rests == self.used();
         // Heads that rise prove it; where two are equal, searches compare whole separators.
         whole && (1..self.separators()).all(|separator| self.rises(bytes, separator))
+    }
+
+    /// Whether a child's filter begins behind `before` bytes of others, which it adds its own to, and is as long as its pointer says.
+    fn has_filter(&self, bytes: &[u8], child: usize, pointer: &Pointer, before: &mut usize) -> bool {
+        let starts = usize::from(self.starts);
+        let start = if self.starts == self.filters { None } else { u16_at(bytes, starts + 2 * child).map(usize::from) };
+        let follows = start.is_none_or(|start| start == *before);
+        *before += pointer.filter_bytes();
+        follows && self.filter(bytes, child).len() == pointer.filter_bytes()
     }
 
     /// Whether what a separator of this length lacks of a head is zero. Heads would not sort as separators do otherwise.
@@ -367,8 +431,20 @@ impl Layout {
             let node = Pointer::to_node(field(0).filter(|page| *page < PAGE_LIMIT)?, field(1)?);
             return Some(Pointer { due: Due::from_units(due), ..node });
         }
-        let [page, incarnation, due, shape] = [field(0)?, field(1)?, field(2)?, field(3)?];
-        Pointer::of_leaf([page, incarnation, due, shape, field(4)?, field(5)?, field(6)?, field(7)?])
+        leaf_pointer(bytes, &self.columns, child)
+    }
+
+    /// The filter of a leaf.
+    #[inline]
+    pub(crate) fn filter<'a>(&self, bytes: &'a [u8], child: usize) -> &'a [u8] {
+        let all = &bytes[usize::from(self.filters)..usize::from(self.lengths)];
+        if self.starts == self.filters {
+            let each = usize::from(self.filter_bytes);
+            return &all[child * each..(child + 1) * each];
+        }
+        let start = |child: usize| u16_at(bytes, usize::from(self.starts) + 2 * child).map_or(0, usize::from);
+        let end = if child + 1 < self.children() { start(child + 1) } else { all.len() };
+        all.get(start(child)..end).unwrap_or(&[])
     }
 
     /// The bound that is the child's own: the first of its parts.
@@ -439,6 +515,7 @@ mod tests {
 
     use super::super::tests::hex;
     use super::*;
+    use crate::filter::{Hash, Maker, Shape};
     use crate::node::Keys;
 
     const IDENTITY: NodeIdentity = NodeIdentity { table: TableId(2), page: 77, incarnation: 5, level: 1 };
@@ -476,7 +553,7 @@ mod tests {
         edges.push(b"user/n-long-one", leaf(3));
         let page = page_of(&IDENTITY, &edges);
         let expected = [
-            "01010300bc000500",         // version, level, children, used, prefix
+            "02010300ce000500",         // version, level, children, used, prefix
             "4d00000000000000",         // page
             "0500000000000000",         // incarnation
             "02000000",                 // table
@@ -489,6 +566,8 @@ mod tests {
             "010000000000000004",       // chain
             "020000000000000000",       // entries
             "000000000000000001",       // dead
+            "000000000000000000",       // newest
+            "000000000000000000",       // filter
             "00002b010200",             // pages
             "00002b010200",             // incarnations
             "000002010000",             // dues
@@ -513,6 +592,50 @@ mod tests {
         let page = page_of(&above, &edges);
         assert_eq!(hex(&page[36..67]), "010008010800000000000000000900000000000000000a0000000000000000");
         assert_eq!(decode(&above, &page).expect("whole").edges(b""), edges);
+    }
+
+    #[test]
+    fn filters_are_golden() {
+        let filtered = |page, length, shape| Pointer { pages: 2, length, appended: true, filter: shape, ..leaf(page) };
+        let shape = Shape::new(2, 1, 8, 1024);
+        let mut edges = Edges::default();
+        for (page, low) in [(1, &b""[..]), (2, b"m")] {
+            let mut filter = Maker::new(shape, 2, 1);
+            filter.add_sorted(Hash::of(b"user"));
+            filter.add_appended(Hash::of(b"user"), 1);
+            filter.end(0, 0x0102_0304);
+            edges.push_leaf(low, &Keys::default(), &filter.finish(), filtered(page, 5000, shape));
+        }
+        let page = page_of(&IDENTITY, &edges);
+        // Eight words of bits and one end; what was sorted is in it too.
+        let filter = [
+            "04030201",
+            "0000040000000000",
+            "0000000000000000",
+            "0000000820000200",
+            "0040000000000000",
+            "0000000000000000",
+            "0000800000000000",
+            "0000004000080000",
+            "0000000000000000",
+        ];
+        let filter = filter.concat();
+        assert_eq!(hex(&page[121..138]), "1100000000000000000001000104030201", "field, pages, incarnations, an end");
+        assert_eq!(hex(&page[134..270]), filter.repeat(2));
+        let node = decode(&IDENTITY, &page).expect("whole");
+        assert_eq!(node.edges(b""), edges);
+        assert_eq!(node.filter(1), edges.filter(1));
+        // One of another length, and one without.
+        edges.push(b"n", leaf(3));
+        let small = Shape::new(2, 2, 1, 4096);
+        edges.push_leaf(b"o", &Keys::default(), &Maker::new(small, 2, 2).finish(), {
+            Pointer { sorted: 2, part_log: 1, ..filtered(4, 8000, small) }
+        });
+        let page = page_of(&IDENTITY, &edges);
+        let node = decode(&IDENTITY, &page).expect("whole");
+        assert_eq!(node.edges(b""), edges);
+        assert_eq!(node.filter(2), b"");
+        assert_eq!(node.filter(3), [0; 8]);
     }
 
     #[test]

@@ -207,6 +207,8 @@ mod tests {
 
     use super::super::tests::hex;
     use super::*;
+    use crate::filter::Shape;
+    use index::Seq;
 
     fn extent(page: u64, pages: u32) -> Extent {
         Extent { page: PageId(page), pages }
@@ -226,6 +228,8 @@ mod tests {
             keys_min: 1,
             documents: true,
             due: Due::from_units(0x04_0506),
+            newest: Seq(0),
+            filter: Shape::NONE,
         };
         Redo {
             root: Root { height: 1, pointer: Some(pointer), leaf_pages: 2, expires: true },

@@ -25,6 +25,9 @@ const CHUNKS: usize = 4;
 /// Batches or requests measured at the least, however slow the device.
 const SAMPLES_MIN: usize = 3;
 
+/// Rounds of all settings of a figure, of which the median counts.
+pub(super) const ROUNDS: usize = 5;
+
 /// Durable writes of each kind measured at the least, and at the most: where nothing has to reach a device they take no time.
 const DURABLE_SAMPLES: std::ops::RangeInclusive<usize> = 5..=999;
 
@@ -91,6 +94,7 @@ pub(super) struct Cell<'a> {
     bytes: u64,
     time: Duration,
     random: SmallRng,
+    spreads: Vec<f64>,
 }
 
 #[derive(Clone, Copy)]
@@ -108,21 +112,33 @@ impl<'a> Cell<'a> {
         if bytes < wanted {
             return Err(Error::ShortRead { path: file.path().to_owned(), offset: 0, wanted, got: bytes });
         }
-        Ok(Self { psync, file, bytes, time, random: SmallRng::seed_from_u64(bytes) })
+        Ok(Self { psync, file, bytes, time, random: SmallRng::seed_from_u64(bytes), spreads: Vec::new() })
     }
 
-    /// Measures each of the `settings` in turn, and all again: the better figure of each.
-    pub(super) fn best_of_two<E>(
+    /// Measures each of the `settings` in turn, [`ROUNDS`] times over: the median of each.
+    pub(super) fn medians<E>(
         &mut self, settings: &[usize], mut measure: impl FnMut(&mut Self, usize) -> std::result::Result<f64, E>,
     ) -> std::result::Result<Vec<(usize, f64)>, E> {
-        let mut figures = Vec::new();
-        for setting in settings {
-            figures.push((*setting, measure(self, *setting)?));
+        let mut figures = vec![Vec::with_capacity(ROUNDS); settings.len()];
+        for _ in 0..ROUNDS {
+            for (setting, figures) in settings.iter().zip(&mut figures) {
+                figures.push(measure(self, *setting)?);
+            }
         }
-        for (setting, figure) in &mut figures {
-            *figure = figure.min(measure(self, *setting)?);
-        }
-        Ok(figures)
+        Ok(settings.iter().zip(figures).map(|(setting, mut figures)| (*setting, self.middle(&mut figures))).collect())
+    }
+
+    /// The median of the rounds of one figure; how far they lie apart is noted.
+    fn middle(&mut self, figures: &mut [f64]) -> f64 {
+        let middle = median(figures);
+        self.spreads.push((figures[figures.len() - 1] - figures[0]) / middle);
+        middle
+    }
+
+    /// How far the rounds of a figure lay apart, as a share of it: the median over all figures.
+    pub(super) fn spread(&mut self) -> f64 {
+        // In thousandths, which a decimal text keeps exactly.
+        (median(&mut self.spreads) * 1e3).round() / 1e3
     }
 
     /// µs per random read of `pages` pages in batches of `depth`.
@@ -173,12 +189,18 @@ impl<'a> Cell<'a> {
         self.random.random_range(0..self.bytes / bytes as u64) * bytes as u64
     }
 
-    /// µs per page write in place that is durable, both ways on each of some handles of the file: the better of two
-    /// medians. The ways take turns, so that what disturbs a moment disturbs all alike.
+    /// µs per page write in place that is durable, both ways on each of some handles of the file: medians of [`ROUNDS`]. The ways take turns, so
+    /// that what disturbs a moment disturbs all alike.
     pub(super) fn durable_writes_us<const N: usize>(&mut self, handles: [&File; N]) -> Result<[DurableWriteCost; N]> {
-        let first = self.durable_writes_once_us(handles)?;
-        let second = self.durable_writes_once_us(handles)?;
-        Ok(std::array::from_fn(|handle| first[handle].or_better(second[handle])))
+        let rounds = (0..ROUNDS).map(|_| self.durable_writes_once_us(handles)).collect::<Result<Vec<_>>>()?;
+        let mut of = |handle: usize, way: fn(&DurableWriteCost) -> f64| {
+            let mut figures: Vec<f64> = rounds.iter().map(|round| way(&round[handle])).collect();
+            self.middle(&mut figures)
+        };
+        Ok(std::array::from_fn(|handle| DurableWriteCost {
+            flushed_us: of(handle, |cost| cost.flushed_us),
+            dsync_us: of(handle, |cost| cost.dsync_us),
+        }))
     }
 
     fn durable_writes_once_us<const N: usize>(&mut self, handles: [&File; N]) -> Result<[DurableWriteCost; N]> {
@@ -215,10 +237,10 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// The median of at least one sample.
+/// The median of some samples; 0 of none.
 fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+    samples.get(samples.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]

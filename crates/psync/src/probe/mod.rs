@@ -1,26 +1,24 @@
 //! What the device can do, measured.
 //!
 //! 1. [`profile`] writes a scratch file in a directory, measures reads, writes and flushes on it and removes it, all in
-//!    well under a second: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
+//!    a few seconds: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
 //! 2. [`read_costs`] measures its reads again on a file of the caller's.
-//! 3. [`cached`] keeps the profile in the directory ([`PROFILE_NAME`]) and measures again only for another device, backend or version;
-//!    [`known`] only looks there.
+//! 3. [`save`] keeps a profile in a directory ([`PROFILE_NAME`]), where [`known`] finds it for the same device and backend.
 //! 4. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
 //!
-//! A figure is the better of two medians over the requests or batches measured, so that a neighbour's burst does not end up in it.
+//! All figures are measured in turn, five times over, and each is the median of its rounds, so that a neighbour's burst does not end up in it; how far the
+//! rounds lay apart stands beside them ([`DeviceProfile::spread`]).
 //! Where direct I/O does not work ([`DeviceProfile::direct`]) the figures are those of the page cache.
 
 mod limits;
 mod measure;
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 pub use limits::{Limits, LimitsOptions, RateAtDepth, flushed_writes_per_second, limits, random_reads_per_second};
@@ -28,13 +26,13 @@ use measure::{Cell, Scratch};
 
 use crate::{BackendKind, Error, File, Psync, Result};
 
-/// Name of the cached profile in its directory.
+/// Name of a saved profile in its directory.
 pub const PROFILE_NAME: &str = "device.json";
 
-/// Version of the cached profile; another one is measured again.
-const VERSION: u32 = 4;
+/// Version of a saved profile; another one is not taken.
+const VERSION: u32 = 5;
 
-/// Most bytes that a cached profile may have.
+/// Most bytes that a saved profile may have.
 const PROFILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes of a page, the unit of all figures.
@@ -52,8 +50,8 @@ const RATE_AS_GOOD: f64 = 0.95;
 /// A durable write has to take at most this share of the time of a write and a flush to be preferred.
 const CLEARLY_FASTER: f64 = 0.9;
 
-/// The time to measure in, with the scratch file made, in a run that should stay under a second.
-const TIME: Duration = Duration::from_millis(600);
+/// The time to measure in, with the scratch file made.
+const TIME: Duration = Duration::from_secs(2);
 
 /// Reads of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,10 +95,6 @@ pub enum DurableWrite {
 }
 
 impl DurableWriteCost {
-    fn or_better(self, other: Self) -> Self {
-        Self { flushed_us: self.flushed_us.min(other.flushed_us), dsync_us: self.dsync_us.min(other.dsync_us) }
-    }
-
     /// The faster way: one request where that is clearly faster, else a write and a flush.
     #[must_use]
     pub fn faster(&self) -> DurableWrite {
@@ -141,10 +135,12 @@ pub struct DeviceProfile {
     pub durable_buffered: DurableWriteCost,
     /// The smallest batch whose read rate is within 5 % of the best of those tried.
     pub best_depth: usize,
+    /// How far the rounds of a figure lay apart, as a share of it: the median over all figures; 0 when nothing was measured.
+    pub spread: f64,
 }
 
 impl Default for DeviceProfile {
-    /// A plain flash SSD, where nothing could be measured: on a simulated disk, in a directory that cannot be written.
+    /// An ordinary NVMe drive: what is taken where no profile was saved.
     fn default() -> Self {
         let (read_us, batched_read_us) = (80.0, 8.0);
         let (write_us, batched_write_us) = (30.0, 8.0);
@@ -176,11 +172,12 @@ impl Default for DeviceProfile {
             durable_direct: DurableWriteCost { flushed_us: 500.0, dsync_us: 500.0 },
             durable_buffered: DurableWriteCost { flushed_us: 500.0, dsync_us: 500.0 },
             best_depth: 64,
+            spread: 0.0,
         }
     }
 }
 
-/// Measures the device under a directory, with a scratch file in it. Takes well under a second.
+/// Measures the device under a directory, with a scratch file in it. Takes a few seconds.
 ///
 /// On a simulated disk there is nothing to measure: the profile is [`DeviceProfile::default`].
 ///
@@ -193,21 +190,22 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
     let device = device_of(directory)?;
     let begin = Instant::now();
     let scratch = Scratch::create(psync, directory, begin)?;
-    // Each depth, each size read and written alone and batched, flushes; each twice. Two ways of durable writes on two handles, twice.
-    let cells = 2 * (DEPTHS_MEASURED.len() + 4 * PAGES_MEASURED.len() + 1 + 4);
+    // Each depth, each size read and written alone and batched, flushes; two ways of durable writes on two handles.
+    let cells = measure::ROUNDS * (DEPTHS_MEASURED.len() + 4 * PAGES_MEASURED.len() + 1 + 4);
     let left = TIME.saturating_sub(begin.elapsed());
     let cells = u32::try_from(cells).expect("a few dozen");
     let mut cell = Cell::new(psync, scratch.file(), left / cells)?;
 
-    let by_depth = cell.best_of_two(&DEPTHS_MEASURED, |cell, depth| cell.reads_us(1, depth))?;
+    let by_depth = cell.medians(&DEPTHS_MEASURED, |cell, depth| cell.reads_us(1, depth))?;
     let best_depth = best_depth(&by_depth);
     let reads = reads_by_size(&mut cell, best_depth, || Ok::<(), Error>(()))?;
-    let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, 1))?;
-    let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, best_depth))?;
+    let alone = cell.medians(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, 1))?;
+    let batched = cell.medians(&PAGES_MEASURED, |cell, pages| cell.writes_us(pages, best_depth))?;
     let writes: Vec<WriteCost> =
         by_size(alone, batched, |pages, alone_us, batched_us| WriteCost { pages, alone_us, batched_us });
-    let flushed = cell.best_of_two(&[1], |cell, _| cell.flushed_writes_us())?;
+    let flushed = cell.medians(&[1], |cell, _| cell.flushed_writes_us())?;
     let [durable_direct, durable_buffered] = cell.durable_writes_us([scratch.file(), scratch.buffered()])?;
+    let spread = cell.spread();
     Ok(DeviceProfile {
         version: VERSION,
         device,
@@ -224,11 +222,12 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
         durable_direct,
         durable_buffered,
         best_depth,
+        spread,
     })
 }
 
 /// Random reads of a file, in all sizes, alone and in batches of `depth`: as [`profile`] measures them on its scratch file, with `time`
-/// for each figure. Every figure is measured twice. Before each, `go_on` may end it all.
+/// for each figure and round. Before each, `go_on` may end it all.
 ///
 /// # Errors
 /// [`Error::ShortRead`] when the file is shorter than the largest read; what a read fails with; what `go_on` says.
@@ -245,8 +244,8 @@ fn reads_by_size<E: From<Error>>(
         go_on()?;
         Ok::<f64, E>(cell.reads_us(pages, depth)?)
     };
-    let alone = cell.best_of_two(&PAGES_MEASURED, |cell, pages| reads_us(cell, pages, 1))?;
-    let batched = cell.best_of_two(&PAGES_MEASURED, |cell, pages| reads_us(cell, pages, depth))?;
+    let alone = cell.medians(&PAGES_MEASURED, |cell, pages| reads_us(cell, pages, 1))?;
+    let batched = cell.medians(&PAGES_MEASURED, |cell, pages| reads_us(cell, pages, depth))?;
     Ok(by_size(alone, batched, |pages, alone_us, batched_us| ReadCost { pages, alone_us, batched_us }))
 }
 
@@ -277,43 +276,21 @@ fn best_depth(by_depth: &[(usize, f64)]) -> usize {
     by_depth.iter().find(|(_, each_us)| *each_us * RATE_AS_GOOD <= best_us).map_or(1, |(depth, _)| *depth)
 }
 
-/// The profile of the device under a directory: the one that the directory keeps, or that this process measured on the same
-/// device before, or a new one. It is kept in the directory where that can be written.
-///
-/// # Errors
-/// When it has to be measured and cannot be: see [`profile`].
-pub fn cached(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
-    /// What this process has measured; one measures at a time, so that they do not measure one another.
-    static MEASURED: Mutex<Option<HashMap<(u64, BackendKind), DeviceProfile>>> = Mutex::new(None);
-    if let Some(profile) = known(psync, directory) {
-        return Ok(profile);
-    }
-    let device = device_of(directory)?;
-    let path = directory.join(PROFILE_NAME);
-    let mut measured = MEASURED.lock();
-    let measured = measured.get_or_insert_default();
-    let key = (device, psync.backend());
-    let found = match measured.get(&key) {
-        Some(found) => found.clone(),
-        None => {
-            let found = profile(psync, directory)?;
-            measured.insert(key, found.clone());
-            found
-        }
-    };
-    // A directory that cannot be written is measured in memory only.
-    let _ = store(&path, &found);
-    Ok(found)
-}
-
-/// The profile that a directory keeps, if it is for the device and backend; nothing is measured. On a simulated disk
-/// [`DeviceProfile::default`].
+/// The profile that a directory keeps, if it is for the device and backend. Nothing is measured.
 pub fn known(psync: &Psync, directory: &Path) -> Option<DeviceProfile> {
     if psync.is_simulated() {
-        return Some(DeviceProfile::default());
+        return None;
     }
     let device = device_of(directory).ok()?;
     load(&directory.join(PROFILE_NAME)).ok().filter(|profile| profile.is_for(device, psync.backend()))
+}
+
+/// Keeps a profile in a directory, in place of the one that was there.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub fn save(directory: &Path, profile: &DeviceProfile) -> Result<()> {
+    store(&directory.join(PROFILE_NAME), profile)
 }
 
 impl DeviceProfile {
@@ -321,6 +298,14 @@ impl DeviceProfile {
     #[must_use]
     pub fn durable_write(&self, direct: bool) -> DurableWrite {
         if direct { self.durable_direct } else { self.durable_buffered }.faster()
+    }
+
+    /// Measures the device under a directory, through the backend that is chosen where nobody says one: [`profile`].
+    ///
+    /// # Errors
+    /// As [`profile`]; when there is no backend.
+    pub fn measure(directory: &Path) -> Result<Self> {
+        profile(&Psync::new(None)?, directory)
     }
 
     /// Requests in flight that keep the device as busy as it gets without queueing, by Little's law: P_r over P'_r.
@@ -335,8 +320,11 @@ impl DeviceProfile {
         self.version == VERSION && self.device == device && self.backend == backend
     }
 
-    /// Whether the figures can be calculated with. A file may say anything.
-    fn check(&self) -> std::result::Result<(), String> {
+    /// Whether the figures can be calculated with, for a file, or a caller, may say anything.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> std::result::Result<(), String> {
         let sizes: Vec<usize> = self.reads.iter().map(|read| read.pages).collect();
         if sizes != PAGES_MEASURED {
             return Err(format!("it has reads of {sizes:?} pages instead of {PAGES_MEASURED:?}"));
@@ -350,6 +338,9 @@ impl DeviceProfile {
         let of_writes = self.writes.iter().flat_map(|write| [write.alone_us, write.batched_us]);
         let of_durable_writes =
             [self.durable_direct, self.durable_buffered].into_iter().flat_map(|cost| [cost.flushed_us, cost.dsync_us]);
+        if !self.spread.is_finite() || self.spread < 0.0 {
+            return Err("its spread is no share".to_owned());
+        }
         let sound = |figure: f64| figure.is_finite() && figure > 0.0;
         if !figures.into_iter().chain(of_reads).chain(of_writes).chain(of_durable_writes).all(sound) {
             return Err("a time in it is not positive".to_owned());
@@ -361,7 +352,7 @@ impl DeviceProfile {
     }
 }
 
-/// Reads a cached profile, for whatever device it is.
+/// Reads a saved profile, for whatever device it is.
 ///
 /// # Errors
 /// When it is not there, cannot be read or makes no sense; measuring again mends that.
@@ -383,7 +374,7 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<DeviceProfile> {
     Ok(profile)
 }
 
-/// Puts a profile in its place as a whole. It is not flushed: a torn one is measured again.
+/// Puts a profile in its place as a whole. It is not flushed: a torn one is not taken.
 fn store(path: &Path, profile: &DeviceProfile) -> Result<()> {
     let text = serde_json::to_vec_pretty(profile)
         .map_err(|error| Error::Profile { path: path.to_owned(), reason: error.to_string() })?;

@@ -30,23 +30,29 @@ fn a_profile_that_cannot_be_measured_is_an_error() {
 }
 
 #[test]
-fn a_cached_profile_is_taken_unless_it_is_for_something_else() {
+fn a_saved_profile_is_taken_unless_it_is_for_something_else() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join(PROFILE_NAME);
     let psync = psync();
-    let first = cached(&psync, directory.path()).expect("measured");
+    assert_eq!(known(&psync, directory.path()), None);
+    let device = device_of(directory.path()).expect("a directory");
+    let first = DeviceProfile { device, backend: psync.backend(), ..DeviceProfile::default() };
+    save(directory.path(), &first).expect("saved");
     assert_eq!(names(directory.path()), [PROFILE_NAME]);
     assert_eq!(load(&path).expect("stored"), first);
+    assert_eq!(known(&psync, directory.path()), Some(first.clone()));
 
     // What stands in the file is believed when it is for this device and backend.
     let edited = DeviceProfile { best_depth: 256, read_us: 12.5, ..first.clone() };
-    store(&path, &edited).expect("stored");
-    assert_eq!(cached(&psync, directory.path()).expect("loaded"), edited);
+    save(directory.path(), &edited).expect("saved");
     assert_eq!(known(&psync, directory.path()), Some(edited));
 
     let elsewhere = [
         DeviceProfile { device: first.device ^ 1, ..first.clone() },
-        DeviceProfile { backend: BackendKind::Sync, ..first.clone() },
+        DeviceProfile {
+            backend: if first.backend == BackendKind::Sync { BackendKind::Threads } else { BackendKind::Sync },
+            ..first.clone()
+        },
         DeviceProfile { version: VERSION + 1, ..first.clone() },
         DeviceProfile { write_us: 0.0, ..first.clone() },
         DeviceProfile {
@@ -55,36 +61,32 @@ fn a_cached_profile_is_taken_unless_it_is_for_something_else() {
         },
         DeviceProfile { durable_direct: DurableWriteCost { flushed_us: 0.0, ..first.durable_direct }, ..first.clone() },
         DeviceProfile { best_depth: 3, ..first.clone() },
+        DeviceProfile { spread: -1.0, ..first.clone() },
         DeviceProfile { reads: Vec::new(), ..first.clone() },
         DeviceProfile { writes: Vec::new(), ..first.clone() },
     ];
     for foreign in elsewhere {
-        store(&path, &foreign).expect("stored");
+        save(directory.path(), &foreign).expect("saved");
         assert_eq!(known(&psync, directory.path()), None);
-        assert_eq!(cached(&psync, directory.path()).expect("measured"), first);
-        assert_eq!(load(&path).expect("replaced"), first);
     }
     for damaged in [&b""[..], b"{", b"\xff\xfe", b"{\"version\": 1}", &[b'['; 200_000]] {
         fs::write(&path, damaged).expect("written");
         assert!(load(&path).is_err());
-        assert_eq!(cached(&psync, directory.path()).expect("measured"), first);
+        assert_eq!(known(&psync, directory.path()), None);
     }
 }
 
 #[test]
-fn a_profile_of_the_version_before_is_measured_again() {
+fn a_profile_of_the_version_before_is_not_taken() {
     let directory = tempfile::tempdir().expect("directory");
-    let path = directory.path().join(PROFILE_NAME);
-    let psync = psync();
-    let now = cached(&psync, directory.path()).expect("measured");
+    let device = device_of(directory.path()).expect("a directory");
+    let now = DeviceProfile { device, backend: psync().backend(), ..DeviceProfile::default() };
     let mut before = serde_json::to_value(&now).expect("encoded");
     let fields = before.as_object_mut().expect("an object");
-    fields.insert("version".to_owned(), 3.into());
-    assert!(fields.remove("durable_direct").is_some() && fields.remove("durable_buffered").is_some());
-    fs::write(&path, before.to_string()).expect("written");
-    assert_eq!(known(&psync, directory.path()), None);
-    assert_eq!(cached(&psync, directory.path()).expect("measured"), now);
-    assert_eq!(load(&path).expect("replaced"), now);
+    fields.insert("version".to_owned(), 4.into());
+    assert!(fields.remove("spread").is_some());
+    fs::write(directory.path().join(PROFILE_NAME), before.to_string()).expect("written");
+    assert_eq!(known(&psync(), directory.path()), None);
 }
 
 #[test]
@@ -146,7 +148,8 @@ fn a_request_costs_no_more_than_a_larger_one_or_its_parts() {
 #[test]
 fn a_simulated_disk_has_an_assumed_profile() {
     let psync = SimDisk::new(1).psync();
-    let assumed = cached(&psync, Path::new("/")).expect("assumed");
+    assert_eq!(known(&psync, Path::new("/")), None);
+    let assumed = profile(&psync, Path::new("/")).expect("assumed");
     assert_eq!(assumed, DeviceProfile::default());
     assert_eq!(assumed.check(), Ok(()));
 }

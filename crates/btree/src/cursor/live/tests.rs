@@ -7,6 +7,7 @@ use psync::Buffer;
 use space::PAGE;
 
 use super::*;
+use crate::filter::Link;
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan};
 
@@ -56,7 +57,7 @@ type Shown = (Vec<u8>, u64, Vec<u8>);
 fn shown(live: &mut Live, runs: &[Vec<Entry>], bounds: &Bounds, at: Moment) -> Vec<Shown> {
     let (bytes, pointer) = leaf_of(runs);
     let mut spans = Vec::new();
-    let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
+    let leaf = Visible::check(&bytes, &pointer, pointer.all(), Link::default(), TABLE, &mut spans).expect("whole");
     live.fill(&leaf, bounds, at).expect("whole");
     let owned = |pair: PairRef<'_>| match pair {
         PairRef { key, seq, value: Payload::Inline(value), expiry: shown } => {
@@ -201,7 +202,7 @@ fn the_longest_sequence_need_not_come_first() {
     ];
     let (bytes, pointer) = leaf_of(&runs);
     let mut spans = Vec::new();
-    let leaf = Visible::check(&bytes, &pointer, pointer.all(), TABLE, &mut spans).expect("whole");
+    let leaf = Visible::check(&bytes, &pointer, pointer.all(), Link::default(), TABLE, &mut spans).expect("whole");
     let survey = Survey::of(&leaf).expect("whole");
     assert_eq!((survey.prefix, survey.sequence), (0, 1..3));
     let pairs = shown(&mut Live::default(), &runs, &Bounds::all(), Seq::MAX.into());

@@ -47,7 +47,7 @@ fn rows(choice: &Choice, titles: &[&str], cells: impl Fn(&Estimate) -> Vec<Strin
 }
 
 fn trees(choice: &Choice) -> Vec<Vec<String>> {
-    let titles = ["leaves", "internal nodes", "nodes cached", "leaves cached", "puts sharing a leaf: G"];
+    let titles = ["leaves", "internal nodes", "nodes cached", "leaves cached", "puts sharing a leaf: G", "space"];
     rows(choice, &titles, |of| {
         vec![
             format!("{:.0}", of.leaves),
@@ -55,13 +55,14 @@ fn trees(choice: &Choice) -> Vec<Vec<String>> {
             percent(of.nodes_cached),
             percent(of.leaves_cached),
             format!("{:.2}", of.shared),
+            format!("{:.2} of the records", of.space),
         ]
     })
 }
 
 fn searches(choice: &Choice) -> Vec<Vec<String>> {
-    rows(choice, &["internal nodes", "leaf", "lookup"], |of| {
-        [of.search.nodes_us, of.search.leaf_us, of.search.total_us].map(microseconds).to_vec()
+    rows(choice, &["internal nodes", "leaf", "short scan", "lookup"], |of| {
+        [of.search.nodes_us, of.search.leaf_us, of.search.scan_us, of.search.total_us].map(microseconds).to_vec()
     })
 }
 
@@ -75,10 +76,17 @@ fn inserts(choice: &Choice) -> Vec<Vec<String>> {
 }
 
 fn totals(choice: &Choice) -> Vec<Vec<String>> {
-    let titles = ["lookup", "put", "operation", "paper: lookup", "paper: put", "paper: operation", ""];
+    let titles = ["lookup", "put", "operation", "with space", "paper: lookup", "paper: put", "paper: operation", ""];
     rows(choice, &titles, |of| {
-        let times =
-            [of.search.total_us, of.insert.total_us, of.total_us, of.paper_search_us, of.paper_insert_us, of.paper_us];
+        let times = [
+            of.search.total_us,
+            of.insert.total_us,
+            of.total_us,
+            of.cost_us,
+            of.paper_search_us,
+            of.paper_insert_us,
+            of.paper_us,
+        ];
         let chosen = of.leaf_pages == choice.leaf_pages as usize;
         let mark = if chosen { "<- chosen" } else { "" };
         times.map(microseconds).into_iter().chain([mark.to_owned()]).collect()
@@ -93,7 +101,7 @@ fn reasons(workload: &Workload, choice: &Choice) -> Vec<String> {
     };
     vec![
         format!(
-            "L       {} page{}: the smallest leaves whose time per operation is {within}",
+            "L       {} page{}: the smallest leaves whose time per operation, with what space counts, is {within}",
             choice.leaf_pages,
             if choice.leaf_pages == 1 { "" } else { "s" }
         ),

@@ -1,0 +1,330 @@
+//! Filters: which blocks of a leaf may hold a key, known before any of them is read (Bloom, CACM 13(7), 1970).
+//!
+//! 1. A leaf has one filter, which stands beside its pointer in the node above. A key that the leaf was made with is in it as *sorted*; a key that
+//!    was appended is in it together with the page that its run is on. So a lookup reads the appended pages that may hold its key, the newest first,
+//!    then the part that the fences name, and ends with the first that has it.
+//! 2. It has [`ENTRY_BITS`] bits for each entry that the leaf has room for, so it never grows: an append sets bits. Where that is more than a node has
+//!    room for, only what is appended is in it, in as many bits as there are ([`Shape::covers_sorted`]).
+//! 3. Before the bits stand the *ends*: the CRC of the last run of each page from the last sorted one on, but for the leaf's very last page. With them, each
+//!    of these pages checks by itself, and it is seen whether one is whole.
+//!
+//! ```text
+//!   0  ends   u32 × (pages - sorted), zero where there is no such page yet
+//!   .  bits   u64 × words
+//! ```
+//!
+//! Invariants: a key that is in a published run is in its leaf's filter, so a lookup may pass over what the filter excludes; of two versions of a
+//! key, the one in the later run is not the older one, so the first block that has a version at or below a seq has the newest of them. An append
+//! keeps that by the newest seq in the pointer (`apply::window`).
+
+use index::head;
+
+use crate::format::{Pointer, u32_at};
+
+/// Most bytes of a filter: three leaves with the longest bounds and filters fit in a node.
+pub(crate) const BYTES_MAX: usize = 328;
+
+/// Bits for each entry that a leaf has room for. Leaves are seven tenths full on average, so an entry has eleven, and one lookup in a hundred is misled.
+pub(crate) const ENTRY_BITS: usize = 8;
+
+/// Bits that a key sets.
+const PROBES: u32 = 4;
+
+/// Bytes of an end.
+const END: usize = 4;
+
+/// Bytes of a word.
+const WORD: usize = 8;
+
+const _: () = assert!(BYTES_MAX / WORD <= u8::MAX as usize);
+
+/// What the filter of a leaf is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Words of bits; none where the leaf has no filter.
+    words: u8,
+    /// Whether what the leaf was made with is in it.
+    covers_sorted: bool,
+}
+
+impl Shape {
+    /// No filter: whatever may hold a key has to be read.
+    pub(crate) const NONE: Self = Self { words: 0, covers_sorted: false };
+
+    /// For a leaf of `pages` that was made of so many entries in `length` bytes, on `sorted` sorted pages.
+    pub(crate) fn new(pages: u32, sorted: u32, entries: usize, length: usize) -> Self {
+        let room = BYTES_MAX.saturating_sub((pages - sorted) as usize * END) / WORD;
+        let words = |bytes: usize| (bytes * entries).div_ceil(length.max(1)).saturating_mul(ENTRY_BITS).div_ceil(64);
+        let capacity = pages as usize * space::PAGE;
+        let (all, appended) = (words(capacity), words(capacity.saturating_sub(length)));
+        let (words, covers_sorted) = if all <= room { (all, true) } else { (appended.min(room), false) };
+        Self { words: u8::try_from(words).expect("at most BYTES_MAX"), covers_sorted }.sound()
+    }
+
+    /// One without bits is none.
+    const fn sound(self) -> Self {
+        if self.words == 0 { Self::NONE } else { self }
+    }
+
+    pub(crate) const fn is_none(self) -> bool {
+        self.words == 0
+    }
+
+    /// As a field of a pointer.
+    pub(crate) const fn field(self) -> u64 {
+        (self.words as u64) << 1 | self.covers_sorted as u64
+    }
+
+    /// The shape with this field, in a leaf of `pages` of which `sorted` are; none where it cannot be.
+    pub(crate) fn of_field(field: u64, pages: u32, sorted: u32) -> Option<Self> {
+        let shape = Self { words: u8::try_from(field >> 1).ok()?, covers_sorted: field & 1 == 1 };
+        let is_possible = shape == shape.sound() && sorted <= pages && shape.bytes(pages - sorted) <= BYTES_MAX;
+        is_possible.then_some(shape)
+    }
+
+    /// Bytes of such a filter with so many ends.
+    pub(crate) const fn bytes(self, ends: u32) -> usize {
+        if self.is_none() { 0 } else { ends as usize * END + self.words as usize * WORD }
+    }
+}
+
+/// A key, as filters know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hash(u64);
+
+impl Hash {
+    pub(crate) fn of(key: &[u8]) -> Self {
+        let (words, rest) = key.as_chunks::<8>();
+        let hash = words.iter().fold(key.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+        Self(mix(hash, head(rest)))
+    }
+
+    /// Together with the page that it was appended on; or as sorted.
+    fn on(self, page: Option<u32>) -> (u32, u32) {
+        let hash = mix(self.0, page.map_or(0, |page| u64::from(page) + 1));
+        // The halves are two numbers, of which the others are made (Kirsch and Mitzenmacher, ESA 2006).
+        let (one, other) = (hash as u32, (hash >> 32) as u32);
+        (one, other | 1)
+    }
+}
+
+/// Folds a word into a hash: the halves of a product of 128 bits, so that each bit of both moves all bits of what comes out.
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ 0x9E37_79B9_7F4A_7C15) * u128::from(word ^ 0xD1B5_4A32_D192_ED03);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+/// The filter of a leaf.
+#[derive(Clone, Copy)]
+pub(crate) struct Filter<'a> {
+    pointer: &'a Pointer,
+    bytes: &'a [u8],
+}
+
+/// What a block of a leaf has to be checked against besides the pointer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// CRC of the run before its first one; 0 where none is.
+    pub(crate) before: u32,
+    /// CRC of its last run, where that is known and is not the leaf's last.
+    pub(crate) end: Option<u32>,
+}
+
+impl<'a> Filter<'a> {
+    /// `bytes` stand beside `pointer`.
+    pub(crate) fn new(pointer: &'a Pointer, bytes: &'a [u8]) -> Self {
+        debug_assert_eq!(bytes.len(), pointer.filter_bytes(), "a filter has the bytes that its pointer says");
+        Self { pointer, bytes }
+    }
+
+    /// Whether the key may be on a page to which it was appended, or among those that the leaf was made with.
+    fn may_hold(&self, hash: Hash, page: Option<u32>) -> bool {
+        if page.is_none() && !self.pointer.filter.covers_sorted {
+            return true;
+        }
+        let bits = &self.bytes[self.pointer.ends() * END..];
+        probes(hash.on(page), bits.len()).all(|bit| bits[bit / 8] & 1 << (bit % 8) != 0)
+    }
+
+    /// The next block to look for a key in whose part is `part`, after `last` had no version of it that counts.
+    pub(crate) fn next(&self, hash: Hash, part: usize, last: Option<usize>) -> Option<usize> {
+        let sorted_end = self.pointer.parts() - 1;
+        let appended = (sorted_end..last.unwrap_or_else(|| self.pointer.blocks())).rev();
+        let mut appended = appended.filter(|_| self.pointer.appended);
+        if let Some(block) = appended.find(|block| self.may_hold(hash, Some(self.pointer.page_appended(*block)))) {
+            return Some(block);
+        }
+        let looked = last.is_some_and(|last| last == part || last < sorted_end);
+        (!looked && self.may_hold(hash, None)).then_some(part)
+    }
+
+    /// What a block has to be checked against.
+    pub(crate) fn link(&self, block: usize) -> Link {
+        let Some(place) = (block + 1).checked_sub(self.pointer.parts()) else { return Link::default() };
+        let end = |place: usize| u32_at(self.bytes, place * END);
+        let is_last = block + 1 == self.pointer.blocks();
+        Link { before: place.checked_sub(1).and_then(end).unwrap_or(0), end: if is_last { None } else { end(place) } }
+    }
+
+    /// Whether it holds all that a key needs that is in a run on `page`, which was appended or not.
+    pub(crate) fn knows(&self, key: &[u8], page: u32, is_sorted: bool) -> bool {
+        self.may_hold(Hash::of(key), (!is_sorted).then_some(page))
+    }
+}
+
+/// The filter of a leaf that is being made or appended to.
+pub(crate) struct Maker {
+    shape: Shape,
+    ends: usize,
+    bytes: Vec<u8>,
+}
+
+impl Maker {
+    /// Nothing is in it yet.
+    pub(crate) fn new(shape: Shape, pages: u32, sorted: u32) -> Self {
+        let ends = if shape.is_none() { 0 } else { (pages - sorted) as usize };
+        Self { shape, ends, bytes: vec![0; shape.bytes(pages - sorted)] }
+    }
+
+    /// Goes on with the filter beside `pointer`.
+    pub(crate) fn from(pointer: &Pointer, bytes: &[u8]) -> Self {
+        Self { shape: pointer.filter, ends: pointer.ends(), bytes: bytes.to_vec() }
+    }
+
+    /// Adds a key of a sorted page.
+    pub(crate) fn add_sorted(&mut self, hash: Hash) {
+        if self.shape.covers_sorted {
+            self.add(hash, None);
+        }
+    }
+
+    /// Adds a key of a run that was appended on `page` of the leaf.
+    pub(crate) fn add_appended(&mut self, hash: Hash, page: u32) {
+        self.add(hash, Some(page));
+    }
+
+    fn add(&mut self, hash: Hash, page: Option<u32>) {
+        if self.shape.is_none() || seeded::on(seeded::Bug::FilterMissesKey) && hash.0.is_multiple_of(16) {
+            return;
+        }
+        let bits = &mut self.bytes[self.ends * END..];
+        for bit in probes(hash.on(page), bits.len()) {
+            bits[bit / 8] |= 1 << (bit % 8);
+        }
+    }
+
+    /// The last run on a page ended with this CRC: `place` is 0 for the last sorted page.
+    pub(crate) fn end(&mut self, place: usize, crc: u32) {
+        if !self.shape.is_none() {
+            self.bytes[place * END..(place + 1) * END].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// The bits of a key in so many bytes.
+fn probes((one, other): (u32, u32), bytes: usize) -> impl Iterator<Item = usize> {
+    let bits = bytes as u64 * 8;
+    // The product of a number of 32 bits and a few thousand, without its lower half, is a bit.
+    (0..PROBES).map(move |probe| {
+        let number = one.wrapping_add(probe.wrapping_mul(other));
+        ((u64::from(number) * bits) >> 32) as usize
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A leaf of 8 pages, 3 of them sorted, published up to the 6th, whose entries take 120 bytes.
+    fn leaf() -> Pointer {
+        let length = 5 * 4096 + 100;
+        let filter = Shape::new(8, 3, 100, 12_000);
+        Pointer { pages: 8, sorted: 3, appended: true, length, entries: 150, filter, ..Pointer::to_node(7, 9) }
+    }
+
+    fn key(number: u32) -> [u8; 16] {
+        let mut key = [7; 16];
+        key[12..].copy_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    #[test]
+    fn an_entry_has_eight_bits_as_far_as_a_node_has_room() {
+        assert_eq!(Shape::new(2, 1, 34, 4080), Shape { words: 9, covers_sorted: true });
+        let large = Shape::new(16, 8, 34 * 8, 8 * 4096);
+        assert_eq!(large, Shape { words: 34, covers_sorted: false });
+        assert_eq!(Shape::new(64, 32, 34 * 32, 32 * 4096), Shape { words: 25, covers_sorted: false });
+        assert_eq!(Shape::new(400, 100, 34, 4096), Shape::NONE);
+        for (pages, sorted, entries, length) in [(1, 1, 1, 40), (4, 1, 900, 4000), (64, 60, 2000, 245_000)] {
+            let shape = Shape::new(pages, sorted, entries, length);
+            assert!(shape.bytes(pages - sorted) <= BYTES_MAX);
+            assert_eq!(Shape::of_field(shape.field(), pages, sorted), Some(shape));
+        }
+        assert_eq!(Shape::of_field(1, 2, 1), None, "a filter without bits is none");
+        assert_eq!(Shape::of_field(42 << 1, 2, 1), None, "too long");
+        assert_eq!(Shape::of_field(400 << 1, 2, 1), None);
+    }
+
+    #[test]
+    fn a_lookup_goes_to_where_a_key_is() {
+        let pointer = leaf();
+        let mut maker = Maker::new(pointer.filter, 8, 3);
+        for number in 0..100 {
+            maker.add_sorted(Hash::of(&key(number)));
+        }
+        maker.add_appended(Hash::of(&key(5)), 2);
+        maker.add_appended(Hash::of(&key(6)), 4);
+        maker.add_appended(Hash::of(&key(6)), 5);
+        maker.add_appended(Hash::of(&key(1000)), 4);
+        let bytes = maker.finish();
+        let filter = Filter::new(&pointer, &bytes);
+        let walk = |number: u32, part: usize| {
+            let (mut blocks, mut last) = (Vec::new(), None);
+            while let Some(block) = filter.next(Hash::of(&key(number)), part, last) {
+                blocks.push(block);
+                last = Some(block);
+            }
+            blocks
+        };
+        // Blocks 0 to 2 are the parts, 3 to 5 the pages behind them.
+        assert_eq!(walk(7, 0), [0]);
+        assert_eq!(walk(5, 0), [2, 0]);
+        assert_eq!(walk(5, 2), [2]);
+        assert_eq!(walk(6, 1), [5, 4, 1]);
+        assert_eq!(walk(1000, 1), [4]);
+        let misled = (2000..12_000).filter(|number| !walk(*number, 1).is_empty()).count();
+        assert!(misled < 100, "{misled} of 10000 keys that are not there");
+        let misled = (8..100).filter(|number| walk(*number, 1).len() > 1).count();
+        assert!(misled < 5, "{misled} of 92 keys that are on one page");
+    }
+
+    #[test]
+    fn pages_are_linked() {
+        let pointer = leaf();
+        let mut maker = Maker::new(pointer.filter, 8, 3);
+        (0..3).for_each(|place| maker.end(place, 100 + place as u32));
+        let bytes = maker.finish();
+        let filter = Filter::new(&pointer, &bytes);
+        let link = |before, end| Link { before, end };
+        let links: Vec<_> = (0..pointer.blocks()).map(|block| filter.link(block)).collect();
+        let expected = [
+            link(0, None),
+            link(0, None),
+            link(0, Some(100)),
+            link(100, Some(101)),
+            link(101, Some(102)),
+            link(102, None),
+        ];
+        assert_eq!(links, expected);
+    }
+
+    #[test]
+    fn keys_that_differ_in_their_length_alone_differ() {
+        let hashes: Vec<_> = (0..40).map(|length| Hash::of(&vec![0; length]).0).collect();
+        assert!((1..40).all(|index| !hashes[..index].contains(&hashes[index])));
+    }
+}
