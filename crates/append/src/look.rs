@@ -1,7 +1,8 @@
 //! A lookup of one key that shows its version where it lies.
 //!
-//! It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory that others read. A node
-//! that is nowhere in memory is read; the version is shown in the node that has it, which can be kept.
+//! It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory
+//! that others read. A node that is nowhere in memory is read; the version is shown in the node that has it, which can
+//! be kept.
 
 use std::sync::Arc;
 

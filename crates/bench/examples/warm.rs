@@ -1,8 +1,10 @@
-//! What a get costs of a table that is in memory: rates of one and of several threads, or a number of gets to count instructions of.
+//! What a get costs of a table that is in memory: rates of one and of several threads, or a number of gets to count
+//! instructions of.
 //!
 //! `cargo run --release -p braid-bench --example warm -- DIRECTORY [RECORDS [SECONDS]]`
 //!
-//! For instructions: `valgrind --tool=callgrind --toggle-collect='*counted_get_with*' target/release/examples/warm DIRECTORY 300000 0`
+//! For instructions: `valgrind --tool=callgrind --toggle-collect='*counted_get_with*' target/release/examples/warm
+//! DIRECTORY 300000 0`
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -8,9 +8,10 @@ use crate::documents::Document;
 
 /// A value as it was when it was read. It does not change, whatever becomes of its key, table or database.
 ///
-/// Where the value was found in memory it is not copied, and what it lies in stays there as long as this is held: a part of a leaf, a node, or the
-/// document, which is no part of the cache then and not counted in its size. So hold few of them, or for a short time; [`Vec::from`] makes a copy that
-/// keeps nothing else. A value that still waits in a queue is a copy.
+/// Where the value was found in memory it is not copied, and what it lies in stays there as long as this is held: a
+/// part of a leaf, a node, or the document, which is no part of the cache then and not counted in its size. So hold few
+/// of them, or for a short time; [`Vec::from`] makes a copy that keeps nothing else. A value that still waits in a
+/// queue is a copy.
 pub struct Pinned(Kept);
 
 enum Kept {

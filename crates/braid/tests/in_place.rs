@@ -1,4 +1,5 @@
-//! Values that are looked at, or kept, where they lie: `get_with` and `get_pinned` say what `get_many` says, which copies and goes another way.
+//! Values that are looked at, or kept, where they lie: `get_with` and `get_pinned` say what `get_many` says, which
+//! copies and goes another way.
 
 #[macro_use]
 #[path = "common/structures.rs"]
@@ -201,7 +202,8 @@ fn what_looks_may_do_anything(structure: Structure) {
     let db = options().background(false).open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
     let table = db.table("table", structure).expect("a table");
     table.put("key", "0").expect("put");
-    // More than a thread can borrow at no cost, one inside the other, each of which writes what the ones outside it look at.
+    // More than a thread can borrow at no cost, one inside the other, each of which writes what the ones outside it
+    // look at.
     fn deeper(db: &Database, table: &Table, depth: u8) {
         let looked = table.get_with("key", |value| {
             assert_eq!(value, depth.to_string().as_bytes());

@@ -1,7 +1,9 @@
 //! A lookup of one key that shows its version where it lies.
 //!
-//! 1. It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory that others read.
-//! 2. Where the front or the cache has the blocks of the leaf, the version is shown in the image, which can be kept ([`Seen::home`]).
+//! 1. It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory
+//!    that others read.
+//! 2. Where the front or the cache has the blocks of the leaf, the version is shown in the image, which can be kept
+//!    ([`Seen::home`]).
 //! 3. Else it is looked up as by any search, and a copy is shown.
 
 use std::sync::Arc;

@@ -1,14 +1,18 @@
-//! The front of a cache: where lookups find what they ask for again and again without writing to memory that others read.
+//! The front of a cache: where lookups find what they ask for again and again without writing to memory that others
+//! read.
 //!
-//! 1. A front has slots in sets of [`WAYS`]; a key's hash names its set. A slot holds the key, in two words, and a value that the cache
-//!    behind it holds too ([`crate::Cache::lift`]), so a front takes no memory but that of its slots.
-//! 2. A lookup reads a slot and borrows the value by a debt, which is written in memory of the thread alone (`arc_swap`). The borrow
-//!    ([`Held`]) keeps one value alive and nothing else, however long it is held.
-//! 3. A slot is read as under a seqlock: its version is odd while it is written, and a reader that finds it odd or changed has found nothing.
-//! 4. The policy behind hears nothing of what is found here. So a slot notes that it was asked for, once, and each insertion
-//!    into the cache tells the policy of the slots of one set ([`Front::sweep`]).
+//! 1. A front has slots in sets of [`WAYS`]; a key's hash names its set. A slot holds the key, in two words, and a
+//!    value that the cache behind it holds too ([`crate::Cache::lift`]), so a front takes no memory but that of its
+//!    slots.
+//! 2. A lookup reads a slot and borrows the value by a debt, which is written in memory of the thread alone
+//!    (`arc_swap`). The borrow ([`Held`]) keeps one value alive and nothing else, however long it is held.
+//! 3. A slot is read as under a seqlock: its version is odd while it is written, and a reader that finds it odd or
+//!    changed has found nothing.
+//! 4. The policy behind hears nothing of what is found here. So a slot notes that it was asked for, once, and each
+//!    insertion into the cache tells the policy of the slots of one set ([`Front::sweep`]).
 //!
-//! Invariants: a value comes back under the key that it was put under alone. Slots are written under the mutex of their set.
+//! Invariants: a value comes back under the key that it was put under alone. Slots are written under the mutex of their
+//! set.
 //!
 //! Left to others: which values are in the cache, and taking out what leaves it.
 

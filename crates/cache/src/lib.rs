@@ -2,23 +2,25 @@
 //!
 //! Owns which values stay in memory, and the count of their bytes. How it works:
 //!
-//! 1. The policy is `quick_cache`'s (Clock-PRO, close to S3-FIFO): a value enters cold and becomes hot when it is asked for
-//!    again, so a scan that reads every page once does not push out the pages that lookups live on.
-//! 2. Every entry weighs the bytes that the caller's function says, and [`ENTRY_OVERHEAD_BYTES`] plus the size of key and value
-//!    for the table that holds it.
-//! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard never has less than
-//!    [`SHARD_BYTES_MIN`], unless it is the only one.
+//! 1. The policy is `quick_cache`'s (Clock-PRO, close to S3-FIFO): a value enters cold and becomes hot when it is asked
+//!    for again, so a scan that reads every page once does not push out the pages that lookups live on.
+//! 2. Every entry weighs the bytes that the caller's function says, and [`ENTRY_OVERHEAD_BYTES`] plus the size of key
+//!    and value for the table that holds it.
+//! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard never has less
+//!    than [`SHARD_BYTES_MIN`], unless it is the only one.
 //!
-//! 4. What is large and read once can be kept out: [`Cache::admits`] says yes while there is room, and then to keys that were asked for before not
-//!    long ago, which it remembers by a fingerprint (the doorkeeper of TinyLFU, Einziger, Friedman and Manes, ACM TOS 13(4), 2017,
-//!    section 3.4.2). Without it leaves that come once would push out internal nodes wherever the pool holds few leaves.
+//! 4. What is large and read once can be kept out: [`Cache::admits`] says yes while there is room, and then to keys
+//!    that were asked for before not long ago, which it remembers by a fingerprint (the doorkeeper of TinyLFU,
+//!    Einziger, Friedman and Manes, ACM TOS 13(4), 2017, section 3.4.2). Without it leaves that come once would push
+//!    out internal nodes wherever the pool holds few leaves.
 //!
-//! 5. A cache can have a [`Front`], in which lookups find what was found before without locks and without writing to shared memory. A value
-//!    that the policy gives for a key is lifted into it; the policy tells what it evicts, and hears from time to time what was asked for.
+//! 5. A cache can have a [`Front`], in which lookups find what was found before without locks and without writing to
+//!    shared memory. A value that the policy gives for a key is lifted into it; the policy tells what it evicts, and
+//!    hears from time to time what was asked for.
 //!
-//! Invariants: the weight of all entries, and the memory that a front may take, are at most the capacity, at any moment; an entry that is heavier than a
-//! shard's hot share is not kept, and an older value under its key goes. What a front has is in the policy, but for the moments in which
-//! a thread puts it in or takes it out.
+//! Invariants: the weight of all entries, and the memory that a front may take, are at most the capacity, at any
+//! moment; an entry that is heavier than a shard's hot share is not kept, and an older value under its key goes. What a
+//! front has is in the policy, but for the moments in which a thread puts it in or takes it out.
 //!
 //! Left to others: what a key is, whether a value is still true (whoever changes it removes or replaces it), and
 //! reading what is missing.
@@ -85,8 +87,8 @@ pub struct Cache<K, V, F = ()> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
-    /// A cache of at most `capacity_bytes`. `weigh` gives the bytes that an entry owns on the heap; it has to give the same
-    /// answer for as long as the entry is in the cache. With a capacity of 0 nothing is kept.
+    /// A cache of at most `capacity_bytes`. `weigh` gives the bytes that an entry owns on the heap; it has to give the
+    /// same answer for as long as the entry is in the cache. With a capacity of 0 nothing is kept.
     #[must_use]
     pub fn new(capacity_bytes: u64, weigh: fn(&K, &V) -> u64) -> Self {
         Self::with_front(capacity_bytes, weigh, ())
@@ -138,16 +140,19 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         self.lookups.add(HITS, 1);
     }
 
-    /// Lifts a value that [`Cache::get`] gave for `key` into a part of the front, where it has the key `words`. `is_it` tells it from others.
+    /// Lifts a value that [`Cache::get`] gave for `key` into a part of the front, where it has the key `words`. `is_it`
+    /// tells it from others.
     pub fn lift<T>(&self, key: &K, part: &Front<T>, words: Words, value: &Arc<T>, is_it: impl Fn(&V) -> bool) {
         part.put(words, value);
-        // Who evicts or replaces it looks into the front behind that: either it found the value there, or this finds it gone.
+        // Who evicts or replaces it looks into the front behind that: either it found the value there, or this finds it
+        // gone.
         if !self.policy.peek(key).is_some_and(|value| is_it(&value)) {
             part.forget(words);
         }
     }
 
-    /// Holds at most so many bytes from now on, but a front keeps its size. Shards stay as many as they are, so each has its equal part of it.
+    /// Holds at most so many bytes from now on, but a front keeps its size. Shards stay as many as they are, so each
+    /// has its equal part of it.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         if self.capacity_bytes.swap(capacity_bytes, Ordering::Relaxed) != capacity_bytes {
             let shards = self.policy.num_shards() as u64;
@@ -172,15 +177,17 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         self.policy.peek(key)
     }
 
-    /// Keeps `value` under `key`, in place of what was there. It may be evicted at any time, at once if it is too heavy.
+    /// Keeps `value` under `key`, in place of what was there. It may be evicted at any time, at once if it is too
+    /// heavy.
     pub fn insert(&self, key: K, value: V) {
         self.policy.insert(key.clone(), value);
         self.front.forget(&key);
         self.front.sweep(&mut |key| drop(self.policy.get(key)));
     }
 
-    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for before, not long ago. One that is
-    /// heavier than a shard is not, and that there is no room for a large one says nothing of others.
+    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for
+    /// before, not long ago. One that is heavier than a shard is not, and that there is no room for a large one says
+    /// nothing of others.
     #[must_use]
     pub fn admits(&self, key: &K, bytes: u64) -> bool {
         let capacity = self.weight_bytes.load(Ordering::Relaxed);
@@ -233,7 +240,8 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
     }
 }
 
-/// What the policy may hold of a capacity. It rounds a shard's share up: a multiple of the shards keeps the sum within the capacity.
+/// What the policy may hold of a capacity. It rounds a shard's share up: a multiple of the shards keeps the sum within
+/// the capacity.
 fn weight_of<K>(capacity_bytes: u64, front: &impl Beside<K>, shards: u64) -> u64 {
     let weight = capacity_bytes.saturating_sub(front.bytes());
     weight - weight % shards

@@ -1,12 +1,12 @@
 //! Counters that threads add to without a cache line between them: for what happens in every lookup.
 //!
-//! 1. A [`Tally`] is a few counters with a part for each of the first [`OWNERS`] threads. A thread owns the same part of every tally, so
-//!    it adds with a load and a store.
+//! 1. A [`Tally`] is a few counters with a part for each of the first [`OWNERS`] threads. A thread owns the same part
+//!    of every tally, so it adds with a load and a store.
 //! 2. A thread that finds no part free adds to one of [`SHARED`] others, in atomic steps.
 //! 3. A thread that ends gives its part to a later thread. What it counted stays.
 //!
-//! Invariant: a part below [`OWNERS`] is written by one thread at a time, and the next owner sees what the last one wrote, because the
-//! part passes through a mutex. So nothing that was added is lost.
+//! Invariant: a part below [`OWNERS`] is written by one thread at a time, and the next owner sees what the last one
+//! wrote, because the part passes through a mutex. So nothing that was added is lost.
 //!
 //! Nothing is ordered by a tally: a sum that is taken while threads count has of each some moment of its own.
 

@@ -1,12 +1,14 @@
 //! Which keys a queue may have, for lookups that do not lock it.
 //!
-//! 1. A filter has up to [`LEVELS`] levels of words, each eight times as large as the one before, and made when that one is full: so a queue
-//!    that grows moves nothing, and a small one takes little.
-//! 2. A key is three bits of one word of a level (a Bloom filter whose blocks are words). About one key in fifty that is not there may be.
+//! 1. A filter has up to [`LEVELS`] levels of words, each eight times as large as the one before, and made when that
+//!    one is full: so a queue that grows moves nothing, and a small one takes little.
+//! 2. A key is three bits of one word of a level (a Bloom filter whose blocks are words). About one key in fifty that
+//!    is not there may be.
 //! 3. The thread that appends an operation, and holds the queue's lock for that, adds its key first ([`Filter::add`]).
 //!
-//! Invariant: a reader at a visible seq finds every key of the commits up to it. The key was added before its commit became visible, which the
-//! reader has seen (`Publisher::visible`). Who asks for what is not visible yet asks the queue itself.
+//! Invariant: a reader at a visible seq finds every key of the commits up to it. The key was added before its commit
+//! became visible, which the reader has seen (`Publisher::visible`). Who asks for what is not visible yet asks the
+//! queue itself.
 
 use std::{
     hash::BuildHasher,
