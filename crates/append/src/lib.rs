@@ -37,6 +37,7 @@ mod format;
 pub mod fuzzing;
 mod history;
 mod load;
+mod look;
 mod ordered;
 mod salvage;
 mod search;

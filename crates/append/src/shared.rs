@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cache::Cache;
+use cache::{Beside, Cache, Front, Held, Words, front_slots};
 use doclog::{DocLog, DocPointer, SegmentId};
 use index::{Error, ReadAhead, Result, TableId};
 use psync::Psync;
@@ -23,7 +23,7 @@ const RESERVE_SEGMENTS: u64 = 4;
 /// What all tries of a database share.
 pub struct Shared {
     store: FileStore,
-    cache: Cache<Key, Arc<Node>>,
+    cache: Cache<Key, Arc<Node>, Nodes>,
     read_ahead: Arc<ReadAhead>,
     reserve: Arc<Reserve>,
     segment_bytes: u64,
@@ -34,6 +34,46 @@ struct Key {
     table: TableId,
     segment: SegmentId,
     offset: u64,
+}
+
+/// What the cache finds without its policy.
+struct Nodes(Front<Node>);
+
+impl Nodes {
+    fn forget(&self, key: &Key) {
+        key.words().into_iter().for_each(|words| self.0.forget(words));
+    }
+}
+
+impl Beside<Key> for Nodes {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn forget(&self, key: &Key) {
+        self.forget(key);
+    }
+
+    fn clear(&self) {
+        self.0.clear();
+    }
+
+    fn sweep(&self, asked: &mut dyn FnMut(&Key)) {
+        self.0.sweep(|words| asked(&Key::of_words(words)));
+    }
+}
+
+impl Key {
+    /// The key in the front. Nodes of a segment with a number that does not fit are not in it: no table comes that far.
+    fn words(&self) -> Option<Words> {
+        let segment = u32::try_from(self.segment.0).ok()?;
+        Some([u64::from(self.table.0) << u32::BITS | u64::from(segment), self.offset])
+    }
+
+    fn of_words([file, offset]: Words) -> Self {
+        let (table, segment) = (TableId((file >> u32::BITS) as u32), SegmentId(file & u64::from(u32::MAX)));
+        Self { table, segment, offset }
+    }
 }
 
 fn key_of(table: TableId, pointer: &DocPointer) -> Key {
@@ -48,7 +88,7 @@ impl Shared {
         let weigh = |_: &Key, node: &Arc<Node>| (size_of::<Node>() + node.heap_bytes()) as u64;
         Self {
             store: store.clone(),
-            cache: Cache::new(cache_bytes, weigh),
+            cache: Cache::with_front(cache_bytes, weigh, Nodes(Front::new(front_slots(cache_bytes)))),
             read_ahead,
             reserve: Arc::new(Reserve::new(store)),
             segment_bytes: SEGMENT_BYTES_MAX,
@@ -143,26 +183,53 @@ impl Shared {
         self.cache.remove(&key_of(table, pointer));
     }
 
+    /// The node that `pointer` leads to, borrowed where the front of the cache has it.
+    #[inline]
+    pub(crate) fn held_node(&self, home: &Home<'_>, pointer: &DocPointer) -> Result<Held<Node>> {
+        let (key, front) = (key_of(home.table, pointer), &self.cache.front().0);
+        if let Some(node) = key.words().and_then(|words| front.get(words)) {
+            self.cache.count_front_hit();
+            return Ok(node);
+        }
+        if let Some(node) = self.cache.get(&key) {
+            if let Some(words) = key.words() {
+                self.cache.lift(&key, front, words, &node, |other| Arc::ptr_eq(other, &node));
+            }
+            return Ok(Held::of(node));
+        }
+        let mut nodes = self.read(home, std::slice::from_ref(pointer))?;
+        Ok(Held::of(nodes.pop().expect("as many nodes as pointers")))
+    }
+
     /// The nodes that `pointers` lead to, in their order; what is not cached is read in one psync.
     pub(crate) fn nodes(&self, home: &Home<'_>, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
         let mut nodes: Vec<_> = pointers.iter().map(|pointer| self.cache.get(&key_of(home.table, pointer))).collect();
         let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
         if !missing.is_empty() {
             let wanted: Vec<_> = missing.iter().map(|index| pointers[*index]).collect();
-            for ((index, pointer), bytes) in missing.into_iter().zip(&wanted).zip(home.nodes.read_many(&wanted)?) {
-                let node = Node::decode(bytes, home.chunk_bytes);
-                let node = Arc::new(node.map_err(|damage| corrupt(home.nodes, pointer, damage))?);
-                let is_kept = node.level() > 0 || {
-                    let bytes = size_of::<Node>() + node.heap_bytes();
-                    self.cache.admits(&key_of(home.table, pointer), bytes as u64)
-                };
-                if is_kept {
-                    self.keep(home.table, pointer, &node);
-                }
+            for (index, node) in missing.into_iter().zip(self.read(home, &wanted)?) {
                 nodes[index] = Some(node);
             }
         }
         Ok(nodes.into_iter().flatten().collect())
+    }
+
+    /// Reads nodes in one psync, and caches those that the cache admits.
+    fn read(&self, home: &Home<'_>, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
+        let mut nodes = Vec::with_capacity(pointers.len());
+        for (pointer, bytes) in pointers.iter().zip(home.nodes.read_many(pointers)?) {
+            let node = Node::decode(bytes, home.chunk_bytes);
+            let node = Arc::new(node.map_err(|damage| corrupt(home.nodes, pointer, damage))?);
+            let is_kept = node.level() > 0 || {
+                let bytes = size_of::<Node>() + node.heap_bytes();
+                self.cache.admits(&key_of(home.table, pointer), bytes as u64)
+            };
+            if is_kept {
+                self.keep(home.table, pointer, &node);
+            }
+            nodes.push(node);
+        }
+        Ok(nodes)
     }
 }
 

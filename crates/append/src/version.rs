@@ -5,13 +5,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use doclog::{DocLog, DocPointer, SegmentId};
-use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seq, ShowVersions, Stats, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seen, Seq, ShowVersions, Stats, View, Visit};
 
 use crate::cursor::TrieCursor;
 use crate::format::node::Node;
 use crate::format::record::{Commit, Header, Redo};
 use crate::shared::{Home, Shared};
-use crate::{documents, search, verify, walk};
+use crate::{documents, look, search, verify, walk};
 
 /// One immutable version of a trie. Readers hold it in an `Arc` for as long as they like.
 pub(crate) struct Version {
@@ -70,6 +70,13 @@ impl View for Version {
             return Ok(());
         }
         search::get_many(self, keys, at, out)
+    }
+
+    fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
+        if at.seq < self.floor {
+            return Ok(());
+        }
+        look::look(self, key, at, show)
     }
 
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {

@@ -2,18 +2,19 @@
 
 use std::{ops::RangeBounds, sync::Arc, time::SystemTime};
 
+use arc_swap::Guard;
 use index::{Bounds, Moment, Seq};
 
 use crate::{
-    CommitHeader, Range, Result, Table,
+    CommitHeader, Pinned, Range, Result, Table,
     catalog::TableState,
     history::Opened,
     table::{Then, prefix_bounds, range_bounds},
 };
 
 impl Then for Opened {
-    fn of(&self, _: &Table) -> Result<(Arc<TableState>, Moment)> {
-        Ok((Arc::clone(&self.state), Moment { seq: self.header.seq, now: self.header.time }))
+    fn of(&self, _: &Table) -> Result<(Guard<Arc<TableState>>, Moment)> {
+        Ok((Guard::from_inner(Arc::clone(&self.state)), Moment { seq: self.header.seq, now: self.header.time }))
     }
 }
 
@@ -51,6 +52,22 @@ impl TableAt {
     /// When storage fails, or what it holds is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.table.get_at(key.as_ref(), Some(&*self.opened))
+    }
+
+    /// Shows the value that `key` had to `look`, without a copy where it is in memory: see [`Table::get_with`].
+    ///
+    /// # Errors
+    /// As [`TableAt::get`].
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.table.get_with_at(key.as_ref(), Some(&*self.opened), look)
+    }
+
+    /// The value that `key` had, to be kept without a copy where it is in memory.
+    ///
+    /// # Errors
+    /// As [`TableAt::get`].
+    pub fn get_pinned(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        self.table.get_pinned_at(key.as_ref(), Some(&*self.opened))
     }
 
     /// The values that many keys had, read as one batch.

@@ -8,10 +8,10 @@ use std::{
     },
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use doclog::DocLog;
 use index::{DocPointer, Moment, RangeTombstones, Seq, TableId, Time, View};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
 use crate::{
@@ -59,6 +59,8 @@ pub(crate) struct TableCore {
     pub(crate) state: ArcSwap<TableState>,
     /// Held by whoever replaces the state.
     replacing: Mutex<()>,
+    /// How often that began or ended: odd while the state is being replaced.
+    replaced: AtomicU64,
     pub(crate) active_bytes: AtomicU64,
     /// Bytes of documents that operations in the queues name, about.
     pub(crate) queued_documents: AtomicU64,
@@ -119,6 +121,7 @@ impl TableCore {
             documents,
             state,
             replacing: Mutex::default(),
+            replaced: AtomicU64::new(0),
             active_bytes,
             queued_documents,
             document_pace: Pace::default(),
@@ -142,12 +145,13 @@ impl TableCore {
 
     /// The commit that dropped it; 0 while it is live.
     pub(crate) fn dropped(&self) -> Seq {
-        Seq(self.dropped.load(Ordering::Acquire))
+        Seq(self.dropped.load(Ordering::SeqCst))
     }
 
     /// It was dropped by this commit.
     pub(crate) fn set_dropped(&self, seq: Seq) {
-        self.dropped.store(seq.0, Ordering::Release);
+        // A reader that borrows the state and sees no drop then is seen by [`TableCore::is_unobserved`] behind this.
+        self.dropped.store(seq.0, Ordering::SeqCst);
     }
 
     /// A commit of this seq does nothing to it: it had been dropped before.
@@ -226,19 +230,26 @@ impl TableCore {
         &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
     ) {
-        let _one = self.replacing.lock();
+        let one = self.replacing.lock();
         let mut tombstones = Arc::clone(&self.state.load().tombstones);
         if !tombstones.is_empty() {
             change(Arc::make_mut(&mut tombstones));
         }
-        self.state.store(Arc::new(TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) }));
+        self.put_state(&one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
     }
 
     /// Puts another state in place, with other range tombstones; nothing waits in it.
     pub(crate) fn replace_whole(&self, active: Arc<Sections>, view: Arc<dyn View>, tombstones: RangeTombstones) {
-        let _one = self.replacing.lock();
+        let one = self.replacing.lock();
         let (tombstones, _pin) = (Arc::new(tombstones), Arc::clone(&self.pin));
-        self.state.store(Arc::new(TableState { active, frozen: None, view, tombstones, _pin }));
+        self.put_state(&one, TableState { active, frozen: None, view, tombstones, _pin });
+    }
+
+    /// Puts another state in place; the caller is the only one who does.
+    fn put_state(&self, _one: &MutexGuard<'_, ()>, state: TableState) {
+        self.replaced.fetch_add(1, Ordering::AcqRel);
+        self.state.store(Arc::new(state));
+        self.replaced.fetch_add(1, Ordering::Release);
     }
 
     /// The structure may have a version of `key` of this commit.
@@ -252,12 +263,12 @@ impl TableCore {
 
     /// Changes the range tombstones.
     pub(crate) fn change_tombstones(&self, change: impl FnOnce(&mut RangeTombstones)) {
-        let _one = self.replacing.lock();
+        let one = self.replacing.lock();
         let state = self.state.load();
         let mut tombstones = Arc::clone(&state.tombstones);
         change(Arc::make_mut(&mut tombstones));
         let (active, frozen, view) = (Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&state.view));
-        self.state.store(Arc::new(TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) }));
+        self.put_state(&one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
     }
 
     /// Something that expires is about to become visible in it.
@@ -274,15 +285,20 @@ impl TableCore {
     /// is, is asked only where anything can have expired.
     ///
     /// The state is held before it is asked what is visible, because older versions are not kept for readers that are not there yet.
-    /// It has to be current still when that is known: queues that a later state shares with it go on filling, others do not.
-    pub(crate) fn moment(&self, visible: impl Fn() -> Seq, now: impl Fn() -> Time) -> (Arc<TableState>, Moment) {
+    /// It has to be current still when that is known: queues that a later state shares with it go on filling, others do not. A commit in
+    /// such others became visible behind the replacement, so whoever sees it sees `replaced` changed.
+    ///
+    /// The state is borrowed: that writes to no memory that other readers write to.
+    pub(crate) fn moment(&self, visible: impl Fn() -> Seq, now: impl Fn() -> Time) -> (Guard<Arc<TableState>>, Moment) {
         loop {
-            let state = self.state.load_full();
+            let replaced = self.replaced.load(Ordering::Acquire);
+            let state = self.state.load();
             let seq = visible();
             // The time comes last: what a merge found expired by its own time, and dropped from this state, has expired by this one too.
             let now = if self.is_expiring() { now() } else { Time(0) };
             let at = Moment { seq, now };
-            if Arc::ptr_eq(&state, &self.state.load()) {
+            let is_same = replaced % 2 == 0 && self.replaced.load(Ordering::Acquire) == replaced;
+            if is_same || Arc::ptr_eq(&state, &self.state.load()) {
                 return (state, at);
             }
         }
@@ -342,7 +358,10 @@ impl TableCore {
 
     /// Whether nobody reads in any state but the current one, nor in that.
     pub(crate) fn is_unobserved(&self) -> bool {
-        self.is_read_as_it_is() && Arc::strong_count(&self.state.load_full()) == 2
+        let _one = self.replacing.lock();
+        // A borrow of the state does not count before the state is replaced, be it by itself.
+        let state = self.state.swap(self.state.load_full());
+        self.is_read_as_it_is() && Arc::strong_count(&state) == 2
     }
 
     /// Where the log holds the oldest operation that the structure lacks.

@@ -3,7 +3,7 @@
 //! A document is cached under its table, segment and offset: nothing else is ever written to that place, so what is cached is never stale. It gets in when there is
 //! room, or when it was asked for before, not long ago ([`Cache::admits`]). What is read in long rows (ranges, compactions, backups) passes by.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use cache::{Cache, Stats};
 use index::{DocPointer, TableId};
@@ -15,6 +15,33 @@ struct Key {
     table: TableId,
     segment: u64,
     offset: u64,
+}
+
+/// A document that was read: one that is cached, or one that is not.
+pub(crate) enum Document {
+    Cached(Arc<[u8]>),
+    Read(Vec<u8>),
+}
+
+impl Document {
+    /// The bytes, copied where they are cached.
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        match self {
+            Self::Cached(document) => document.to_vec(),
+            Self::Read(document) => document,
+        }
+    }
+}
+
+impl Deref for Document {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Cached(document) => document,
+            Self::Read(document) => document,
+        }
+    }
 }
 
 /// The part of the cache that documents have.
@@ -50,23 +77,38 @@ impl Documents {
     /// # Errors
     /// When one cannot be read or does not check.
     pub(crate) fn read_many(&self, table: &TableCore, pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
+        Ok(self.get_many(table, pointers)?.map(Document::into_vec).collect())
+    }
+
+    /// One document, as it is in the cache if it is there.
+    ///
+    /// # Errors
+    /// As [`Documents::read_many`].
+    pub(crate) fn read(&self, table: &TableCore, pointer: &DocPointer) -> Result<Document> {
+        let mut read = self.get_many(table, std::slice::from_ref(pointer))?;
+        Ok(read.next().expect("as many documents as pointers"))
+    }
+
+    fn get_many<'a>(
+        &'a self, table: &'a TableCore, pointers: &'a [DocPointer],
+    ) -> Result<impl Iterator<Item = Document> + use<'a>> {
         let key = |pointer: &DocPointer| Key { table: table.id, segment: pointer.segment.0, offset: pointer.offset };
-        let mut found: Vec<_> = pointers.iter().map(|pointer| self.cache.get(&key(pointer))).collect();
+        let found: Vec<_> = pointers.iter().map(|pointer| self.cache.get(&key(pointer))).collect();
         let missing = || pointers.iter().zip(&found).filter(|(_, found)| found.is_none());
         let missing: Vec<DocPointer> = missing().map(|(pointer, _)| *pointer).collect();
         let mut read = table.documents.read_many(&missing)?.into_iter();
-        let document = |(pointer, found): (&DocPointer, &mut Option<Arc<[u8]>>)| {
+        let document = move |(pointer, found): (&DocPointer, Option<Arc<[u8]>>)| {
             if let Some(found) = found {
-                return Some(found.to_vec());
+                return Some(Document::Cached(found));
             }
             let document = read.next()?;
             let key = key(pointer);
             if self.cache.admits(&key, document.len() as u64) {
                 self.cache.insert(key, Arc::from(&document[..]));
             }
-            Some(document)
+            Some(Document::Read(document))
         };
-        Ok(pointers.iter().zip(&mut found).filter_map(document).collect())
+        Ok(pointers.iter().zip(found).filter_map(document))
     }
 }
 

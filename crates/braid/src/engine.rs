@@ -199,7 +199,7 @@ impl Engine {
 
     /// Fails when the table was dropped.
     pub(crate) fn check_live(&self, table: &TableCore) -> Result<()> {
-        if self.catalog.read().by_id(table.id).is_none() {
+        if table.dropped() > Seq(0) {
             return Err(Error::NoSuchTable { name: table.name.clone() });
         }
         Ok(())

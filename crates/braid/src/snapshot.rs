@@ -20,12 +20,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arc_swap::Guard;
 use index::{Bounds, Horizon, Moment, RangeTombstones, Seq, Time};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::{
-    Database, Error, Range, Result, Table,
+    Database, Error, Pinned, Range, Result, Table,
     catalog::{TableCore, TableState},
     clock::Clock,
     database::Handle,
@@ -176,12 +177,12 @@ impl Drop for Pin {
 }
 
 impl Then for Pin {
-    fn of(&self, table: &Table) -> Result<(Arc<TableState>, Moment)> {
+    fn of(&self, table: &Table) -> Result<(Guard<Arc<TableState>>, Moment)> {
         // Held before it is asked whether the table is live, and before what came of it since: what a later drop or rollback frees waits for this reader.
-        let state = table.core.state.load_full();
+        let state = table.core.state.load();
         let live = self.handle.engine.check_live(&table.core);
         match table.core.last_at(self.seq()) {
-            Some(last) => Ok((last, self.moment)),
+            Some(last) => Ok((Guard::from_inner(last), self.moment)),
             None => live.map(|()| (state, self.moment)),
         }
     }
@@ -289,6 +290,26 @@ impl Snapshot {
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.pin.check_own(table)?;
         table.get_at(key.as_ref(), Some(&*self.pin))
+    }
+
+    /// Shows the value that `key` of `table` had to `look`, without a copy where it is in memory: see [`Table::get_with`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_with<R>(
+        &self, table: &Table, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        self.pin.check_own(table)?;
+        table.get_with_at(key.as_ref(), Some(&*self.pin), look)
+    }
+
+    /// The value that `key` of `table` had, to be kept without a copy where it is in memory.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_pinned(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        self.pin.check_own(table)?;
+        table.get_pinned_at(key.as_ref(), Some(&*self.pin))
     }
 
     /// The values that many keys of `table` had, read as one batch.

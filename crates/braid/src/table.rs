@@ -6,13 +6,15 @@ use std::{
     time::SystemTime,
 };
 
-use index::{Bounds, DocPointer, Found, Fragment, Moment, Seq, Stored};
+use arc_swap::Guard;
+use index::{Bounds, DocPointer, Found, Fragment, Image, Moment, Payload, Seen, Seq, Stored};
 
 use crate::{
-    Database, Durability, Error, Expires, Loader, Range, Result, Structure, TableSettings, WriteBatch,
+    Database, Durability, Error, Expires, Loader, Pinned, Range, Result, Structure, TableSettings, WriteBatch,
     catalog::{TableCore, TableState},
     clock::system_time,
     database::Handle,
+    documents::Document,
     engine::Engine,
     stats::TableStats,
 };
@@ -20,7 +22,7 @@ use crate::{
 /// An earlier moment, for readers that look at what was then.
 pub(crate) trait Then: Send + Sync {
     /// What there was of a table, and the moment to look at in that.
-    fn of(&self, table: &Table) -> Result<(Arc<TableState>, Moment)>;
+    fn of(&self, table: &Table) -> Result<(Guard<Arc<TableState>>, Moment)>;
 }
 
 /// A handle of one table. Cheap to clone; keeps its database open.
@@ -96,9 +98,10 @@ impl Table {
 
     /// When the value of `key` expires, now or as it was `then`.
     pub(crate) fn expiry_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<SystemTime>> {
-        let (found, _) = self.find(key, then)?;
-        let found = found.filter(|found| found.value.is_some());
-        Ok(found.and_then(|found| found.expiry).map(system_time))
+        let (state, at) = self.reading(then)?;
+        let mut expiry = None;
+        look(&state, key, at, &mut |seen| expiry = seen.expiry.filter(|_| seen.value.is_some()))?;
+        Ok(expiry.map(system_time))
     }
 
     /// Deletes `key`; a key that is not there stays so.
@@ -204,31 +207,89 @@ impl Table {
         self.get_at(key.as_ref(), None)
     }
 
-    /// The value of `key`, now or as it was `then`.
-    pub(crate) fn get_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Vec<u8>>> {
-        let (found, _held) = self.find(key, then)?;
-        match found.and_then(|found| found.value) {
-            None => Ok(None),
-            Some(Stored::Inline(value)) => Ok(Some(value)),
-            Some(Stored::Document(document)) => Ok(self.documents(&[document])?.pop()),
-        }
+    /// Shows the value of `key` to `look`, if there is one, and gives what that returns. Where the value is in the cache it is neither copied nor
+    /// is any memory allocated for it, and threads that do this at the same time write to no memory of one another.
+    ///
+    /// `look` may do whatever it likes with the database, but the longer it takes the longer what it looks at stays.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let length = users.get_with("ada", |value| value.len())?;
+    /// assert_eq!(length, Some(4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.get_with_at(key.as_ref(), None, look)
     }
 
-    /// The newest version of `key`, now or as it was `then`, and the state that has it: as long as that is held, its document stays where it is.
-    fn find(&self, key: &[u8], then: Option<&dyn Then>) -> Result<(Option<Found>, Arc<TableState>)> {
+    /// The value of `key`, to be kept without a copy where it is in the cache: see [`Pinned`].
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_pinned(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        self.get_pinned_at(key.as_ref(), None)
+    }
+
+    /// The value of `key`, now or as it was `then`.
+    pub(crate) fn get_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Vec<u8>>> {
+        self.read(key, then, |value| match value {
+            Value::There(value, _) => value.to_vec(),
+            Value::Copied(value) => value,
+            Value::Document(document) => document.into_vec(),
+        })
+    }
+
+    /// As [`Table::get_with`], now or as it was `then`.
+    pub(crate) fn get_with_at<R>(
+        &self, key: &[u8], then: Option<&dyn Then>, look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        self.read(key, then, |value| match value {
+            Value::There(value, _) => look(value),
+            Value::Copied(value) => look(&value),
+            Value::Document(document) => look(&document),
+        })
+    }
+
+    /// As [`Table::get_pinned`], now or as it was `then`.
+    pub(crate) fn get_pinned_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Pinned>> {
+        self.read(key, then, |value| match value {
+            Value::There(value, home) => Pinned::of(value, home),
+            Value::Copied(value) => Pinned::owned(value),
+            Value::Document(document) => Pinned::document(document),
+        })
+    }
+
+    /// Gives the value of `key` to `take`, now or as it was `then`. No lock is held meanwhile.
+    fn read<R>(&self, key: &[u8], then: Option<&dyn Then>, take: impl FnOnce(Value<'_>) -> R) -> Result<Option<R>> {
         self.core.traffic.looked_up(1);
-        let (state, at) = self.moment(then)?;
-        if !state.tombstones.is_empty() {
-            return Ok((find_many(&state, &[key], at)?.pop().flatten(), state));
+        // As long as the state is held, the document of a version that was found in it stays where it is.
+        let (state, at) = self.reading(then)?;
+        let (mut take, mut taken, mut document) = (Some(take), None, None);
+        let mut give = |value: Value<'_>| taken = take.take().map(|take| take(value));
+        match waiting(&state, key, at)? {
+            Waiting::Decided(found) => match found.and_then(|found| found.value) {
+                Some(Stored::Inline(value)) => give(Value::Copied(value)),
+                Some(Stored::Document(pointer)) => document = Some(pointer),
+                None => {}
+            },
+            Waiting::Below => state.view.look(key, at, &mut |seen| match seen.value {
+                Some(Payload::Inline(value)) => give(Value::There(value, seen.home)),
+                Some(Payload::Document(pointer)) => document = Some(pointer),
+                None => {}
+            })?,
         }
-        let mut found = state.active.get(key, at);
-        if found.is_none() {
-            found = state.frozen.as_ref().and_then(|frozen| frozen.sections().get(key, at));
+        if let Some(pointer) = document {
+            give(Value::Document(self.engine().trees.documents().read(&self.core, &pointer)?));
         }
-        if found.is_none() {
-            state.view.get_many(&[key], at, std::slice::from_mut(&mut found))?;
-        }
-        Ok((found, state))
+        Ok(taken)
     }
 
     /// The values of many keys, in their order, read as one batch: level by level, and all documents at once (MPSearch, PIO §3.1.1).
@@ -270,8 +331,13 @@ impl Table {
         TableStats::of(self.engine(), &self.core, &state)
     }
 
-    /// What a reader that begins now reads, or one that looks at what was `then`.
+    /// What a reader that begins now reads for a while, or one that looks at what was `then`.
     pub(crate) fn moment(&self, then: Option<&dyn Then>) -> Result<(Arc<TableState>, Moment)> {
+        self.reading(then).map(|(state, at)| (Guard::into_inner(state), at))
+    }
+
+    /// What a reader that begins now reads at once, or one that looks at what was `then`.
+    fn reading(&self, then: Option<&dyn Then>) -> Result<(Guard<Arc<TableState>>, Moment)> {
         // The state is held before it is asked whether the table is live: what a later drop frees waits for this reader.
         match then {
             Some(then) => then.of(self),
@@ -312,6 +378,42 @@ impl Table {
         };
         Ok(found.into_iter().map(value).collect())
     }
+}
+
+/// A value that was read.
+enum Value<'a> {
+    /// Where it lies, and what gives what it lies in.
+    There(&'a [u8], Option<&'a dyn Fn() -> Arc<dyn Image>>),
+    Copied(Vec<u8>),
+    Document(Document),
+}
+
+/// What the queues, and range deletes, say of a key.
+enum Waiting {
+    /// What there is of it.
+    Decided(Option<Found>),
+    /// The structure has it or nobody.
+    Below,
+}
+
+fn waiting(state: &TableState, key: &[u8], at: Moment) -> Result<Waiting> {
+    if !state.tombstones.is_empty() {
+        return Ok(Waiting::Decided(find_many(state, &[key], at)?.pop().flatten()));
+    }
+    let frozen = || state.frozen.as_ref().and_then(|frozen| frozen.sections().get(key, at));
+    Ok(match state.active.get(key, at).or_else(frozen) {
+        Some(found) => Waiting::Decided(Some(found)),
+        None => Waiting::Below,
+    })
+}
+
+/// Shows the newest version of `key` at or below the seq of `at`, if there is one.
+fn look(state: &TableState, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
+    match waiting(state, key, at)? {
+        Waiting::Decided(found) => found.iter().for_each(|found| show(&found.seen())),
+        Waiting::Below => state.view.look(key, at, show)?,
+    }
+    Ok(())
 }
 
 /// The newest versions of keys at or below the seq of `at`: queues first, what they leave undecided in the structure, as one batch.
@@ -443,8 +545,10 @@ mod tests {
             let table = database.table("table", structure).expect("created");
             table.put("key", [7; 5000]).expect("put");
             database.checkpoint().expect("a checkpoint");
-            let (found, held) = table.find(b"key", None).expect("found");
-            let Some(Stored::Document(document)) = found.and_then(|found| found.value) else { panic!("a document") };
+            let (held, at) = table.reading(None).expect("a state");
+            let mut document = None;
+            look(&held, b"key", at, &mut |seen| document = seen.value.map(|value| value.to_stored())).expect("found");
+            let Some(Stored::Document(document)) = document else { panic!("a document") };
             let moved = table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
             assert_eq!(moved.documents, 1);
             assert_eq!(table.documents(&[document]).expect("read"), [vec![7; 5000]]);

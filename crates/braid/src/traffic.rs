@@ -2,17 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tally::Tally;
+
 /// Keys of one call from which on the call counts as a batch: a device has several requests at a time then.
 const BATCH_KEYS: usize = 8;
 
 /// Operations below which their shares say nothing.
 const OPERATIONS_MIN: u64 = 10_000;
 
+/// Which lookups are counted where.
+const ALONE: usize = 0;
+const BATCHED: usize = 1;
+
 /// Counts of one table.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    alone: AtomicU64,
-    batched: AtomicU64,
+    lookups: Tally<2>,
     changes: AtomicU64,
 }
 
@@ -28,8 +33,7 @@ pub(crate) struct Shares {
 impl Traffic {
     /// One call looked `keys` keys up.
     pub(crate) fn looked_up(&self, keys: usize) {
-        let counter = if keys >= BATCH_KEYS { &self.batched } else { &self.alone };
-        counter.fetch_add(keys as u64, Ordering::Relaxed);
+        self.lookups.add(if keys >= BATCH_KEYS { BATCHED } else { ALONE }, keys as u64);
     }
 
     /// So many puts and deletes were committed.
@@ -39,13 +43,13 @@ impl Traffic {
 
     /// Keys looked up.
     pub(crate) fn lookups(&self) -> u64 {
-        self.alone.load(Ordering::Relaxed) + self.batched.load(Ordering::Relaxed)
+        self.lookups.sum(ALONE) + self.lookups.sum(BATCHED)
     }
 
     /// What the table is used for, if it was used enough to say.
     pub(crate) fn shares(&self) -> Option<Shares> {
-        let (batched, changes) = (self.batched.load(Ordering::Relaxed), self.changes.load(Ordering::Relaxed));
-        let lookups = self.alone.load(Ordering::Relaxed) + batched;
+        let (batched, changes) = (self.lookups.sum(BATCHED), self.changes.load(Ordering::Relaxed));
+        let lookups = self.lookups.sum(ALONE) + batched;
         let all = lookups + changes;
         if all < OPERATIONS_MIN {
             return None;

@@ -38,7 +38,7 @@ pub(crate) use validate::Check;
 pub use writes::Savepoint;
 
 use crate::{
-    Database, Durability, Error, ErrorKind, Expires, Range, Result, Table,
+    Database, Durability, Error, ErrorKind, Expires, Pinned, Range, Result, Table,
     commit::{check_expires, check_pair},
     engine::Engine,
     error::shown,
@@ -189,6 +189,40 @@ impl Transaction {
             None => {
                 self.note_key(table, key)?;
                 table.get_at(key, Some(&*self.pin))
+            }
+        }
+    }
+
+    /// Shows the value of `key` in `table` to `look`, its own write if there is one, without a copy where it is in memory: see [`Table::get_with`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_with<R>(
+        &self, table: &Table, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let key = key.as_ref();
+        self.pin.check_own(table)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => Ok(writes::value_of(written).map(look)),
+            None => {
+                self.note_key(table, key)?;
+                table.get_with_at(key, Some(&*self.pin), look)
+            }
+        }
+    }
+
+    /// The value of `key` in `table`, its own write if there is one, to be kept without a copy where it is in memory. Its own writes are copied.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_pinned(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        let key = key.as_ref();
+        self.pin.check_own(table)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => Ok(writes::value_of(written).map(|value| Pinned::owned(value.to_vec()))),
+            None => {
+                self.note_key(table, key)?;
+                table.get_pinned_at(key, Some(&*self.pin))
             }
         }
     }

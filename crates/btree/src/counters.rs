@@ -1,41 +1,21 @@
 //! What the trees of a database count.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts of a counter that threads count in.
-const PARTS: usize = 8;
+use tally::Tally;
 
-static THREADS: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    /// Which part is this thread's.
-    static PART: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// A counter of what happens in every search: threads count apart, so that they do not wait for one another's cache lines.
+/// A counter of what happens in every search.
 #[derive(Debug, Default)]
-pub(crate) struct Often([Part; PARTS]);
-
-/// As long as the two cache lines that processors fetch together.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Part(AtomicU64);
+pub(crate) struct Often(Tally<1>);
 
 impl Often {
-    /// Adds one.
     #[inline]
-    pub(crate) fn count(&self) {
-        let part = PART.get().unwrap_or_else(|| {
-            let part = THREADS.fetch_add(1, Ordering::Relaxed) % PARTS;
-            PART.set(Some(part));
-            part
-        });
-        self.0[part].0.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add(&self, by: u64) {
+        self.0.add(0, by);
     }
 
-    fn load(&self, ordering: Ordering) -> u64 {
-        self.0.iter().map(|part| part.0.load(ordering)).sum()
+    fn load(&self, _: Ordering) -> u64 {
+        self.0.sum(0)
     }
 }
 

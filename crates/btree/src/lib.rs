@@ -40,6 +40,7 @@ mod format;
 pub mod fuzzing;
 mod leaf;
 mod load;
+mod look;
 mod node;
 mod salvage;
 mod search;

@@ -95,7 +95,7 @@ impl Node {
         }
         let rest = &key[shared..];
         let number = layout.head_of(head(rest));
-        let mut low = partition_point(separators, |separator| layout.head(&self.bytes, separator) < number);
+        let mut low = layout.heads_below(&self.bytes, number);
         while low < separators && layout.head(&self.bytes, low) == number && self.order(low, rest) != Ordering::Greater
         {
             low += 1;

@@ -23,6 +23,7 @@ use space::PAGE;
 use crate::filter::{Filter, Hash, Link};
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
+use crate::look::{self, Way};
 use crate::node::Node;
 use crate::version::Version;
 
@@ -49,28 +50,29 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut 
 }
 
 fn get(version: &Version, root: &Pointer, key: &[u8], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-    let order = [(0, 0)];
-    let mut search = Search { version, keys: &[key], at, order: &order, out };
-    let Some(top) = version.top()? else { return search.root_leaf(root) };
-    let mut node = Arc::clone(top);
-    let mut place = top.find(key);
-    let mut pointer = top.pointer(place.child);
-    for level in (1..version.root.height.saturating_sub(1)).rev() {
-        node = version.shared.node(version.table, &pointer, level)?;
-        place = node.find(key);
-        pointer = node.pointer(place.child);
+    match look::way(version, root, key)? {
+        Some(way) => get_in(version, &way, key, at, out),
+        None => Search { version, keys: &[key], at, order: &[(0, 0)], out }.root_leaf(root),
     }
+}
+
+/// Looks `key` up in its leaf.
+pub(crate) fn get_in(
+    version: &Version, way: &Way<'_>, key: &[u8], at: Moment, out: &mut [Option<Found>],
+) -> Result<()> {
+    let (pointer, part) = (way.pointer, way.part);
+    let mut search = Search { version, keys: &[key], at, order: &[(0, 0)], out };
     if !pointer.is_filtered() {
-        return search.unfiltered(pointer, place.part);
+        return search.unfiltered(pointer, part);
     }
-    let (filter, hash) = (Filter::new(&pointer, node.filter(place.child)), Hash::of(key));
-    let mut block = filter.next(hash, place.part, None);
+    let (filter, hash) = (Filter::new(&pointer, way.filter()), Hash::of(key));
+    let mut block = filter.next(hash, part, None);
     while let Some(number) = block {
         search.one_block(&Task { pointer, block: number, link: filter.link(number), keys: 0..1, leaf: None })?;
         if search.out[0].is_some() {
             break;
         }
-        block = filter.next(hash, place.part, Some(number));
+        block = filter.next(hash, part, Some(number));
     }
     Ok(())
 }

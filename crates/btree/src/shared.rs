@@ -4,7 +4,8 @@
 //!    never meets an image of an old one.
 //! 2. Reads of several nodes go to the device as one psync.
 //! 3. A leaf that has no cached image may have its last page cached, for the next append.
-//! 4. Buffers that a search or a scan is done with wait here for the next one ([`SPARE_BYTES`]).
+//! 4. Searches of single keys find nodes and blocks of leaves in the cache's front, of which each kind has its own.
+//! 5. Buffers that a search or a scan is done with wait here for the next one ([`SPARE_BYTES`]).
 //!
 //! Invariant: an image of a block that was appended to may be older or younger in the cache than the pointer that asks for it; it is used only
 //! where it holds the runs that the pointer publishes ([`Leaf::seen`], and the same test for last pages).
@@ -12,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cache::Cache;
+use cache::{Beside, Cache, Front, Held, Words, front_slots};
 use index::{Error, ReadAhead, Result, TableId};
 use parking_lot::Mutex;
 use psync::{Buffer, Psync, Request, Spares};
@@ -30,7 +31,7 @@ use crate::node::Node;
 /// What all trees of a database share.
 pub struct Shared {
     pages: Arc<PagedFile>,
-    cache: Cache<Key, Image>,
+    cache: Cache<Key, Image, Fronts>,
     epoch: u32,
     incarnations: AtomicU64,
     gap_bytes: usize,
@@ -66,6 +67,52 @@ pub(crate) struct Tail {
     chain: u32,
 }
 
+/// What the cache finds without its policy. Last pages are not in it.
+struct Fronts {
+    nodes: Front<Node>,
+    leaves: Front<Leaf>,
+}
+
+/// Blocks of leaves for each node there is to be room for in the front, at least.
+const LEAVES_PER_NODE: u64 = 8;
+
+impl Fronts {
+    fn new(cache_bytes: u64) -> Self {
+        let slots = front_slots(cache_bytes);
+        Self { nodes: Front::new(slots / LEAVES_PER_NODE), leaves: Front::new(slots) }
+    }
+}
+
+impl Beside<Key> for Fronts {
+    fn bytes(&self) -> u64 {
+        self.nodes.bytes() + self.leaves.bytes()
+    }
+
+    fn forget(&self, key: &Key) {
+        if !key.tail {
+            self.nodes.forget(key.words());
+            self.leaves.forget(key.words());
+        }
+    }
+
+    fn clear(&self) {
+        self.nodes.clear();
+        self.leaves.clear();
+    }
+
+    fn sweep(&self, asked: &mut dyn FnMut(&Key)) {
+        let mut show = |[page, incarnation]: Words| asked(&Key { page, incarnation, tail: false });
+        self.nodes.sweep(&mut show);
+        self.leaves.sweep(&mut show);
+    }
+}
+
+impl Key {
+    const fn words(&self) -> Words {
+        [self.page, self.incarnation]
+    }
+}
+
 fn weigh(_: &Key, image: &Image) -> u64 {
     let bytes = match image {
         Image::Node(node) => size_of::<Node>() + node.heap_bytes(),
@@ -81,7 +128,7 @@ impl Shared {
     pub fn new(pages: Arc<PagedFile>, cache_bytes: u64, epoch: u32) -> Self {
         Self {
             pages,
-            cache: Cache::new(cache_bytes, weigh),
+            cache: Cache::with_front(cache_bytes, weigh, Fronts::new(cache_bytes)),
             epoch,
             incarnations: AtomicU64::new(1),
             gap_bytes: GAP_PAGES * PAGE,
@@ -193,11 +240,43 @@ impl Shared {
     fn cached_node(&self, pointer: &Pointer, level: u8) -> Option<Arc<Node>> {
         match self.cache.get(&key_of(pointer))? {
             Image::Node(node) if node.level() == level => {
-                self.counters.node_hits.count();
+                self.counters.node_hits.add(1);
                 Some(node)
             }
             _ => None,
         }
+    }
+
+    /// The internal node that `pointer` points to, borrowed where the front of the cache has it.
+    #[inline]
+    pub(crate) fn held_node(&self, table: TableId, pointer: &Pointer, level: u8) -> Result<Held<Node>> {
+        let key = key_of(pointer);
+        if let Some(node) = self.cache.front().nodes.get(key.words()).filter(|node| node.level() == level) {
+            self.cache.count_front_hit();
+            self.counters.node_hits.add(1);
+            return Ok(node);
+        }
+        if let Some(node) = self.cached_node(pointer, level) {
+            let is_it = |image: &Image| matches!(image, Image::Node(other) if Arc::ptr_eq(other, &node));
+            self.cache.lift(&key, &self.cache.front().nodes, key.words(), &node, is_it);
+            return Ok(Held::of(node));
+        }
+        self.node(table, pointer, level).map(Held::of)
+    }
+
+    /// An image of a block of a leaf, borrowed where the front of the cache has it. Whether it holds what `pointer` publishes, [`Leaf::seen`]
+    /// says. The caller counts it if it is of use.
+    #[inline]
+    pub(crate) fn held_block(&self, pointer: &Pointer, block: usize) -> Option<Held<Leaf>> {
+        let key = block_key(pointer, block);
+        if let Some(leaf) = self.cache.front().leaves.get(key.words()) {
+            self.cache.count_front_hit();
+            return Some(leaf);
+        }
+        let Image::Leaf(leaf) = self.cache.get(&key)? else { return None };
+        let is_it = |image: &Image| matches!(image, Image::Leaf(other) if Arc::ptr_eq(other, &leaf));
+        self.cache.lift(&key, &self.cache.front().leaves, key.words(), &leaf, is_it);
+        Some(Held::of(leaf))
     }
 
     /// Whether the node is in the cache; leaves no trace.
@@ -238,7 +317,7 @@ impl Shared {
     /// The cached image of a block of a leaf, if it holds what `pointer` publishes.
     pub(crate) fn cached_block(&self, pointer: &Pointer, block: usize, link: Link) -> Option<Arc<Leaf>> {
         let leaf = usable(pointer, block, link.end, self.cache.get(&block_key(pointer, block))?)?;
-        self.counters.leaf_hits.count();
+        self.counters.leaf_hits.add(1);
         Some(leaf)
     }
 

@@ -12,7 +12,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use index::{
-    Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seq, Show, ShowVersions, Stats, TableId, View, Visit,
+    Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seen, Seq, Show, ShowVersions, Stats, TableId, View,
+    Visit,
 };
 use parking_lot::Mutex;
 use space::{Extent, PagedFile};
@@ -21,7 +22,7 @@ use crate::cursor::TreeCursor;
 use crate::format::root::Root;
 use crate::node::Node;
 use crate::shared::Shared;
-use crate::{documents, search, verify, walk};
+use crate::{documents, look, search, verify, walk};
 
 /// What a version of a tree keeps alive.
 pub(crate) struct Token {
@@ -116,6 +117,13 @@ impl View for Version {
             return Ok(());
         }
         search::get_many(self, keys, at, out)
+    }
+
+    fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
+        if at.seq < self.floor {
+            return Ok(());
+        }
+        look::look(self, key, at, show)
     }
 
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {

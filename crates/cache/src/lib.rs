@@ -2,28 +2,41 @@
 //!
 //! Owns which values stay in memory, and the count of their bytes. How it works:
 //!
-//! 1. The policy is `quick_cache`'s (Clock-PRO, close to S3-FIFO): a value enters cold and becomes hot when it is asked for
-//!    again, so a scan that reads every page once does not push out the pages that lookups live on.
-//! 2. Every entry weighs the bytes that the caller's function says, and [`ENTRY_OVERHEAD_BYTES`] plus the size of key and value
-//!    for the table that holds it.
-//! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard never has less than
-//!    [`SHARD_BYTES_MIN`], unless it is the only one.
+//! 1. The policy is `quick_cache`'s (Clock-PRO, close to S3-FIFO): a value enters cold and becomes hot when it is asked
+//!    for again, so a scan that reads every page once does not push out the pages that lookups live on.
+//! 2. Every entry weighs the bytes that the caller's function says, and [`ENTRY_OVERHEAD_BYTES`] plus the size of key
+//!    and value for the table that holds it.
+//! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard never has less
+//!    than [`SHARD_BYTES_MIN`], unless it is the only one.
 //!
-//! 4. What is large and read once can be kept out: [`Cache::admits`] says yes while there is room, and then to keys that were asked for before not
-//!    long ago, which it remembers by a fingerprint (the doorkeeper of TinyLFU, Einziger, Friedman and Manes, ACM TOS 13(4), 2017,
-//!    section 3.4.2). Without it leaves that come once would push out internal nodes wherever the pool holds few leaves.
+//! 4. What is large and read once can be kept out: [`Cache::admits`] says yes while there is room, and then to keys
+//!    that were asked for before not long ago, which it remembers by a fingerprint (the doorkeeper of TinyLFU,
+//!    Einziger, Friedman and Manes, ACM TOS 13(4), 2017, section 3.4.2). Without it leaves that come once would push
+//!    out internal nodes wherever the pool holds few leaves.
 //!
-//! Invariants: the weight of all entries is at most the capacity, at any moment; an entry that is heavier than a shard's hot
-//! share is not kept, and an older value under its key goes.
+//! 5. A cache can have a [`Front`], in which lookups find what was found before without locks and without writing to
+//!    shared memory. A value that the policy gives for a key is lifted into it; the policy tells what it evicts, and
+//!    hears from time to time what was asked for.
+//!
+//! Invariants: the weight of all entries, and the memory that a front may take, are at most the capacity, at any
+//! moment; an entry that is heavier than a shard's hot share is not kept, and an older value under its key goes. What a
+//! front has is in the policy, but for the moments in which a thread puts it in or takes it out.
 //!
 //! Left to others: what a key is, whether a value is still true (whoever changes it removes or replaces it), and
 //! reading what is missing.
 
+mod front;
+
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-use quick_cache::sync::{Cache as Policy, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use quick_cache::sync::Cache as Policy;
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
+use smallvec::SmallVec;
+use tally::Tally;
+
+pub use front::{Beside, Front, Held, Words};
 
 /// What an entry costs beside its key and value: hash slot, links, and its share of remembered evicted keys.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 64;
@@ -58,21 +71,43 @@ pub struct Stats {
     pub capacity_bytes: u64,
 }
 
+/// Which counter of a cache is which.
+const HITS: usize = 0;
+const MISSES: usize = 1;
+
 /// A bounded map that forgets what is least likely to be asked for again. All methods may be called from any thread.
-pub struct Cache<K, V> {
-    policy: Policy<K, V, Weight<K, V>>,
+pub struct Cache<K, V, F = ()> {
+    policy: Policy<K, V, Weight<K, V>, DefaultHashBuilder, Leaving<F>>,
+    front: Arc<F>,
     capacity_bytes: AtomicU64,
+    /// What of it is not the front's.
+    weight_bytes: AtomicU64,
     doorkeeper: Doorkeeper,
+    lookups: Tally<2>,
 }
 
-impl<K: Eq + Hash, V: Clone> Cache<K, V> {
-    /// A cache of at most `capacity_bytes`. `weigh` gives the bytes that an entry owns on the heap; it has to give the same
-    /// answer for as long as the entry is in the cache. With a capacity of 0 nothing is kept.
+impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
+    /// A cache of at most `capacity_bytes`. `weigh` gives the bytes that an entry owns on the heap; it has to give the
+    /// same answer for as long as the entry is in the cache. With a capacity of 0 nothing is kept.
     #[must_use]
     pub fn new(capacity_bytes: u64, weigh: fn(&K, &V) -> u64) -> Self {
+        Self::with_front(capacity_bytes, weigh, ())
+    }
+}
+
+/// Slots of a front for a cache of so many bytes: two for each page, so that few sets are full.
+#[must_use]
+pub const fn front_slots(capacity_bytes: u64) -> u64 {
+    2 * (capacity_bytes / ENTRY_BYTES_EXPECTED)
+}
+
+impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
+    /// As [`Cache::new`], with a front, whose memory is part of the capacity.
+    #[must_use]
+    pub fn with_front(capacity_bytes: u64, weigh: fn(&K, &V) -> u64, front: F) -> Self {
+        let front = Arc::new(front);
         let shards = shards_for(capacity_bytes);
-        // The policy rounds a shard's share up: a multiple of the shards keeps the sum within the capacity.
-        let weight = capacity_bytes - capacity_bytes % shards;
+        let weight = weight_of(capacity_bytes, &*front, shards);
         let entries = (weight / ENTRY_BYTES_EXPECTED).max(1);
         let options = OptionsBuilder::new()
             .shards(usize::try_from(shards).unwrap_or(1))
@@ -80,17 +115,50 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
             .weight_capacity(weight)
             .build()
             .expect("capacity and estimate are set");
-        let policy =
-            Policy::with_options(options, Weight(weigh), DefaultHashBuilder::default(), DefaultLifecycle::default());
-        Self { policy, capacity_bytes: AtomicU64::new(capacity_bytes), doorkeeper: Doorkeeper::new(entries) }
+        let leaving = Leaving(Arc::clone(&front));
+        let policy = Policy::with_options(options, Weight(weigh), DefaultHashBuilder::default(), leaving);
+        let (capacity_bytes, weight_bytes) = (AtomicU64::new(capacity_bytes), AtomicU64::new(weight));
+        Self {
+            policy,
+            front,
+            capacity_bytes,
+            weight_bytes,
+            doorkeeper: Doorkeeper::new(entries),
+            lookups: Tally::new(),
+        }
     }
 
-    /// Holds at most so many bytes from now on. Shards stay as many as they are, so each has its equal part of it.
+    /// The front.
+    #[must_use]
+    pub fn front(&self) -> &F {
+        &self.front
+    }
+
+    /// A lookup found its key in the front.
+    #[inline]
+    pub fn count_front_hit(&self) {
+        self.lookups.add(HITS, 1);
+    }
+
+    /// Lifts a value that [`Cache::get`] gave for `key` into a part of the front, where it has the key `words`. `is_it`
+    /// tells it from others.
+    pub fn lift<T>(&self, key: &K, part: &Front<T>, words: Words, value: &Arc<T>, is_it: impl Fn(&V) -> bool) {
+        part.put(words, value);
+        // Who evicts or replaces it looks into the front behind that: either it found the value there, or this finds it
+        // gone.
+        if !self.policy.peek(key).is_some_and(|value| is_it(&value)) {
+            part.forget(words);
+        }
+    }
+
+    /// Holds at most so many bytes from now on, but a front keeps its size. Shards stay as many as they are, so each
+    /// has its equal part of it.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         if self.capacity_bytes.swap(capacity_bytes, Ordering::Relaxed) != capacity_bytes {
-            // As in `new`: a share that is rounded up would be too much in the sum.
             let shards = self.policy.num_shards() as u64;
-            self.policy.set_capacity(capacity_bytes - capacity_bytes % shards);
+            let weight = weight_of(capacity_bytes, &*self.front, shards);
+            self.weight_bytes.store(weight, Ordering::Relaxed);
+            self.policy.set_capacity(weight);
             self.doorkeeper.is_full.store(false, Ordering::Relaxed);
         }
     }
@@ -98,7 +166,9 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
     /// The value of `key`, counted as a hit or a miss.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
-        self.policy.get(key)
+        let found = self.policy.get(key);
+        self.lookups.add(if found.is_some() { HITS } else { MISSES }, 1);
+        found
     }
 
     /// The value of `key`, without a trace: neither counted nor kept any longer for it.
@@ -107,16 +177,20 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         self.policy.peek(key)
     }
 
-    /// Keeps `value` under `key`, in place of what was there. It may be evicted at any time, at once if it is too heavy.
+    /// Keeps `value` under `key`, in place of what was there. It may be evicted at any time, at once if it is too
+    /// heavy.
     pub fn insert(&self, key: K, value: V) {
-        self.policy.insert(key, value);
+        self.policy.insert(key.clone(), value);
+        self.front.forget(&key);
+        self.front.sweep(&mut |key| drop(self.policy.get(key)));
     }
 
-    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for before, not long ago. One that is
-    /// heavier than a shard is not, and that there is no room for a large one says nothing of others.
+    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for
+    /// before, not long ago. One that is heavier than a shard is not, and that there is no room for a large one says
+    /// nothing of others.
     #[must_use]
     pub fn admits(&self, key: &K, bytes: u64) -> bool {
-        let capacity = self.capacity_bytes.load(Ordering::Relaxed);
+        let capacity = self.weight_bytes.load(Ordering::Relaxed);
         let share = capacity / self.policy.num_shards() as u64;
         if bytes > share {
             return false;
@@ -134,18 +208,22 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
 
     /// Forgets `key`; gives back its value.
     pub fn remove(&self, key: &K) -> Option<V> {
-        self.policy.remove(key).map(|(_, value)| value)
+        let removed = self.policy.remove(key).map(|(_, value)| value);
+        self.front.forget(key);
+        removed
     }
 
     /// Forgets every key that `keep` refuses.
     pub fn retain(&self, keep: impl Fn(&K, &V) -> bool) {
         self.policy.retain(keep);
+        self.front.clear();
         self.doorkeeper.is_full.store(false, Ordering::Relaxed);
     }
 
     /// Forgets everything; hits and misses go on counting.
     pub fn clear(&self) {
         self.policy.clear();
+        self.front.clear();
         self.doorkeeper.is_full.store(false, Ordering::Relaxed);
     }
 
@@ -153,8 +231,8 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
-            hits: self.policy.hits(),
-            misses: self.policy.misses(),
+            hits: self.lookups.sum(HITS),
+            misses: self.lookups.sum(MISSES),
             entries: self.policy.len() as u64,
             bytes: self.policy.weight(),
             capacity_bytes: self.capacity_bytes.load(Ordering::Relaxed),
@@ -162,7 +240,40 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
     }
 }
 
-impl<K: Eq + Hash, V: Clone> std::fmt::Debug for Cache<K, V> {
+/// What the policy may hold of a capacity. It rounds a shard's share up: a multiple of the shards keeps the sum within
+/// the capacity.
+fn weight_of<K>(capacity_bytes: u64, front: &impl Beside<K>, shards: u64) -> u64 {
+    let weight = capacity_bytes.saturating_sub(front.bytes());
+    weight - weight % shards
+}
+
+/// Has a front forget what the policy evicts.
+struct Leaving<F>(Arc<F>);
+
+impl<F> Clone for Leaving<F> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K, V, F: Beside<K>> Lifecycle<K, V> for Leaving<F> {
+    /// What was evicted: values are dropped, and the front asked, when the shard is free again.
+    type RequestState = SmallVec<[(K, V); 2]>;
+
+    fn begin_request(&self) -> Self::RequestState {
+        SmallVec::new()
+    }
+
+    fn on_evict(&self, evicted: &mut Self::RequestState, key: K, value: V) {
+        evicted.push((key, value));
+    }
+
+    fn end_request(&self, evicted: Self::RequestState) {
+        evicted.iter().for_each(|(key, _)| self.0.forget(key));
+    }
+}
+
+impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> std::fmt::Debug for Cache<K, V, F> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_tuple("Cache").field(&self.stats()).finish()
     }
@@ -373,6 +484,94 @@ mod tests {
         assert!(cache.stats().bytes <= 16 << 20);
     }
 
+    /// A cache with a front of all its values.
+    type Fronted = Cache<u64, Arc<[u8; 4096]>, Values>;
+
+    struct Values(Front<[u8; 4096]>);
+
+    impl Beside<u64> for Values {
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+
+        fn forget(&self, key: &u64) {
+            self.0.forget([*key, 1]);
+        }
+
+        fn clear(&self) {
+            self.0.clear();
+        }
+
+        fn sweep(&self, asked: &mut dyn FnMut(&u64)) {
+            self.0.sweep(|[key, _]| asked(&key));
+        }
+    }
+
+    fn fronted(capacity_bytes: u64) -> Fronted {
+        let front = Values(Front::new(front_slots(capacity_bytes)));
+        Cache::with_front(capacity_bytes, |_, _| 4096, front)
+    }
+
+    /// As a lookup does it: from the front, or from the policy into it.
+    fn look(cache: &Fronted, key: u64) -> Option<Arc<[u8; 4096]>> {
+        if let Some(held) = cache.front().0.get([key, 1]) {
+            cache.count_front_hit();
+            return Some(Arc::clone(held.shared()));
+        }
+        let value = cache.get(&key)?;
+        cache.lift(&key, &cache.front().0, [key, 1], &value, |other| Arc::ptr_eq(other, &value));
+        Some(value)
+    }
+
+    #[test]
+    fn what_is_asked_for_in_the_front_alone_is_not_evicted() {
+        let cache = fronted(4 << 20);
+        (0..200).for_each(|key| cache.insert(key, Arc::new([1; 4096])));
+        let mut expected = 0;
+        for key in 10_000..30_000 {
+            (0..200).step_by(7).for_each(|key| assert!(look(&cache, key).is_some(), "key {key}"));
+            cache.insert(key, Arc::new([2; 4096]));
+            // Others become hot too, so that the policy has to choose among what is hot.
+            let others = (0..2).filter(|_| look(&cache, key - 100 * (key % 2)).is_some()).count() as u64;
+            expected += 29 + others;
+        }
+        let (hits, found) = (cache.stats().hits, (0..200).filter(|key| cache.peek(key).is_some()).count());
+        assert_eq!(hits, expected, "each lookup is counted once, and what the policy hears is not");
+        assert!(found < 100, "{found} of those that nobody asked for are still there");
+    }
+
+    #[test]
+    fn threads_find_in_the_front_what_was_last_put_or_nothing() {
+        let cache = fronted(1 << 20);
+        let keys = 400_u64;
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    // Each key has one writer, which knows what it put.
+                    let mut last = vec![0_u8; 400];
+                    for step in 0..30_000_u64 {
+                        let key = (step * 17 + thread * 101) % keys;
+                        let own = key - key % 3 + thread;
+                        if own < keys && step % 5 == 0 {
+                            let value = last[own as usize].wrapping_add(1);
+                            last[own as usize] = value;
+                            cache.insert(own, Arc::new([value; 4096]));
+                        }
+                        if let Some(value) = look(cache, own) {
+                            assert_eq!(value[0], last[own as usize], "key {own}");
+                        }
+                        let _ = look(cache, key);
+                    }
+                });
+            }
+        });
+        for key in 0..keys {
+            let (front, policy) = (cache.front().0.get([key, 1]), cache.peek(&key));
+            assert!(front.is_none_or(|front| policy.is_some_and(|policy| Arc::ptr_eq(front.shared(), &policy))));
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -400,6 +599,41 @@ mod tests {
                     }
                 }
                 prop_assert!(cache.stats().bytes <= capacity);
+            }
+        }
+
+        #[test]
+        fn a_front_has_what_is_in_the_policy_alone(
+            capacity in prop_oneof![Just(0_u64), Just(100_000), Just((1 << 20) + 13)],
+            steps in prop::collection::vec((0_u64..400, 0_u8..12), 1..800),
+        ) {
+            let cache = fronted(capacity);
+            let mut model = std::collections::HashMap::new();
+            for (number, (key, action)) in steps.into_iter().enumerate() {
+                match action {
+                    0 => {
+                        cache.remove(&key);
+                        model.remove(&key);
+                    }
+                    1 if key < 4 => cache.retain(|key, _| key % 3 == 0),
+                    2 if key < 4 => cache.clear(),
+                    3 if key < 20 => cache.set_capacity(capacity / (1 + key % 3)),
+                    4..=8 => {
+                        if let Some(found) = look(&cache, key) {
+                            prop_assert_eq!(Some(&found[0]), model.get(&key));
+                        }
+                    }
+                    _ => {
+                        cache.insert(key, Arc::new([number as u8; 4096]));
+                        model.insert(key, number as u8);
+                    }
+                }
+                let stats = cache.stats();
+                prop_assert!(stats.bytes + cache.front().bytes() <= stats.capacity_bytes || stats.bytes == 0);
+                for key in 0..400 {
+                    let Some(front) = cache.front().0.get([key, 1]) else { continue };
+                    prop_assert!(cache.peek(&key).is_some_and(|value| Arc::ptr_eq(&value, front.shared())));
+                }
             }
         }
     }

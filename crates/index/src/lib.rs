@@ -32,8 +32,8 @@ pub use read_ahead::{ReadAhead, Share};
 pub use salvage::{Lost, Rescue};
 pub use tombstones::{Fragment, RangeTombstones, is_below};
 pub use types::{
-    Batch, Bounds, Direction, Expiry, Found, Horizon, Moment, Operation, Pair, PairRef, Payload, Seq, Stored, TableId,
-    Time, Update, head,
+    Batch, Bounds, Direction, Expiry, Found, Horizon, Image, Moment, Operation, Pair, PairRef, Payload, Seen, Seq,
+    Stored, TableId, Time, Update, head,
 };
 
 use std::ops::ControlFlow;
@@ -214,6 +214,13 @@ pub trait View: Send + Sync {
     /// # Errors
     /// When a read fails or what it read does not check.
     fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()>;
+
+    /// Looks one key up and shows its newest version at or below the seq of `at`, where it lies if that is in memory; it shows nothing where
+    /// there is none.
+    ///
+    /// # Errors
+    /// As [`View::get_many`].
+    fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()>;
 
     /// Walks the keys within bounds, in either direction; those that were deleted, or have expired, are not shown.
     ///

@@ -217,6 +217,47 @@ impl Found {
     }
 }
 
+/// Bytes in memory that do not change as long as they are kept.
+pub trait Image: Send + Sync {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+/// The newest version that a lookup saw, borrowed.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    /// The commit that made it.
+    pub seq: Seq,
+    /// Its value, or none where the key was deleted or the value is not there any more.
+    pub value: Option<Payload<'a>>,
+    /// When the value expires, if it does.
+    pub expiry: Option<Expiry>,
+    /// Gives the image that an inline value lies in, to be kept; none where it lies in what goes with the lookup.
+    pub home: Option<&'a dyn Fn() -> std::sync::Arc<dyn Image>>,
+}
+
+impl<'a> Seen<'a> {
+    /// What a lookup at `now` sees of a version.
+    #[must_use]
+    #[inline]
+    pub fn of(update: &Update<'a>, now: Time) -> Self {
+        let Update { seq, operation, .. } = update;
+        Self { seq: *seq, value: operation.shown(now), expiry: operation.expiry(), home: None }
+    }
+}
+
+impl Found {
+    /// The same, borrowed.
+    #[must_use]
+    pub fn seen(&self) -> Seen<'_> {
+        let value = self.value.as_ref().map(|value| match value {
+            Stored::Inline(value) => Payload::Inline(value),
+            Stored::Document(document) => Payload::Document(*document),
+        });
+        Seen { seq: self.seq, value, expiry: self.expiry, home: None }
+    }
+}
+
 /// A key and its live value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {

@@ -42,7 +42,19 @@ impl<'a> Input<'a> {
     }
 
     /// A number.
+    #[inline]
     pub(crate) fn number(&mut self) -> Checked<u64> {
+        // Most take one byte.
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Checked<u64> {
         let (mut number, begin) = (0, self.at);
         for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];

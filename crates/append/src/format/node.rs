@@ -268,6 +268,12 @@ impl Node {
     }
 }
 
+impl index::Image for Node {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 fn versions_of<'a>(node: &'a Node, key: &Key) -> Versions<'a> {
     versions(&node.bytes, key)
 }

@@ -2,7 +2,8 @@
 //!
 //! 1. The keys of a table are cut into [`Sections`], each with a queue of its own.
 //! 2. Operations are appended: bytes go to an [`Arena`], a fixed-size [`Entry`] to a vector, and a hash table maps
-//!    each key to its newest entry; entries of one key are chained from newest to oldest. A point lookup costs one probe.
+//!    each key to its newest entry; entries of one key are chained from newest to oldest. A point lookup costs one probe; one of a key
+//!    that a [`filter`] does not know takes no lock.
 //! 3. Every `speriod` operations the unsorted tail becomes a sorted run; runs of similar size are merged, so that a range meets a
 //!    logarithmic number of runs and a short tail.
 //! 4. Some full queues are frozen together: [`Frozen`] sorts them whole, keeps of each key the newest version and those a snapshot can
@@ -17,6 +18,7 @@
 
 mod arena;
 mod entries;
+mod filter;
 mod frozen;
 mod queue;
 mod sections;

@@ -1,12 +1,15 @@
 //! The queue that takes operations: a sequence of them, a hash table, sorted runs.
 
-use std::{cmp::Ordering, hash::BuildHasher};
+use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use index::{Bounds, Direction, Found, Moment, Seq, Update};
 use wal::Lsn;
 
-use super::sequence::{NO_ENTRY, Sequence};
+use super::{
+    filter::Filter,
+    sequence::{NO_ENTRY, Sequence},
+};
 
 /// Operations between two sorts of the tail: PIO's speriod, with the value of its evaluation (§4).
 pub(crate) const SORT_PERIOD: usize = 5_000;
@@ -24,6 +27,8 @@ pub(crate) struct Opq {
     operations: Sequence,
     newest: HashTable<u32>,
     hasher: DefaultHashBuilder,
+    /// Its keys, for lookups that do not lock it.
+    filter: Arc<Filter>,
     runs: Vec<Vec<u32>>,
     sorted: usize,
     sort_period: usize,
@@ -34,10 +39,12 @@ pub(crate) struct Opq {
 impl Opq {
     /// An empty queue whose tail is sorted every `sort_period` operations.
     pub(crate) fn new(sort_period: usize) -> Self {
+        let hasher = DefaultHashBuilder::default();
         Self {
             operations: Sequence::default(),
             newest: HashTable::new(),
-            hasher: DefaultHashBuilder::default(),
+            filter: Arc::new(Filter::new(hasher.clone())),
+            hasher,
             runs: Vec::new(),
             sorted: 0,
             sort_period,
@@ -51,6 +58,11 @@ impl Opq {
         if self.operations.len() > self.sorted {
             self.sort_tail();
         }
+    }
+
+    /// Which keys it may have.
+    pub(super) const fn filter(&self) -> &Arc<Filter> {
+        &self.filter
     }
 
     /// Operations between two sorts.
@@ -72,6 +84,7 @@ impl Opq {
             hashbrown::hash_table::Entry::Occupied(mut occupied) => std::mem::replace(occupied.get_mut(), index),
             hashbrown::hash_table::Entry::Vacant(vacant) => {
                 vacant.insert(index);
+                self.filter.add(hash, self.newest.len() - 1);
                 NO_ENTRY
             }
         };
@@ -92,6 +105,7 @@ impl Opq {
     pub(crate) fn bytes(&self) -> usize {
         self.operations.bytes()
             + self.newest.capacity() * 5
+            + Filter::bytes(self.newest.len())
             + self.runs.iter().map(|run| run.capacity() * size_of::<u32>()).sum::<usize>()
     }
 

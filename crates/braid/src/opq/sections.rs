@@ -10,11 +10,14 @@
 
 use std::sync::Arc;
 
-use index::{Bounds, Direction, Found, Moment, Seq};
+use index::{Bounds, Direction, Found, Moment, Seq, head};
 use parking_lot::RwLock;
 use wal::Lsn;
 
-use super::queue::{Opq, Step};
+use super::{
+    filter::Filter,
+    queue::{Opq, Step},
+};
 
 /// A section with fewer leaves than this is not worth a round of its own.
 const LEAVES_MIN: usize = 8;
@@ -22,7 +25,11 @@ const LEAVES_MIN: usize = 8;
 /// Queues of one table, in key order.
 pub(crate) struct Sections {
     lows: Vec<Vec<u8>>,
+    /// The first bytes of each low, as numbers.
+    heads: Vec<u64>,
     queues: Vec<Arc<RwLock<Opq>>>,
+    /// The keys of each queue.
+    filters: Vec<Arc<Filter>>,
     sort_period: usize,
 }
 
@@ -35,7 +42,13 @@ impl Sections {
     /// One section with this queue.
     pub(crate) fn of(queue: Opq) -> Self {
         let sort_period = queue.sort_period();
-        Self { lows: vec![Vec::new()], queues: vec![Arc::new(queue.into())], sort_period }
+        Self::made(vec![Vec::new()], vec![Arc::new(queue.into())], sort_period)
+    }
+
+    fn made(lows: Vec<Vec<u8>>, queues: Vec<Arc<RwLock<Opq>>>, sort_period: usize) -> Self {
+        let heads = lows.iter().map(|low| head(low)).collect();
+        let filters = queues.iter().map(|queue| Arc::clone(queue.read().filter())).collect();
+        Self { lows, heads, queues, filters, sort_period }
     }
 
     /// How many keys a structure should be asked for, so that it can be cut into `most` sections.
@@ -50,7 +63,12 @@ impl Sections {
 
     /// Which section `key` is in.
     pub(crate) fn of_key(&self, key: &[u8]) -> usize {
-        self.lows.partition_point(|low| low.as_slice() <= key) - 1
+        let number = head(key);
+        let mut begun = self.heads.partition_point(|head| *head < number);
+        while begun < self.len() && self.heads[begun] == number && self.lows[begun].as_slice() <= key {
+            begun += 1;
+        }
+        begun - 1
     }
 
     /// The queue of section `index`.
@@ -98,9 +116,13 @@ impl Sections {
         self.queues.iter().filter_map(|queue| queue.read().first_seq()).min()
     }
 
-    /// The newest version of `key` at or below the seq of `at`.
+    /// The newest version of `key` at or below the seq of `at`, which is visible. A queue that does not have the key is hardly ever locked.
     pub(crate) fn get(&self, key: &[u8], at: Moment) -> Option<Found> {
-        self.queues[self.of_key(key)].read().get(key, at)
+        let section = self.of_key(key);
+        if !self.filters[section].may_have(key) {
+            return None;
+        }
+        self.queues[section].read().get(key, at)
     }
 
     /// Looks up those of `keys` that have no answer yet.
@@ -122,13 +144,13 @@ impl Sections {
         let none = Arc::new(RwLock::new(Opq::new(self.sort_period)));
         let mut queues = vec![none; self.len()];
         chosen.iter().for_each(|&index| queues[index] = Arc::clone(&self.queues[index]));
-        Self { lows: self.lows.clone(), queues, sort_period: self.sort_period }
+        Self::made(self.lows.clone(), queues, self.sort_period)
     }
 
     /// The same sections with other queues, one for each.
     pub(crate) fn with_queues(&self, queues: Vec<Opq>) -> Self {
         let queues = queues.into_iter().map(|queue| Arc::new(queue.into())).collect();
-        Self { lows: self.lows.clone(), queues, sort_period: self.sort_period }
+        Self::made(self.lows.clone(), queues, self.sort_period)
     }
 
     /// The sections without the queues of those that are `taken`. Adjacent ones that are empty then are cut anew at some of `fences`, keys that cut
@@ -136,12 +158,16 @@ impl Sections {
     pub(crate) fn recut(&self, taken: &[usize], fences: &[Vec<u8>], most: usize) -> Self {
         let most = most.min((fences.len() + 1) / LEAVES_MIN).max(1);
         let is_empty = |index: usize| taken.contains(&index) || self.queues[index].read().len() == 0;
-        let mut new = Self { lows: Vec::new(), queues: Vec::new(), sort_period: self.sort_period };
+        let (mut lows, mut queues) = (Vec::new(), Vec::new());
+        let push_empty = |lows: &mut Vec<Vec<u8>>, queues: &mut Vec<Arc<RwLock<Opq>>>, low: &[u8]| {
+            lows.push(low.to_vec());
+            queues.push(Arc::new(Opq::new(self.sort_period).into()));
+        };
         let mut index = 0;
         while index < self.len() {
             if !is_empty(index) {
-                new.lows.push(self.lows[index].clone());
-                new.queues.push(Arc::clone(&self.queues[index]));
+                lows.push(self.lows[index].clone());
+                queues.push(Arc::clone(&self.queues[index]));
                 index += 1;
                 continue;
             }
@@ -152,18 +178,13 @@ impl Sections {
             let within = between(fences, low, self.high(index));
             let parts = (within.len() + 1) * most;
             let parts = (parts + fences.len() / 2) / (fences.len() + 1);
-            new.push_empty(low);
+            push_empty(&mut lows, &mut queues, low);
             for part in 1..parts.min(within.len() + 1) {
-                new.push_empty(&within[part * (within.len() + 1) / parts - 1]);
+                push_empty(&mut lows, &mut queues, &within[part * (within.len() + 1) / parts - 1]);
             }
             index += 1;
         }
-        new
-    }
-
-    fn push_empty(&mut self, low: &[u8]) {
-        self.lows.push(low.to_vec());
-        self.queues.push(Arc::new(Opq::new(self.sort_period).into()));
+        Self::made(lows, queues, self.sort_period)
     }
 }
 

@@ -50,10 +50,11 @@ pub(crate) fn width(bytes: &[u8], at: usize) -> Option<usize> {
 /// Number `index` of the column with a descriptor at `descriptor`, whose numbers begin at `at`. `bytes` go on for [`SLACK`] behind them.
 #[inline]
 pub(crate) fn number(bytes: &[u8], descriptor: usize, at: usize, index: usize) -> Option<u64> {
-    let (least, width) = (u64_at(bytes, descriptor)?, u32::from(*bytes.get(descriptor + 8)?));
+    let [least @ .., width] = bytes.get(descriptor..)?.first_chunk::<DESCRIPTOR>()?;
+    let (least, width) = (u64::from_le_bytes(*least), u32::from(*width));
     let eight = u64_at(bytes, at + index * width as usize)?;
     // A shift by 64 would be no shift.
-    let distance = if width < 8 { eight & ((1 << (8 * width)) - 1) } else { eight };
+    let distance = eight & !u64::MAX.checked_shl(8 * width).unwrap_or(0);
     least.checked_add(distance)
 }
 

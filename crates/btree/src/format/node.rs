@@ -43,7 +43,7 @@ use super::{
     u16_at, u32_at, u64_at,
 };
 use crate::filter;
-use crate::node::{Edges, Node};
+use crate::node::{Edges, Node, partition_point};
 use index::due::{Due, UNITS_LIMIT};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BtNd");
@@ -473,6 +473,16 @@ impl Layout {
     #[inline]
     pub(crate) const fn head_of(&self, eight: u64) -> u64 {
         eight >> (64 - 8 * self.head_bytes as u32)
+    }
+
+    /// How many separators have heads below `number`, which are the first.
+    #[inline]
+    pub(crate) fn heads_below(&self, bytes: &[u8], number: u64) -> usize {
+        let (heads, width) = (&bytes[self.heads.into()..], usize::from(self.head_bytes));
+        partition_point(self.separators(), |separator| {
+            let eight = heads.get(separator * width..).and_then(<[u8]>::first_chunk);
+            self.head_of(eight.copied().map_or(0, u64::from_be_bytes)) < number
+        })
     }
 
     /// The head of a separator, as a number that sorts as it does.

@@ -45,7 +45,7 @@ use space::PAGE;
 
 pub(crate) use one_seq::OneSeqRun;
 pub(crate) use plan::{Plan, RunSize};
-pub(crate) use read::{EntryPlace, Run, RunHeader};
+pub(crate) use read::{EntryPlace, Heads, Run, RunHeader};
 
 use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, u16_at};
 

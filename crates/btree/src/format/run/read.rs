@@ -146,6 +146,24 @@ impl Strip<'_> {
     }
 }
 
+/// The first eight bytes of each key of a uniform run, as numbers ([`index::head`]).
+#[derive(Clone, Copy)]
+pub(crate) struct Heads<'a> {
+    /// From the first key on.
+    keys: &'a [u8],
+    /// From one to the next.
+    stride: usize,
+}
+
+impl Heads<'_> {
+    /// The head of the entry at `index`.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> u64 {
+        let key = self.keys.get(index * self.stride..).and_then(<[u8]>::first_chunk);
+        key.copied().map_or(0, u64::from_be_bytes)
+    }
+}
+
 /// A run of a leaf in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
@@ -203,6 +221,14 @@ impl<'a> Run<'a> {
             }
         };
         Some(key_at..key_at + usize::from(key_length))
+    }
+
+    /// The heads of all its keys, where they are as long and stand as far apart as one another.
+    #[inline]
+    pub(crate) fn heads(&self) -> Option<Heads<'a>> {
+        let shape = self.shape.filter(|shape| usize::from(shape.key_length) >= 8)?;
+        let keys = self.bytes.get(UNIFORM_HEADER + self.width..)?;
+        Some(Heads { keys, stride: self.width + shape.bytes() })
     }
 
     /// Some of its entries, at least one, if they are of one shape, and there are eight bytes in each of their keys behind the first `prefix`. None

@@ -1,0 +1,49 @@
+//! A lookup of one key that shows its version where it lies.
+//!
+//! It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory
+//! that others read. A node that is nowhere in memory is read; the version is shown in the node that has it, which can
+//! be kept.
+
+use std::sync::Arc;
+
+use index::{Image, Moment, Result, Seen, Update};
+
+use crate::format::node::{Group, Node};
+use crate::search::chunk_at;
+use crate::version::Version;
+
+/// Shows the newest version of `key` at or below the seq of `at`, if there is one.
+pub(crate) fn look(version: &Version, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
+    let Some(mut pointer) = version.header().root else { return Ok(()) };
+    let (home, chunk_bytes) = (version.home(), version.header().chunk_bytes());
+    let (mut depth, mut is_root) = (0, true);
+    loop {
+        let node = version.shared.held_node(&home, &pointer)?;
+        if is_root {
+            let skip = node.skip();
+            if !key[depth..].starts_with(skip) {
+                return Ok(());
+            }
+            depth += skip.len();
+        }
+        let chunk = chunk_at(key, depth, chunk_bytes);
+        if node.level() > 0 {
+            (pointer, is_root) = (node.child(node.child_of(chunk)), false);
+            continue;
+        }
+        let Some(group) = node.group_of(chunk) else { return Ok(()) };
+        depth += chunk.len();
+        match node.group(group) {
+            Group::Tree(root) => (pointer, is_root) = (root, true),
+            Group::Keys(keys) => {
+                let versions = keys.find(&key[depth..]);
+                let newest = versions.and_then(|mut versions| versions.find(|(seq, _)| *seq <= at.seq));
+                if let Some((seq, operation)) = newest {
+                    let home = || -> Arc<dyn Image> { Arc::<Node>::clone(node.shared()) };
+                    show(&Seen { home: Some(&home), ..Seen::of(&Update { key, seq, operation }, at.now) });
+                }
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Which keys a queue may have, for lookups that do not lock it.
+//!
+//! 1. A filter has up to [`LEVELS`] levels of words, each eight times as large as the one before, and made when that
+//!    one is full: so a queue that grows moves nothing, and a small one takes little.
+//! 2. A key is three bits of one word of a level (a Bloom filter whose blocks are words). About one key in fifty that
+//!    is not there may be.
+//! 3. The thread that appends an operation, and holds the queue's lock for that, adds its key first ([`Filter::add`]).
+//!
+//! Invariant: a reader at a visible seq finds every key of the commits up to it. The key was added before its commit
+//! became visible, which the reader has seen (`Publisher::visible`). Who asks for what is not visible yet asks the
+//! queue itself.
+
+use std::{
+    hash::BuildHasher,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use hashbrown::DefaultHashBuilder;
+
+/// Levels: the last of them takes all keys that come.
+const LEVELS: usize = 7;
+
+/// Words of the first level, as a power of two, and by how much those of each next one rise.
+const FIRST_LOG: u32 = 3;
+const NEXT_LOG: u32 = 3;
+
+/// Keys for which a word is full.
+const KEYS_PER_WORD: usize = 6;
+
+/// The keys of one queue.
+pub(crate) struct Filter {
+    hasher: DefaultHashBuilder,
+    levels: [OnceLock<Box<[AtomicU64]>>; LEVELS],
+}
+
+impl Filter {
+    /// Of no keys, which are hashed by `hasher`.
+    pub(super) fn new(hasher: DefaultHashBuilder) -> Self {
+        Self { hasher, levels: [const { OnceLock::new() }; LEVELS] }
+    }
+
+    /// Adds a key by its hash, as number `index` of those that were added. Only one thread adds at a time.
+    pub(super) fn add(&self, hash: u64, index: usize) {
+        let level = level_of(index);
+        let words = self.levels[level].get_or_init(|| (0..words_of(level)).map(|_| AtomicU64::new(0)).collect());
+        let word = &words[place(hash, words.len())];
+        let known = word.load(Ordering::Relaxed);
+        if known | bits(hash) != known {
+            word.store(known | bits(hash), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the queue may have `key`.
+    #[inline]
+    pub(super) fn may_have(&self, key: &[u8]) -> bool {
+        if self.levels[0].get().is_none() {
+            return false;
+        }
+        let hash = self.hasher.hash_one(key);
+        let (wanted, levels) = (bits(hash), self.levels.iter().map_while(OnceLock::get));
+        levels.into_iter().any(|words| words[place(hash, words.len())].load(Ordering::Relaxed) & wanted == wanted)
+    }
+
+    /// Memory of a filter of so many keys, in bytes.
+    pub(super) const fn bytes(keys: usize) -> usize {
+        let (mut bytes, mut level) = (0, 0);
+        while keys > 0 && level <= level_of(keys - 1) {
+            bytes += words_of(level) * size_of::<AtomicU64>();
+            level += 1;
+        }
+        bytes
+    }
+}
+
+/// Words of a level.
+const fn words_of(level: usize) -> usize {
+    1 << (FIRST_LOG as usize + NEXT_LOG as usize * level)
+}
+
+/// The level that takes key number `index`.
+const fn level_of(index: usize) -> usize {
+    let (mut level, mut end) = (0, words_of(0) * KEYS_PER_WORD);
+    while index >= end && level + 1 < LEVELS {
+        level += 1;
+        end += words_of(level) * KEYS_PER_WORD;
+    }
+    level
+}
+
+/// Which of so many words, a power of two, a hash is in.
+#[inline]
+fn place(hash: u64, words: usize) -> usize {
+    usize::try_from(hash >> 24).unwrap_or(usize::MAX) & (words - 1)
+}
+
+/// The three bits of a hash.
+#[inline]
+const fn bits(hash: u64) -> u64 {
+    1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_found_and_few_others_are() {
+        let hasher = DefaultHashBuilder::default();
+        let filter = Filter::new(hasher.clone());
+        assert!(!filter.may_have(b"key") && Filter::bytes(0) == 0);
+        let keys = 30_000_u32;
+        for number in 0..keys {
+            filter.add(hasher.hash_one(&number.to_be_bytes()[..]), number as usize);
+            assert!(filter.may_have(&number.to_be_bytes()));
+        }
+        assert!((0..keys).all(|number| filter.may_have(&number.to_be_bytes())));
+        let others = (keys..2 * keys).filter(|number| filter.may_have(&number.to_be_bytes())).count();
+        assert!(others < 30_000 / 8, "{others} of 30,000 other keys may be there");
+        let made: usize = filter.levels.iter().filter_map(OnceLock::get).map(|words| words.len() * 8).sum();
+        assert_eq!(Filter::bytes(keys as usize), made);
+    }
+
+    #[test]
+    fn levels_follow_one_another_and_the_last_takes_the_rest() {
+        assert_eq!((level_of(0), level_of(47), level_of(48)), (0, 0, 1));
+        assert!((1..3_000_000).step_by(977).all(|index| level_of(index) >= level_of(index - 1)));
+        assert_eq!(level_of(usize::MAX), LEVELS - 1);
+    }
+}

@@ -1,0 +1,144 @@
+//! A lookup of one key that shows its version where it lies.
+//!
+//! 1. It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory
+//!    that others read.
+//! 2. Where the front or the cache has the blocks of the leaf, the version is shown in the image, which can be kept
+//!    ([`Seen::home`]).
+//! 3. Else it is looked up as by any search, and a copy is shown.
+
+use std::sync::Arc;
+
+use cache::Held;
+use index::{Found, Image, Moment, Result, Seen, Update};
+
+use crate::filter::{Filter, Hash, Link};
+use crate::format::Pointer;
+use crate::leaf::Leaf;
+use crate::node::Node;
+use crate::search;
+use crate::shared::Shared;
+use crate::version::Version;
+
+/// The leaf that a key is in.
+pub(crate) struct Way<'v> {
+    /// The node above it: the root, or another.
+    top: Option<&'v Node>,
+    below: Option<Held<Node>>,
+    child: usize,
+    pub(crate) pointer: Pointer,
+    /// The part that its fences name.
+    pub(crate) part: usize,
+}
+
+impl Way<'_> {
+    /// The bytes of the leaf's filter.
+    pub(crate) fn filter(&self) -> &[u8] {
+        self.below.as_deref().or(self.top).map_or(&[], |node| node.filter(self.child))
+    }
+}
+
+/// The way to the leaf that `key` is in. None where the root is a leaf of several blocks, whose fences nobody knows.
+pub(crate) fn way<'v>(version: &'v Version, root: &Pointer, key: &[u8]) -> Result<Option<Way<'v>>> {
+    let Some(top) = version.top()? else {
+        let is_one = root.blocks() == 1 && !root.is_filtered();
+        return Ok(is_one.then(|| Way { top: None, below: None, child: 0, pointer: *root, part: 0 }));
+    };
+    let (mut place, mut below) = (top.find(key), None);
+    let mut pointer = top.pointer(place.child);
+    for level in (1..version.root.height.saturating_sub(1)).rev() {
+        let node = version.shared.held_node(version.table, &pointer, level)?;
+        place = node.find(key);
+        pointer = node.pointer(place.child);
+        below = Some(node);
+    }
+    Ok(Some(Way { top: Some(top), below, child: place.child, pointer, part: place.part }))
+}
+
+/// Shows the newest version of `key` at or below the seq of `at`, if there is one.
+pub(crate) fn look(version: &Version, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
+    let Some(root) = &version.root.pointer else { return Ok(()) };
+    let Some(way) = way(version, root, key)? else {
+        return copied(show, |out| search::get_many(version, &[key], at, out));
+    };
+    let looked = if way.pointer.is_filtered() {
+        filtered(&version.shared, &way, key, at, show)
+    } else {
+        unfiltered(&version.shared, &way, key, at, show)
+    };
+    match looked? {
+        Looked::All => Ok(()),
+        Looked::Missing => copied(show, |out| search::get_in(version, &way, key, at, out)),
+    }
+}
+
+/// What became of a lookup in images.
+enum Looked {
+    All,
+    /// A block is not in memory as the pointer publishes it. Nothing was shown.
+    Missing,
+}
+
+fn filtered(shared: &Shared, way: &Way<'_>, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<Looked> {
+    let pointer = &way.pointer;
+    let (filter, hash) = (Filter::new(pointer, way.filter()), Hash::of(key));
+    let (mut block, mut hits) = (filter.next(hash, way.part, None), 0);
+    while let Some(number) = block {
+        let leaf = shared.held_block(pointer, number);
+        let visible = leaf.as_ref().and_then(|leaf| Some((leaf, leaf.seen(pointer, number, filter.link(number).end)?)));
+        let Some((leaf, visible)) = visible else { return Ok(Looked::Missing) };
+        hits += 1;
+        if let Some(update) = visible.find(key, at.seq).map_err(|damage| shared.corrupt(pointer, damage))? {
+            shared.counters.leaf_hits.add(hits);
+            show_in(leaf, &update, at, show);
+            return Ok(Looked::All);
+        }
+        block = filter.next(hash, way.part, Some(number));
+    }
+    shared.counters.leaf_hits.add(hits);
+    Ok(Looked::All)
+}
+
+fn unfiltered(
+    shared: &Shared, way: &Way<'_>, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>),
+) -> Result<Looked> {
+    let pointer = &way.pointer;
+    let last = pointer.blocks() - 1;
+    let (one, other) = (way.part, (pointer.appended && way.part != last).then_some(last));
+    let leaves = [shared.held_block(pointer, one), other.and_then(|other| shared.held_block(pointer, other))];
+    let mut newest: Option<(&Held<Leaf>, Update<'_>)> = None;
+    for (block, leaf) in [Some(one), other].into_iter().zip(&leaves) {
+        let Some(block) = block else { continue };
+        let visible = leaf.as_ref().and_then(|leaf| Some((leaf, leaf.seen(pointer, block, Link::default().end)?)));
+        let Some((leaf, visible)) = visible else { return Ok(Looked::Missing) };
+        let update = visible.find(key, at.seq).map_err(|damage| shared.corrupt(pointer, damage))?;
+        // Of equal versions the one that was appended counts.
+        if let Some(update) = update.filter(|update| newest.is_none_or(|(_, older)| update.seq >= older.seq)) {
+            newest = Some((leaf, update));
+        }
+    }
+    shared.counters.leaf_hits.add(1 + u64::from(other.is_some()));
+    if let Some((leaf, update)) = newest {
+        show_in(leaf, &update, at, show);
+    }
+    Ok(Looked::All)
+}
+
+/// Shows a version that lies in an image.
+fn show_in(leaf: &Held<Leaf>, update: &Update<'_>, at: Moment, show: &mut dyn FnMut(&Seen<'_>)) {
+    let home = || -> Arc<dyn Image> { Arc::<Leaf>::clone(leaf.shared()) };
+    show(&Seen { home: Some(&home), ..Seen::of(update, at.now) });
+}
+
+/// Shows a copy of what `get` finds.
+fn copied(show: &mut dyn FnMut(&Seen<'_>), get: impl FnOnce(&mut [Option<Found>]) -> Result<()>) -> Result<()> {
+    let mut found = [None];
+    get(&mut found)?;
+    found.iter().flatten().for_each(|found| show(&found.seen()));
+    Ok(())
+}
+
+impl Image for Leaf {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+}
