@@ -1,0 +1,62 @@
+//! What the operating system counts for a block device and for files.
+
+use std::fs;
+use std::os::linux::fs::MetadataExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Bytes of a sector in the kernel's counts, whatever the device's own is.
+const SECTOR_BYTES: u64 = 512;
+/// Bytes of a block in a file's count.
+const BLOCK_BYTES: u64 = 512;
+/// Where the count of written sectors stands in a device's `stat`.
+const SECTORS_WRITTEN: usize = 6;
+
+/// Bytes that were ever written to the block device under a path, by anybody; none where the file system has no device of its own.
+pub(crate) fn written_bytes(path: &Path) -> Option<u64> {
+    let device = fs::metadata(path).ok()?.st_dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    Some(sectors_written(&text)? * SECTOR_BYTES)
+}
+
+fn sectors_written(text: &str) -> Option<u64> {
+    text.split_whitespace().nth(SECTORS_WRITTEN)?.parse().ok()
+}
+
+/// Bytes of the blocks that the files below a directory take; none where it cannot be listed.
+pub(crate) fn allocated_bytes(directory: &Path) -> Option<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory).ok()? {
+        let path = entry.ok()?.path();
+        // A file may go between listing and looking.
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        bytes += if metadata.is_dir() { allocated_bytes(&path)? } else { metadata.blocks() * BLOCK_BYTES };
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_sectors_are_the_seventh_figure() {
+        let text = "  105  0  4200  11  77  3  9600  42  0  60  53  0  0  0  0";
+        assert_eq!(sectors_written(text), Some(9600));
+        assert_eq!(sectors_written("1 2 3"), None);
+    }
+
+    #[test]
+    fn a_hole_takes_no_blocks() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let inner = directory.path().join("inner");
+        fs::create_dir(&inner).expect("made");
+        fs::write(inner.join("full"), vec![1; 1 << 16]).expect("written");
+        let hole = fs::File::create(directory.path().join("hole")).expect("made");
+        hole.set_len(1 << 30).expect("grown");
+        hole.sync_all().expect("synced");
+        let bytes = allocated_bytes(directory.path()).expect("listed");
+        assert!(bytes < 1 << 20, "{bytes}");
+    }
+}

@@ -1,0 +1,50 @@
+//! What can go wrong in a measurement.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// Result of this crate.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A store refused or failed; in its own words.
+    #[error("{0}")]
+    Store(String),
+    /// A store answered wrongly.
+    #[error("wrong answer: {0}")]
+    Wrong(String),
+    /// A file or directory outside the stores.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// It cannot be measured as asked.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// A store's own error.
+    pub(crate) fn store(error: impl Display) -> Self {
+        Self::Store(error.to_string())
+    }
+
+    /// For `map_err` on a file operation.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+impl From<bench::Error> for Error {
+    fn from(error: bench::Error) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}

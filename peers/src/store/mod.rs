@@ -1,0 +1,122 @@
+//! The stores, behind one small trait.
+//!
+//! 1. A [`Store`] does what every one of them can do: batches, lookups, lookups of many, scans. Values are shown, not handed out, so that no
+//!    store pays for a copy that it need not make.
+//! 2. A [`Contestant`] is a store with the way it is opened: nothing is set but the memory, what its own manual advises for that, and how
+//!    safe a commit is. [`CONTESTANTS`] is the list; a further structure of Braid is a line in it.
+//!
+//! Left to others: what is done with a store ([`crate::work`]), and the memory that its process may have ([`crate::cgroup`]).
+
+mod braid;
+mod fjall;
+mod lmdb;
+mod redb;
+mod rocksdb;
+
+use std::path::Path;
+
+use crate::data::{Key, Record};
+use crate::error::{Error, Result};
+
+use self::braid::Braid;
+use self::fjall::Fjall;
+use self::lmdb::Lmdb;
+use self::redb::Redb;
+use self::rocksdb::RocksDb;
+
+/// An open store.
+pub(crate) trait Store: Send + Sync {
+    /// Puts records in one commit, as durably as the store was opened.
+    fn put(&self, records: &[Record]) -> Result<()>;
+
+    /// Shows the value of a key; whether it is there.
+    fn get(&self, key: &Key, see: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Shows the values of those keys that are there, with the place of each key.
+    fn get_many(&self, keys: &[Key], see: &mut dyn FnMut(usize, &[u8])) -> Result<()>;
+
+    /// Shows pairs in key order.
+    fn scan(&self, range: &Scan, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
+
+    /// Brings what was put to stable storage, out of what is kept for recovery alone.
+    fn flush(&self) -> Result<()>;
+
+    /// Waits until nothing is done in the background.
+    fn rest(&self) -> Result<()>;
+
+    /// Closes it.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// What a scan is to show.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    /// From this key on.
+    pub(crate) from: Key,
+    /// Up to this one, without it, where the end is known.
+    pub(crate) to: Option<Key>,
+    /// At most so many.
+    pub(crate) limit: usize,
+}
+
+/// When a commit counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Handed to the operating system: no flush of a commit's own.
+    Os,
+    /// On stable storage.
+    Sync,
+}
+
+/// What a store may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// Bytes of cache.
+    pub(crate) cache_bytes: u64,
+    /// Bytes of what waits to be written.
+    pub(crate) write_buffer_bytes: u64,
+}
+
+impl Memory {
+    fn cache(self) -> usize {
+        usize::try_from(self.cache_bytes).unwrap_or(usize::MAX)
+    }
+
+    fn write_buffer(self) -> usize {
+        usize::try_from(self.write_buffer_bytes).unwrap_or(usize::MAX)
+    }
+}
+
+type Open = fn(&Path, Memory, Durability) -> Result<Box<dyn Store>>;
+
+/// A store that takes part.
+pub(crate) struct Contestant {
+    /// Its name on the command line, in files and in the report.
+    pub(crate) name: &'static str,
+    /// Whether it is this project's.
+    pub(crate) is_ours: bool,
+    /// The package whose version the report shows.
+    pub(crate) package: &'static str,
+    /// How it is set, for the report.
+    pub(crate) setting: &'static str,
+    /// Opens it, or makes it, in a directory that is there.
+    pub(crate) open: Open,
+}
+
+/// The stores, in the order of the report's columns.
+pub(crate) const CONTESTANTS: &[Contestant] = &[
+    Contestant { name: "btree", is_ours: true, package: "braid", setting: braid::SETTING, open: Braid::open_btree },
+    Contestant { name: "append", is_ours: true, package: "braid", setting: braid::SETTING, open: Braid::open_append },
+    Contestant { name: "rocksdb", is_ours: false, package: "rocksdb", setting: rocksdb::SETTING, open: RocksDb::open },
+    Contestant { name: "lmdb", is_ours: false, package: "heed", setting: lmdb::SETTING, open: Lmdb::open },
+    Contestant { name: "redb", is_ours: false, package: "redb", setting: redb::SETTING, open: Redb::open },
+    Contestant { name: "fjall", is_ours: false, package: "fjall", setting: fjall::SETTING, open: Fjall::open },
+];
+
+/// The store of that name.
+pub(crate) fn contestant(name: &str) -> Result<&'static Contestant> {
+    CONTESTANTS.iter().find(|contestant| contestant.name == name).ok_or_else(|| {
+        let names: Vec<&str> = CONTESTANTS.iter().map(|contestant| contestant.name).collect();
+        Error::Invalid(format!("there is no store `{name}`: choose from {}", names.join(", ")))
+    })
+}

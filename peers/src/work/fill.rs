@@ -1,0 +1,84 @@
+//! Fills: every record once, in batches, by one thread.
+//!
+//! 1. The rate is that of the commits: it ends when the last one has returned.
+//! 2. The store brings what it holds to stable storage; with that the second rate ends.
+//! 3. The store comes to rest; then the bytes are counted that were written. What is still to be merged would be paid for later, by somebody.
+//! 4. Everything is scanned and counted, which is not timed.
+
+use std::path::Path;
+use std::time::Instant;
+
+use bench::keys::Permutation;
+use bench::process::{DeviceBytes, bytes_below};
+
+use super::{FILL_BATCH, Figure, Metric, Place, Set};
+use crate::block;
+use crate::data::{KEY_BYTES, Record, ScanCheck, key, loaded};
+use crate::error::{Error, Result};
+use crate::store::{Durability, Scan, Store};
+
+pub(super) fn run(place: &Place<'_>, set: Set, sorted: bool) -> Result<Vec<Figure>> {
+    place.make()?;
+    let (records, value_bytes) = (set.records(place.records), set.value_bytes());
+    let device = block::written_bytes(&place.directory);
+    let process = DeviceBytes::now();
+    let store = place.open(Durability::Os)?;
+    let order = (!sorted).then(|| Permutation::new(records, place.seed));
+    let begun = Instant::now();
+    put_all(&*store, records, value_bytes, order)?;
+    let committed = begun.elapsed().as_secs_f64();
+    store.flush()?;
+    let flushed = begun.elapsed().as_secs_f64();
+    store.rest()?;
+    let written = DeviceBytes::now().zip(process).map(|(now, then)| now.since(then).written);
+    let space = bytes_on_storage(&place.directory)?;
+    let on_device = block::written_bytes(&place.directory).zip(device).map(|(now, then)| now.saturating_sub(then));
+    count(&*store, records, value_bytes)?;
+    store.close()?;
+    let user_bytes = (records * (KEY_BYTES + value_bytes) as u64) as f64;
+    let mut figures = vec![
+        Figure { metric: Metric::PerSecond, value: records as f64 / committed },
+        Figure { metric: Metric::FlushedPerSecond, value: records as f64 / flushed },
+        Figure { metric: Metric::SpacePerByte, value: space as f64 / user_bytes },
+    ];
+    let per_byte = |metric, bytes: Option<u64>| Some(Figure { metric, value: bytes? as f64 / user_bytes });
+    figures.extend(per_byte(Metric::WrittenPerByte, written));
+    figures.extend(per_byte(Metric::DeviceWrittenPerByte, on_device));
+    Ok(figures)
+}
+
+/// Puts records `0..records`, in an order or in that of the keys.
+pub(super) fn put_all(store: &dyn Store, records: u64, value_bytes: usize, order: Option<Permutation>) -> Result<()> {
+    let mut batch: Vec<Record> = Vec::new();
+    let mut next = 0;
+    while next < records {
+        let count = (records - next).min(FILL_BATCH as u64);
+        batch.resize_with(usize::try_from(count).unwrap_or(FILL_BATCH), Record::default);
+        for (record, position) in batch.iter_mut().zip(next..) {
+            let number = order.map_or(position, |order| order.at(position));
+            record.become_index(loaded(number), position, value_bytes);
+        }
+        store.put(&batch)?;
+        next += count;
+    }
+    Ok(())
+}
+
+/// Scans everything; an error where that is not every record.
+fn count(store: &dyn Store, records: u64, value_bytes: usize) -> Result<()> {
+    let mut check = ScanCheck::new(0, value_bytes);
+    let everything = Scan { from: key(0), to: Some(key(loaded(records))), limit: usize::MAX };
+    store.scan(&everything, &mut |key, value| check.see(key, value))?;
+    match check.records()? {
+        counted if counted == records => Ok(()),
+        counted => Err(Error::Wrong(format!("a scan of everything shows {counted} of {records} records"))),
+    }
+}
+
+/// Bytes of the blocks that files have; the lengths of the files, where nothing says more. A file may be longer than what it takes.
+fn bytes_on_storage(directory: &Path) -> Result<u64> {
+    match block::allocated_bytes(directory) {
+        Some(bytes) => Ok(bytes),
+        None => Ok(bytes_below(directory)?),
+    }
+}

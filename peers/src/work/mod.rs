@@ -1,0 +1,325 @@
+//! What is done with a store: one row of the report each.
+//!
+//! 1. A [`Work`] is the name of a row: what is done, with how many threads. [`Work::all`] lists them in the order in which they are measured:
+//!    those that change a database come after those that only read it.
+//! 2. [`carry_out`] does it and returns named figures ([`Metric`]).
+//!
+//! Invariants: every value that is read is checked, and every scan's records are counted; a database that is read was written by a
+//! process that is gone, and its pages are not in the operating system's cache.
+
+mod commit;
+mod device;
+mod fill;
+mod read;
+mod scan;
+mod warm;
+mod ycsb;
+
+use std::path::{Path, PathBuf};
+
+use bench::ycsb::{Core, Distribution};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
+
+use crate::drive::Pace;
+use crate::error::{Error, Result};
+use crate::store::{Contestant, Durability, Memory, Store};
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Puts every record, in batches, in random order or in that of the keys.
+    Fill { set: Set, sorted: bool },
+    /// Looks records up that are there.
+    Get { set: Set, threads: usize },
+    /// Looks keys up that are not there.
+    Absent { threads: usize },
+    /// Looks up a batch of keys in one call.
+    MultiGet,
+    /// Scans of so many records.
+    Scan { records: u64 },
+    /// A core workload of YCSB.
+    Ycsb { core: Core, distribution: Distribution },
+    /// Looks records up that are in memory.
+    Warm { threads: usize },
+    /// Puts single records on stable storage.
+    Commit { threads: usize },
+}
+
+/// Which records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// With values of 100 bytes.
+    Small,
+    /// With values of 1 KiB: as many as take about as many bytes.
+    Large,
+}
+
+/// Threads of YCSB's clients.
+pub(crate) const YCSB_THREADS: usize = 8;
+/// Threads that look up what is not there.
+const ABSENT_THREADS: usize = 8;
+/// Keys of one multi-get.
+pub(crate) const MULTI_GET_KEYS: usize = 128;
+/// Records of one commit of a fill.
+pub(crate) const FILL_BATCH: usize = 1000;
+
+impl Set {
+    /// Bytes of a value.
+    pub(crate) const fn value_bytes(self) -> usize {
+        match self {
+            Self::Small => 100,
+            Self::Large => 1024,
+        }
+    }
+
+    /// Records of this set where there are so many small ones.
+    pub(crate) const fn records(self, small: u64) -> u64 {
+        match self {
+            Self::Small => small,
+            Self::Large => small.div_ceil(9),
+        }
+    }
+
+    /// Where its databases are.
+    pub(crate) const fn directory(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+}
+
+impl Work {
+    /// Every row, in the order in which they are measured.
+    pub(crate) fn all() -> Vec<Self> {
+        let (small, large) = (Set::Small, Set::Large);
+        let mut all = vec![Self::Fill { set: small, sorted: true }, Self::Fill { set: small, sorted: false }];
+        all.extend([1, 8, 32].map(|threads| Self::Get { set: small, threads }));
+        all.extend([Self::Absent { threads: ABSENT_THREADS }, Self::MultiGet]);
+        all.extend([100, 10_000, 1_000_000].map(|records| Self::Scan { records }));
+        for core in [Core::C, Core::B, Core::F, Core::A, Core::E] {
+            let distributions = [Distribution::Zipfian, Distribution::Uniform];
+            all.extend(distributions.map(|distribution| Self::Ycsb { core, distribution }));
+        }
+        all.push(Self::Fill { set: large, sorted: false });
+        all.extend([1, 8, 32].map(|threads| Self::Get { set: large, threads }));
+        all.extend([1, 2].map(|threads| Self::Warm { threads }));
+        all.extend([1, 8, 64].map(|threads| Self::Commit { threads }));
+        all
+    }
+
+    /// Its name on the command line and in files.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Fill { set: Set::Small, sorted: true } => "fill-sorted".into(),
+            Self::Fill { set: Set::Small, sorted: false } => "fill-random".into(),
+            Self::Fill { set: Set::Large, .. } => "1kib-fill".into(),
+            Self::Get { set: Set::Small, threads } => format!("cold-get-{threads}"),
+            Self::Get { set: Set::Large, threads } => format!("1kib-get-{threads}"),
+            Self::Absent { threads } => format!("absent-get-{threads}"),
+            Self::MultiGet => "multi-get".into(),
+            Self::Scan { records } => format!("scan-{records}"),
+            Self::Ycsb { core, distribution } => format!("ycsb-{}-{distribution}", core_name(core)),
+            Self::Warm { threads } => format!("warm-get-{threads}"),
+            Self::Commit { threads } => format!("commit-{threads}"),
+        }
+    }
+
+    /// The row of that name.
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let unknown = || Error::Invalid(format!("there is no row `{name}`"));
+        Self::all().into_iter().find(|work| work.name() == name).ok_or_else(unknown)
+    }
+
+    /// The database that it needs, or makes for others.
+    pub(crate) const fn database(self) -> Option<Set> {
+        match self {
+            Self::Fill { set, sorted: false } | Self::Get { set, .. } => Some(set),
+            Self::Absent { .. } | Self::MultiGet | Self::Scan { .. } | Self::Ycsb { .. } => Some(Set::Small),
+            Self::Fill { sorted: true, .. } | Self::Warm { .. } | Self::Commit { .. } => None,
+        }
+    }
+
+    /// Whether it makes a database in an empty directory.
+    pub(crate) const fn makes(self) -> bool {
+        matches!(self, Self::Fill { .. } | Self::Warm { .. } | Self::Commit { .. })
+    }
+
+    /// Whether its process gets no more memory than the limit: where data is read that is many times as large.
+    pub(crate) const fn is_limited(self) -> bool {
+        !self.makes()
+    }
+
+    /// What of the device is measured before each store, to hold its rate against.
+    pub(crate) const fn device(self) -> Option<DeviceLimit> {
+        match self {
+            Self::Get { threads, .. } | Self::Absent { threads } => Some(DeviceLimit::Reads { depth: threads }),
+            Self::MultiGet => Some(DeviceLimit::Reads { depth: MULTI_GET_KEYS }),
+            Self::Commit { .. } => Some(DeviceLimit::Flushes),
+            _ => None,
+        }
+    }
+}
+
+const fn core_name(core: Core) -> char {
+    match core {
+        Core::A => 'a',
+        Core::B => 'b',
+        Core::C => 'c',
+        Core::D => 'd',
+        Core::E => 'e',
+        Core::F => 'f',
+    }
+}
+
+/// A limit of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DeviceLimit {
+    /// Random reads of 4 KiB, with so many in flight.
+    Reads { depth: usize },
+    /// Writes of 4 KiB, each with its flush.
+    Flushes,
+}
+
+/// Everything that a row needs to know.
+pub(crate) struct Place<'a> {
+    pub(crate) contestant: &'a Contestant,
+    /// Where the database is, or is to be.
+    pub(crate) directory: PathBuf,
+    pub(crate) memory: Memory,
+    /// Records with small values.
+    pub(crate) records: u64,
+    pub(crate) pace: Pace,
+    pub(crate) seed: u64,
+}
+
+impl Place<'_> {
+    fn open(&self, durability: Durability) -> Result<Box<dyn Store>> {
+        (self.contestant.open)(&self.directory, self.memory, durability)
+    }
+
+    /// An empty directory for a database.
+    fn make(&self) -> Result<()> {
+        clear(&self.directory)?;
+        std::fs::create_dir_all(&self.directory).map_err(Error::io("creating", &self.directory))
+    }
+
+    fn random(&self, thread: usize) -> SmallRng {
+        SmallRng::seed_from_u64(bench::keys::mix(self.seed ^ bench::keys::mix(thread as u64)))
+    }
+}
+
+/// Removes a directory with what is in it, if it is there.
+pub(crate) fn clear(directory: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", directory)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// A named figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) metric: Metric,
+    pub(crate) value: f64,
+}
+
+/// What a figure says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Metric {
+    /// Operations, or records of a scan or a fill, per second.
+    PerSecond,
+    /// Of a fill: records per second when they are in the structure and on stable storage too.
+    FlushedPerSecond,
+    /// Bytes read from the device for each operation.
+    ReadPerOperation,
+    /// Bytes that the process wrote to the device for each byte of keys and values.
+    WrittenPerByte,
+    /// The same as the device counts it, for the whole machine: with what the file system writes of its own.
+    DeviceWrittenPerByte,
+    /// Bytes of files for each byte of keys and values.
+    SpacePerByte,
+    /// Most bytes of memory that the group of the process had, with the page cache.
+    PeakMemory,
+}
+
+impl Metric {
+    const ALL: [Self; 7] = [
+        Self::PerSecond,
+        Self::FlushedPerSecond,
+        Self::ReadPerOperation,
+        Self::WrittenPerByte,
+        Self::DeviceWrittenPerByte,
+        Self::SpacePerByte,
+        Self::PeakMemory,
+    ];
+
+    /// Its name in files.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::PerSecond => "per_second",
+            Self::FlushedPerSecond => "flushed_per_second",
+            Self::ReadPerOperation => "read_bytes_per_operation",
+            Self::WrittenPerByte => "written_bytes_per_byte",
+            Self::DeviceWrittenPerByte => "device_written_bytes_per_byte",
+            Self::SpacePerByte => "space_bytes_per_byte",
+            Self::PeakMemory => "peak_memory_bytes",
+        }
+    }
+
+    /// The one of that name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.name() == name)
+    }
+}
+
+/// Does what a row asks for.
+pub(crate) fn carry_out(work: Work, place: &Place<'_>) -> Result<Vec<Figure>> {
+    match work {
+        Work::Fill { set, sorted } => fill::run(place, set, sorted),
+        Work::Get { set, threads } => read::get(place, set, threads),
+        Work::Absent { threads } => read::absent(place, threads),
+        Work::MultiGet => read::multi_get(place),
+        Work::Scan { records } => scan::run(place, records),
+        Work::Ycsb { core, distribution } => ycsb::run(place, core, distribution),
+        Work::Warm { threads } => warm::run(place, threads),
+        Work::Commit { threads } => commit::run(place, threads),
+    }
+}
+
+pub(crate) use device::{measure as measure_device, prepare as prepare_device};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_one_row() {
+        let all = Work::all();
+        for work in &all {
+            assert_eq!(Work::named(&work.name()).expect("known"), *work);
+        }
+        assert!(Work::named("cold-get").is_err());
+        assert_eq!(all.len(), 29);
+    }
+
+    #[test]
+    fn what_changes_a_database_comes_after_what_reads_it() {
+        let all = Work::all();
+        let last_read = all.iter().rposition(|work| matches!(work, Work::Scan { .. }));
+        let first_mix = all.iter().position(|work| matches!(work, Work::Ycsb { .. }));
+        assert!(last_read < first_mix);
+        assert!(matches!(all[first_mix.expect("some")], Work::Ycsb { core: Core::C, .. }));
+    }
+
+    #[test]
+    fn metrics_are_read_back() {
+        for metric in Metric::ALL {
+            assert_eq!(Metric::named(metric.name()), Some(metric));
+        }
+        assert_eq!(Metric::named("speed"), None);
+    }
+}

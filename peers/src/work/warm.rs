@@ -1,0 +1,49 @@
+//! Lookups of what is in memory: a database a third as large as the cache, read once before.
+
+use bench::keys::Permutation;
+use rand::Rng;
+
+use super::fill::put_all;
+use super::read::lookup;
+use super::{Figure, Metric, Place, Set};
+use crate::data::KEY_BYTES;
+use crate::drive::drive;
+use crate::error::Result;
+use crate::store::Durability;
+
+/// Lookups between two looks at whether to stop.
+const COUNTED: u64 = 64;
+/// The cache holds so many times the records.
+const ROOM: u64 = 3;
+
+/// Records that the cache holds with room to spare.
+pub(super) fn records(cache_bytes: u64) -> u64 {
+    (cache_bytes / ROOM / (KEY_BYTES + Set::Small.value_bytes()) as u64).max(1)
+}
+
+pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
+    place.make()?;
+    let (records, value_bytes) = (records(place.memory.cache_bytes).min(place.records), Set::Small.value_bytes());
+    let store = place.open(Durability::Os)?;
+    put_all(&*store, records, value_bytes, Some(Permutation::new(records, place.seed)))?;
+    store.flush()?;
+    store.rest()?;
+    store.close()?;
+    // What is found from now on is in the structure, and not in what waits for it.
+    let store = place.open(Durability::Os)?;
+    for record in 0..records {
+        lookup(&*store, record, value_bytes)?;
+    }
+    let measured = drive(threads, place.pace, &|thread, worker| {
+        let mut random = place.random(thread);
+        while worker.goes_on() {
+            for _ in 0..COUNTED {
+                lookup(&*store, random.random_range(0..records), value_bytes)?;
+            }
+            worker.done(COUNTED);
+        }
+        Ok(())
+    })?;
+    store.close()?;
+    Ok(vec![Figure { metric: Metric::PerSecond, value: measured.per_second() }])
+}
