@@ -169,7 +169,7 @@ fn versions(store: &Contestant, lock: &str) -> String {
         let version = lines.nth(1).and_then(|line| line.strip_prefix("version = \""));
         format!("{package} {}", version.map_or("unknown", |version| version.trim_end_matches('"')))
     };
-    store.packages.iter().map(|package| version(package)).collect::<Vec<_>>().join(", ")
+    store.packages.iter().map(version).collect::<Vec<_>>().join(", ")
 }
 
 fn failures(samples: &[Sample]) -> String {

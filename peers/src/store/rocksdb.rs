@@ -25,6 +25,8 @@ const DEFAULT_FAMILY: &str = "default";
 pub(super) struct RocksDb {
     database: DB,
     write: WriteOptions,
+    get: ReadOptions,
+    multi_get: ReadOptions,
 }
 
 impl RocksDb {
@@ -46,7 +48,9 @@ impl RocksDb {
         let database = DB::open_cf_with_opts(&options, path, families).map_err(Error::store)?;
         let mut write = WriteOptions::default();
         write.set_sync(durability == Durability::Sync);
-        Ok(Box::new(Self { database, write }))
+        let mut multi_get = ReadOptions::default();
+        multi_get.set_async_io(true);
+        Ok(Box::new(Self { database, write, get: ReadOptions::default(), multi_get }))
     }
 
     fn family(&self) -> Result<&ColumnFamily> {
@@ -68,15 +72,13 @@ impl Store for RocksDb {
     }
 
     fn get(&self, key: &Key, see: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let value = self.database.get_pinned(key).map_err(Error::store)?;
+        let value = self.database.get_pinned_opt(key, &self.get).map_err(Error::store)?;
         value.as_deref().map(see);
         Ok(value.is_some())
     }
 
     fn get_many(&self, keys: &[Key], see: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        let mut read = ReadOptions::default();
-        read.set_async_io(true);
-        let values = self.database.batched_multi_get_cf_opt(self.family()?, keys, false, &read);
+        let values = self.database.batched_multi_get_cf_opt(self.family()?, keys, false, &self.multi_get);
         for (place, value) in values.into_iter().enumerate() {
             if let Some(value) = value.map_err(Error::store)? {
                 see(place, &value);
