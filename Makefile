@@ -9,8 +9,10 @@ EFFORT ?= quick
 TIME ?= 600
 RECORDS ?= 10000000
 STRUCTURE ?= append
+PEERS ?=
+ROCKSDB_ARCHIVE ?= $(wildcard ../shared/lib/librocksdb.a.xz)
 
-.PHONY: run test models check format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch clean toolchain
+.PHONY: run test models check format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -31,6 +33,8 @@ check: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) metadata --manifest-path fuzz/Cargo.toml --locked --format-version 1 >/dev/null
+	$(CARGO) fmt --manifest-path peers/Cargo.toml --check
+	$(CARGO) metadata --manifest-path peers/Cargo.toml --locked --format-version 1 >/dev/null
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --all-targets --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
@@ -92,6 +96,16 @@ reproduce-flush: toolchain
 reproduce-pfetch: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid reproduce pfetch --$(EFFORT) --out $(DIR)/pfetch
+
+## peers: Braid beside RocksDB, LMDB, redb and fjall on the same work, into docs/results/peers (an hour and 10 GB, Rust 1.90; EFFORT=quick: five minutes; PEERS: more
+## options, as in PEERS="--rows cold-get,scan --stores btree,rocksdb"; as root, or in a group that was handed down, because what reads gets a limit of memory)
+peers: EFFORT = full
+peers: toolchain
+	CARGO=$(CARGO) ROCKSDB_ARCHIVE=$(ROCKSDB_ARCHIVE) peers/run run --$(EFFORT) --out docs/results/peers --data $(DIR)/peers $(PEERS)
+
+## peers-test: what measures the peers, on a few records of each
+peers-test: toolchain
+	CARGO=$(CARGO) ROCKSDB_ARCHIVE=$(ROCKSDB_ARCHIVE) peers/run test
 
 clean:
 	$(CARGO) clean

@@ -50,8 +50,11 @@ enum Command {
 #[derive(Args)]
 struct RunArguments {
     /// A million records, one round and short samples: about five minutes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "full")]
     quick: bool,
+    /// Three million records and three rounds: about an hour [the default]
+    #[arg(long)]
+    full: bool,
     /// Records with values of 100 bytes; memory is in proportion [default: 3m]
     #[arg(long, value_parser = count)]
     records: Option<u64>,
@@ -89,7 +92,7 @@ struct RunArguments {
 
 impl RunArguments {
     fn options(self) -> Result<Options> {
-        let (records, rounds, time) = if self.quick {
+        let (records, rounds, time) = if self.quick && !self.full {
             (1_000_000, 1, Duration::from_millis(600))
         } else {
             (Sizes::RECORDS, 3, Duration::from_secs(3))

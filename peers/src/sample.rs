@@ -47,11 +47,6 @@ impl Samples {
         Ok(samples)
     }
 
-    /// All there are.
-    pub(crate) fn all(&self) -> &[Sample] {
-        &self.all
-    }
-
     /// Whether a job has ended before.
     pub(crate) fn has(&self, round: usize, row: &str, store: &str) -> bool {
         self.all.iter().any(|sample| sample.round == round && sample.row == row && sample.store == store)
@@ -150,10 +145,10 @@ mod tests {
         samples.add(vec![first.clone()]).expect("added");
         samples.add(vec![second.clone()]).expect("added");
         let mut samples = Samples::open(&path, true).expect("read");
-        assert_eq!(samples.all(), [first, second.clone()]);
+        assert_eq!(samples.all, [first, second.clone()]);
         assert!(samples.has(1, "scan-100", "redb") && !samples.has(2, "scan-100", "redb"));
         samples.add(vec![second]).expect("added");
         assert_eq!(read(&path).expect("read").len(), 3);
-        assert!(Samples::open(&path, false).expect("anew").all().is_empty());
+        assert!(Samples::open(&path, false).expect("anew").all.is_empty());
     }
 }

@@ -95,8 +95,8 @@ pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     /// Whether it is this project's.
     pub(crate) is_ours: bool,
-    /// The package whose version the report shows.
-    pub(crate) package: &'static str,
+    /// The packages whose versions the report shows.
+    pub(crate) packages: &'static [&'static str],
     /// How it is set, for the report.
     pub(crate) setting: &'static str,
     /// Opens it, or makes it, in a directory that is there.
@@ -105,12 +105,30 @@ pub(crate) struct Contestant {
 
 /// The stores, in the order of the report's columns.
 pub(crate) const CONTESTANTS: &[Contestant] = &[
-    Contestant { name: "btree", is_ours: true, package: "braid", setting: braid::SETTING, open: Braid::open_btree },
-    Contestant { name: "append", is_ours: true, package: "braid", setting: braid::SETTING, open: Braid::open_append },
-    Contestant { name: "rocksdb", is_ours: false, package: "rocksdb", setting: rocksdb::SETTING, open: RocksDb::open },
-    Contestant { name: "lmdb", is_ours: false, package: "heed", setting: lmdb::SETTING, open: Lmdb::open },
-    Contestant { name: "redb", is_ours: false, package: "redb", setting: redb::SETTING, open: Redb::open },
-    Contestant { name: "fjall", is_ours: false, package: "fjall", setting: fjall::SETTING, open: Fjall::open },
+    Contestant { name: "btree", is_ours: true, packages: &["braid"], setting: braid::SETTING, open: Braid::open_btree },
+    Contestant {
+        name: "append",
+        is_ours: true,
+        packages: &["braid"],
+        setting: braid::SETTING,
+        open: Braid::open_append,
+    },
+    Contestant {
+        name: "rocksdb",
+        is_ours: false,
+        packages: &["rocksdb", "librocksdb-sys"],
+        setting: rocksdb::SETTING,
+        open: RocksDb::open,
+    },
+    Contestant {
+        name: "lmdb",
+        is_ours: false,
+        packages: &["heed", "lmdb-master-sys"],
+        setting: lmdb::SETTING,
+        open: Lmdb::open,
+    },
+    Contestant { name: "redb", is_ours: false, packages: &["redb"], setting: redb::SETTING, open: Redb::open },
+    Contestant { name: "fjall", is_ours: false, packages: &["fjall"], setting: fjall::SETTING, open: Fjall::open },
 ];
 
 /// The store of that name.

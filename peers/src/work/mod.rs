@@ -247,16 +247,6 @@ pub(crate) enum Metric {
 }
 
 impl Metric {
-    const ALL: [Self; 7] = [
-        Self::PerSecond,
-        Self::FlushedPerSecond,
-        Self::ReadPerOperation,
-        Self::WrittenPerByte,
-        Self::DeviceWrittenPerByte,
-        Self::SpacePerByte,
-        Self::PeakMemory,
-    ];
-
     /// Its name in files.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -268,11 +258,6 @@ impl Metric {
             Self::SpacePerByte => "space_bytes_per_byte",
             Self::PeakMemory => "peak_memory_bytes",
         }
-    }
-
-    /// The one of that name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 }
 
@@ -289,6 +274,8 @@ pub(crate) fn carry_out(work: Work, place: &Place<'_>) -> Result<Vec<Figure>> {
         Work::Commit { threads } => commit::run(place, threads),
     }
 }
+
+pub(crate) use warm::records as warm_records;
 
 pub(crate) use device::{measure as measure_device, prepare as prepare_device};
 
@@ -313,13 +300,5 @@ mod tests {
         let first_mix = all.iter().position(|work| matches!(work, Work::Ycsb { .. }));
         assert!(last_read < first_mix);
         assert!(matches!(all[first_mix.expect("some")], Work::Ycsb { core: Core::C, .. }));
-    }
-
-    #[test]
-    fn metrics_are_read_back() {
-        for metric in Metric::ALL {
-            assert_eq!(Metric::named(metric.name()), Some(metric));
-        }
-        assert_eq!(Metric::named("speed"), None);
     }
 }

@@ -16,14 +16,14 @@ const COUNTED: u64 = 64;
 /// The cache holds so many times the records.
 const ROOM: u64 = 3;
 
-/// Records that the cache holds with room to spare.
-pub(super) fn records(cache_bytes: u64) -> u64 {
-    (cache_bytes / ROOM / (KEY_BYTES + Set::Small.value_bytes()) as u64).max(1)
+/// Records that the cache holds with room to spare, where there are so many.
+pub(crate) fn records(cache_bytes: u64, records: u64) -> u64 {
+    (cache_bytes / ROOM / (KEY_BYTES + Set::Small.value_bytes()) as u64).clamp(1, records)
 }
 
 pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
     place.make()?;
-    let (records, value_bytes) = (records(place.memory.cache_bytes).min(place.records), Set::Small.value_bytes());
+    let (records, value_bytes) = (records(place.memory.cache_bytes, place.records), Set::Small.value_bytes());
     let store = place.open(Durability::Os)?;
     put_all(&*store, records, value_bytes, Some(Permutation::new(records, place.seed)))?;
     store.flush()?;
