@@ -4,11 +4,13 @@
 //! standard library's. A room that is modelled takes from here everything with which its threads wait for each other.
 //!
 //! A condition takes and gives back the guard, as the standard library's does, and a mutex does not know of panics, as `parking_lot`'s
-//! does not.
+//! does not. A latch is for many threads that wait for one thing: setting it is one call of the kernel however many they are, and those
+//! that wake take no lock.
 
 #[cfg(not(feature = "shuttle"))]
 mod primitives {
     pub use std::hint::spin_loop;
+    use std::sync::OnceLock;
     pub use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
     pub use parking_lot::{Mutex, MutexGuard};
@@ -44,6 +46,30 @@ mod primitives {
         #[inline]
         pub fn notify_all(&self) {
             self.0.notify_all();
+        }
+    }
+
+    /// A value that is set once, and that any number of threads wait for.
+    #[derive(Debug)]
+    pub struct Latch<T>(OnceLock<T>);
+
+    impl<T> Default for Latch<T> {
+        fn default() -> Self {
+            Self(OnceLock::new())
+        }
+    }
+
+    impl<T: Clone> Latch<T> {
+        /// Sets it and wakes all that wait; the value that was set first stays.
+        #[inline]
+        pub fn set(&self, value: T) {
+            let _kept = self.0.set(value);
+        }
+
+        /// Waits until it is set.
+        #[inline]
+        pub fn wait(&self) -> T {
+            self.0.wait().clone()
         }
     }
 }
@@ -102,6 +128,38 @@ mod primitives {
             self.0.notify_all();
         }
     }
+
+    /// A value that is set once, and that any number of threads wait for.
+    #[derive(Debug)]
+    pub struct Latch<T> {
+        value: Mutex<Option<T>>,
+        set: Condvar,
+    }
+
+    impl<T> Default for Latch<T> {
+        fn default() -> Self {
+            Self { value: Mutex::new(None), set: Condvar::default() }
+        }
+    }
+
+    impl<T: Clone> Latch<T> {
+        /// Sets it and wakes all that wait; the value that was set first stays.
+        pub fn set(&self, value: T) {
+            self.value.lock().get_or_insert(value);
+            self.set.notify_all();
+        }
+
+        /// Waits until it is set.
+        pub fn wait(&self) -> T {
+            let mut value = self.value.lock();
+            loop {
+                match &*value {
+                    Some(value) => return value.clone(),
+                    None => value = self.set.wait(value),
+                }
+            }
+        }
+    }
 }
 
-pub use primitives::{AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, spin_loop};
+pub use primitives::{AtomicU32, AtomicU64, AtomicUsize, Condvar, Latch, Mutex, MutexGuard, Ordering, spin_loop};

@@ -37,7 +37,7 @@ use seeded::Bug;
 use crate::failure::Sticky;
 use crate::stats::{Counters, add, add_time};
 use crate::{FlushScheme, Lsn, Result};
-use sync::{AtomicU64, Condvar, Mutex, Ordering};
+use sync::{AtomicU64, Condvar, Latch, Mutex, Ordering};
 
 /// What a flusher does its work with.
 pub(crate) trait Work {
@@ -54,56 +54,39 @@ pub(crate) trait Work {
     fn moved(&self) -> Result<()>;
 }
 
-/// Where a request is on its way.
-#[derive(Debug)]
-enum State {
-    Waiting,
-    /// It is queued, and is to win the sync lock if nobody else has.
-    Called,
-    Complete(Result<()>),
+/// What the callers of a queue wait for.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The first of them is to win the sync lock if nobody else has.
+    called: Latch<()>,
+    /// What came of the flush that served it.
+    served: Latch<Result<()>>,
 }
 
+/// A queue that takes requests.
 #[derive(Debug)]
-struct Request {
-    lsn: Lsn,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-impl Request {
-    fn set(&self, state: State) {
-        *self.state.lock() = state;
-        self.changed.notify_one();
-    }
-
-    /// Waits until it is complete; none when it is called.
-    fn wait(&self) -> Option<Result<()>> {
-        let mut state = self.state.lock();
-        loop {
-            match &*state {
-                State::Waiting => state = self.changed.wait(state),
-                State::Called => return None,
-                State::Complete(result) => return Some(result.clone()),
-            }
-        }
-    }
-
-    /// It was called in vain: who was faster serves it too.
-    fn wait_again(&self) {
-        let mut state = self.state.lock();
-        if matches!(*state, State::Called) {
-            *state = State::Waiting;
-        }
-    }
+struct Primary {
+    queue: Arc<Queue>,
+    /// The largest LSN.
+    last: Lsn,
+    requests: usize,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
-    primary: Vec<Arc<Request>>,
-    /// Empty; kept for its memory.
-    secondary: Vec<Arc<Request>>,
+    /// None while nothing is queued.
+    primary: Option<Primary>,
     /// The sync lock.
     led: bool,
+}
+
+/// A caller's place in a queue.
+enum Place {
+    /// It has the sync lock, and serves the queue.
+    Leader(Primary),
+    /// It is called when the sync lock is given back.
+    First(Arc<Queue>),
+    Behind(Arc<Queue>),
 }
 
 /// A record that is to be durable.
@@ -216,76 +199,79 @@ impl Flusher {
     /// Queues a request, and waits until it is served or has to serve.
     fn aggregate(&self, lsn: Lsn, work: &impl Work) -> Result<()> {
         let begun = Instant::now();
-        let request = Arc::new(Request { lsn, state: Mutex::new(State::Waiting), changed: Condvar::default() });
-        let wins = {
-            let mut queues = self.queues.lock();
-            queues.primary.push(Arc::clone(&request));
-            !mem::replace(&mut queues.led, true)
+        let queue = match self.enqueue(lsn) {
+            Place::Leader(primary) => return self.lead(primary, begun, work),
+            Place::First(queue) => {
+                queue.called.wait();
+                if let Some(primary) = self.win(&queue) {
+                    return self.lead(primary, begun, work);
+                }
+                queue
+            }
+            Place::Behind(queue) => queue,
         };
-        if !wins && let Some(result) = self.await_turn(&request) {
-            add_time(&self.counters.flush_wait_ns, begun);
-            return result;
+        let result = queue.served.wait();
+        add_time(&self.counters.flush_wait_ns, begun);
+        result
+    }
+
+    fn enqueue(&self, lsn: Lsn) -> Place {
+        let mut queues = self.queues.lock();
+        let is_first = queues.primary.is_none();
+        let primary = queues.primary.get_or_insert_with(|| Primary { queue: Arc::default(), last: lsn, requests: 0 });
+        primary.last = primary.last.max(lsn);
+        primary.requests += 1;
+        let queue = Arc::clone(&primary.queue);
+        if !queues.led
+            && let Some(primary) = queues.primary.take()
+        {
+            queues.led = true;
+            return Place::Leader(primary);
         }
+        if is_first { Place::First(queue) } else { Place::Behind(queue) }
+    }
+
+    /// Wins the sync lock for the first of `queue`, unless somebody was faster, who then serves it.
+    fn win(&self, queue: &Arc<Queue>) -> Option<Primary> {
+        let mut queues = self.queues.lock();
+        let primary = queues.primary.take_if(|primary| Arc::ptr_eq(&primary.queue, queue))?;
+        assert!(!mem::replace(&mut queues.led, true), "who wins the sync lock takes the queue");
+        Some(primary)
+    }
+
+    /// Serves a queue that was swapped, with the sync lock held; the caller's own request is in it.
+    fn lead(&self, served: Primary, begun: Instant, work: &impl Work) -> Result<()> {
         add(&self.counters.sync_lock_acquisitions, 1);
         add_time(&self.counters.sync_lock_wait_ns, begun);
-        self.lead(work)
-    }
-
-    /// Waits until a request is complete; none when its thread has won the sync lock.
-    fn await_turn(&self, request: &Request) -> Option<Result<()>> {
-        loop {
-            if let Some(result) = request.wait() {
-                return Some(result);
-            }
-            let mut queues = self.queues.lock();
-            // Who was called and is still queued is the first: others came later.
-            let is_queued = queues.primary.first().is_some_and(|first| std::ptr::eq(&**first, request));
-            if !queues.led && is_queued {
-                queues.led = true;
-                return None;
-            }
-            request.wait_again();
-        }
-    }
-
-    /// Serves all queued requests, with the sync lock held; the caller's own is one of them.
-    fn lead(&self, work: &impl Work) -> Result<()> {
-        let mut served = {
-            let mut queues = self.queues.lock();
-            let secondary = mem::take(&mut queues.secondary);
-            mem::replace(&mut queues.primary, secondary)
-        };
-        add(&self.counters.flush_requests, served.len() as u64);
+        let Primary { queue, last, requests } = served;
+        add(&self.counters.flush_requests, requests as u64);
         if seeded::on(Bug::CompletedBeforeFlush) {
-            served.iter().for_each(|request| request.set(State::Complete(Ok(()))));
+            queue.served.set(Ok(()));
         }
-        let last = served.iter().map(|request| request.lsn).max().expect("the leader's own request is queued");
-        let served_count = served.len();
         let result = self.failure.check().and_then(|()| {
             if self.durable() < last {
                 let group = work.write(last)?;
-                self.flush(group, served_count, work)?;
+                self.flush(group, requests, work)?;
             }
             Ok(())
         });
         self.unlock();
         let result = result.and_then(|()| work.moved());
-        for request in served.drain(..) {
-            request.set(State::Complete(result.clone()));
-        }
-        let mut queues = self.queues.lock();
-        if queues.secondary.capacity() < served.capacity() {
-            queues.secondary = served;
-        }
+        queue.served.set(result.clone());
+        // It may be on its way to be called.
+        queue.called.set(());
         result
     }
 
-    /// Gives the sync lock back, and calls the first that waits for it. While the queues are locked: later, somebody else might have completed it.
+    /// Gives the sync lock back, and calls the first that waits for it.
     fn unlock(&self) {
-        let mut queues = self.queues.lock();
-        queues.led = false;
-        if let Some(first) = queues.primary.first().filter(|_| !seeded::on(Bug::CallDropped)) {
-            first.set(State::Called);
+        let waiting = {
+            let mut queues = self.queues.lock();
+            queues.led = false;
+            queues.primary.as_ref().map(|primary| Arc::clone(&primary.queue))
+        };
+        if let Some(queue) = waiting.filter(|_| !seeded::on(Bug::CallDropped)) {
+            queue.called.set(());
         }
     }
 }
@@ -380,7 +366,7 @@ mod tests {
                 let flusher = &flusher;
                 scope.spawn(move || wish(flusher, Lsn(8 * lsn), slow).expect("it flushes"));
             }
-            while flusher.queues.lock().primary.len() < 7 {
+            while flusher.queues.lock().primary.as_ref().is_none_or(|primary| primary.requests < 7) {
                 thread::yield_now();
             }
             open.store(true, Ordering::SeqCst);
@@ -413,7 +399,7 @@ mod tests {
                 let flusher = &flusher;
                 scope.spawn(move || assert!(wish(flusher, Lsn(8 * lsn), broken).is_err()));
             }
-            while flusher.queues.lock().primary.len() < 4 {
+            while flusher.queues.lock().primary.as_ref().is_none_or(|primary| primary.requests < 4) {
                 thread::yield_now();
             }
             open.store(true, Ordering::SeqCst);

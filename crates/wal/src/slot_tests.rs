@@ -56,7 +56,7 @@ impl Member {
     fn copy(&self, wal: &Wal) -> Result<Position> {
         let payload_len = u32::try_from(self.payload.len()).expect("small");
         let record = NewRecord { kind: 1, payload: &[&self.payload], payload_len, sequenced: true };
-        log(wal).copy_in_slot(self.seat, &record)
+        log(wal).copy_in_slot(self.seat, &record, &mut |_| {})
     }
 }
 
