@@ -269,6 +269,7 @@ mod models {
                         carried.lock().push(seq.0);
                     });
                     publisher.wait(Seq(seq)).expect("nothing fails");
+                    publisher.between(|Seq(visible), frontier| assert_eq!(frontier, Lsn(8 * visible)));
                     assert!(carried.lock().contains(&seq), "what is visible was carried out");
                 })
             })

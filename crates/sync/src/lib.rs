@@ -12,6 +12,7 @@ mod primitives {
     pub use std::hint::spin_loop;
     use std::sync::OnceLock;
     pub use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub use std::thread::yield_now;
 
     pub use parking_lot::{Mutex, MutexGuard};
 
@@ -79,6 +80,7 @@ mod primitives {
     pub use shuttle::hint::spin_loop;
     pub use shuttle::sync::MutexGuard;
     pub use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub use shuttle::thread::yield_now;
 
     /// A mutex that a panic of its holder leaves as it is.
     #[derive(Debug, Default)]
@@ -162,4 +164,29 @@ mod primitives {
     }
 }
 
-pub use primitives::{AtomicU32, AtomicU64, AtomicUsize, Condvar, Latch, Mutex, MutexGuard, Ordering, spin_loop};
+pub use primitives::{
+    AtomicU32, AtomicU64, AtomicUsize, Condvar, Latch, Mutex, MutexGuard, Ordering, spin_loop, yield_now,
+};
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::Latch;
+
+    #[test]
+    fn a_latch_lets_all_through_once_it_is_set_and_keeps_its_first_value() {
+        let latch = Arc::new(Latch::default());
+        let waiting: Vec<_> = (0..4)
+            .map(|_| {
+                let latch = Arc::clone(&latch);
+                thread::spawn(move || latch.wait())
+            })
+            .collect();
+        latch.set(7);
+        latch.set(8);
+        assert!(waiting.into_iter().all(|waits| waits.join().expect("no panic") == 7));
+        assert_eq!(latch.wait(), 7);
+    }
+}

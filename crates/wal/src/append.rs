@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use seeded::Bug;
 use sync::MutexGuard;
 
 use crate::array::Seat;
@@ -98,8 +99,9 @@ impl Log {
         self.count(1, u64::from(record.payload_len));
         add(&self.counters.consolidated_records, 1);
         let position = reserved.position(seat.place, record_space(record.payload_len as usize));
+        let mut tell = || self.announce(&position, announce);
         // Before it leaves: the last one out gives all to the writer.
-        let announced = self.announce(&position, announce);
+        let told = (!seeded::on(Bug::AnnouncedLate)).then(&mut tell);
         if self.array.copy(seat, record) {
             let mut bytes = Vec::with_capacity(GROUP_HEADER + reserved.joined.bytes);
             bytes.resize(GROUP_HEADER, 0);
@@ -107,7 +109,8 @@ impl Log {
             reserved.fill(bytes, &self.database, self.epoch, self.flusher.durable());
             self.writer.filled();
         }
-        announced.map(|()| position)
+        told.unwrap_or_else(tell)?;
+        Ok(position)
     }
 
     fn announce(&self, position: &Position, announce: Announce<'_>) -> Result<()> {

@@ -1,20 +1,23 @@
 //! Aggregated flush requests (Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value
 //! storage", 2017, section 3.1).
 //!
-//! 1. A caller puts a request {LSN, state} into the primary queue. If nobody holds the sync lock it wins it, else it waits for its
-//!    request.
-//! 2. The winner swaps the primary with the empty secondary queue, so that new requests gather apart from those it serves,
-//!    takes the largest LSN of its own, has everything up to there written, and flushes once.
-//! 3. After the flush succeeded it gives the sync lock back and calls the first request of the primary queue, if there is one, to try for it.
+//! 1. A caller puts a request {LSN, state} into the primary queue. If nobody holds the sync lock it wins it, else it waits.
+//! 2. The winner swaps the primary with an empty queue, so that new requests gather apart from those it serves,
+//!    has everything up to the largest LSN of its own written, and flushes once.
+//! 3. After the flush it gives the sync lock back and calls the first request of the primary queue, if there is one, to try for it.
 //!    It says that the durable position has moved, and completes all it served. They return without taking the lock and without another
 //!    flush.
+//!
+//! A queue is what its leader has to know of it, the largest LSN and the number of requests, and two latches ([`Queue`]): one wakes the first, which may have to
+//! lead, the other all. So **one call of the kernel completes a queue**, however long it is, and those that wake take no lock. When each request had a condition of its own,
+//! 64 threads on 2 cores made 2.6 calls a commit, 1.1 of them to wake others; now they make 1.1 in all, and a commit takes a third less processor time.
 //!
 //! The lock is not handed to the one that is called: whoever comes first wins it, and serves the one called with all others. A thread that
 //! sleeps needs about as long to wake as a flush takes; one that has just been served and commits again is there at once. With 4 threads
 //! on 2 cores, handing the lock over left the device idle for three quarters of the time.
 //!
 //! The paper queues a request when its bytes are written; here the winner writes for all it serves, so that nobody waits twice. The paper sets
-//! the completion flags before the flush and lets waiters see them after it; here a request is completed after the flush in one
+//! the completion flags before the flush and lets waiters see them after it; here requests are completed after the flush in one
 //! step, which nobody can tell from it except after a failure, when all get that.
 //!
 //! The other schemes of [`FlushScheme`] are what this one is compared with: there each caller writes, takes the sync lock, a plain
@@ -22,11 +25,13 @@
 //! wait for that without the lock (section 2.1).
 //!
 //! Not done, for a reason: the next leader could write while a flush is under way, so that write and flush overlap. Measured with 8
-//! and 64 threads it won nothing that could be told from noise; waking and publishing for one group overlap with the next one's flush anyway.
+//! and 64 threads it won nothing that could be told from noise; waking and publishing for one queue overlap with the next one's flush anyway. The first of a queue could
+//! look for its call for a while before it sleeps: with 2 to 8 threads on 2 cores that took three times the processor time for fewer commits, since who is quick to lead
+//! leads for few, and with 64 it won nothing.
 //!
-//! Invariants: where requests are queued and nobody holds the sync lock, the first of them is called; the durable position only
+//! Invariants: a queue is taken in the same step as the sync lock; while nobody holds that, the first of the primary queue is called; the durable position only
 //! follows a successful flush that began when everything below it was written; every request is completed, by its own flush, by
-//! another's, or by the failure; a flush that failed is not tried again.
+//! another's, or by the failure, and after what it makes durable was published; a flush that failed is not tried again.
 
 use std::mem;
 use std::sync::Arc;
@@ -256,6 +261,9 @@ impl Flusher {
             Ok(())
         });
         self.unlock();
+        if seeded::on(Bug::WokenBeforePublished) {
+            queue.served.set(result.clone());
+        }
         let result = result.and_then(|()| work.moved());
         queue.served.set(result.clone());
         // It may be on its way to be called.
@@ -272,6 +280,79 @@ impl Flusher {
         };
         if let Some(queue) = waiting.filter(|_| !seeded::on(Bug::CallDropped)) {
             queue.called.set(());
+        }
+    }
+}
+
+/// Models of its threads, which the model checker runs in many orders.
+#[cfg(all(test, feature = "shuttle"))]
+mod models {
+    use shuttle::thread;
+
+    use super::*;
+    use crate::models::{check, finds};
+
+    const CALLS: u64 = 5;
+
+    /// A log of which as much is written as was asked for, and of which is noted how far it was flushed and published.
+    #[derive(Default)]
+    struct Noted {
+        written: AtomicU64,
+        flushed: AtomicU64,
+        published: AtomicU64,
+    }
+
+    impl Work for Noted {
+        fn write(&self, end: Lsn) -> Result<Lsn> {
+            self.written.fetch_max(end.0, Ordering::SeqCst);
+            Ok(end)
+        }
+
+        fn written(&self) -> Lsn {
+            Lsn(self.written.load(Ordering::SeqCst))
+        }
+
+        fn flush(&self) -> Result<()> {
+            let written = self.written();
+            thread::yield_now();
+            self.flushed.fetch_max(written.0, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn moved(&self) -> Result<()> {
+            let flushed = self.flushed.load(Ordering::SeqCst);
+            thread::yield_now();
+            self.published.fetch_max(flushed, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
+    /// Whoever leads, each that queued is woken, and finds what it asked for durable and published.
+    fn queued_calls_are_served() {
+        let flusher = Arc::new(Flusher::new(FlushScheme::Aggregated, Arc::default(), Arc::default(), Lsn(0)));
+        let work = Arc::new(Noted::default());
+        let calls: Vec<_> = (1..=CALLS)
+            .map(|call| {
+                let (flusher, work) = (Arc::clone(&flusher), Arc::clone(&work));
+                thread::spawn(move || {
+                    flusher.aggregate(Lsn(8 * call), &*work).expect("it flushes");
+                    assert!(work.flushed.load(Ordering::SeqCst) >= 8 * call, "who returns is durable");
+                    assert!(work.published.load(Ordering::SeqCst) >= 8 * call, "and published");
+                })
+            })
+            .collect();
+        calls.into_iter().for_each(|call| call.join().expect("no panic"));
+        let stats = flusher.counters.snapshot();
+        assert_eq!(stats.flush_requests, CALLS, "each is served once");
+        let queues = flusher.queues.lock();
+        assert!(!queues.led && queues.primary.is_none(), "nobody is left");
+    }
+
+    #[test]
+    fn queued_calls_are_served_whoever_runs_when() {
+        check(5000, queued_calls_are_served);
+        for bug in [Bug::CompletedBeforeFlush, Bug::WokenBeforePublished, Bug::CallDropped] {
+            assert!(finds(bug, 5000, queued_calls_are_served), "{bug:?} stays hidden");
         }
     }
 }

@@ -354,8 +354,8 @@ impl Log {
         self.flusher.flush_through(Wish::Through(end.min(self.end())), &Committing { log: self, moved })
     }
 
-    /// Writes all that was appended. One at a time.
-    fn write(&self) -> Result<Lsn> {
+    /// Writes all that was appended and is there, and says up to where that is. One at a time.
+    pub(crate) fn write(&self) -> Result<Lsn> {
         let (mut batches, end) = self.space.lock().take();
         if batches.is_empty() {
             return Ok(end);
