@@ -125,8 +125,8 @@ impl Engine {
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         self.admit(bytes as u64, reclaims(items))?;
         let documents = self.find_room_for_documents(items)?;
-        let payload = encode(items, &documents, &self.clock);
-        match self.place(items, payload, durability, check) {
+        let payload = Arc::new(encode(items, &documents, &self.clock));
+        match self.place(items, &payload, durability, check) {
             Ok(Placed::At(position)) => {
                 self.counters.committed(items.len(), bytes);
                 self.settle(&position, durability)?;
@@ -157,7 +157,7 @@ impl Engine {
 
     /// Gives a commit its place in the order of all commits, in one step with the check of the transaction that it belongs to.
     fn place(
-        &self, items: &[Item<'_>], payload: Vec<u8>, durability: Durability, mut check: Option<&mut Check<'_>>,
+        &self, items: &[Item<'_>], payload: &Arc<Vec<u8>>, durability: Durability, mut check: Option<&mut Check<'_>>,
     ) -> Result<Placed> {
         let (reclaims, mut made_room) = (reclaims(items), false);
         let deletes_ranges = items.iter().any(|item| !item.is_point());
@@ -183,7 +183,11 @@ impl Engine {
                 }
                 continue;
             }
-            let position = match self.append_once(kind::COMMIT, &payload, reclaims) {
+            // Announced before the stripes are let go: who finds it in them can wait for it.
+            let announce = &mut |position: &wal::Position| {
+                self.announce(position, Change::Commit(Arc::clone(payload)), durability);
+            };
+            let position = match self.append_once(kind::COMMIT, payload, reclaims, announce) {
                 Ok(position) => position,
                 Err(error @ wal::Error::Full { .. }) if !made_room => {
                     drop(stripes);
@@ -193,9 +197,7 @@ impl Engine {
                 }
                 Err(error) => return Err(self.write_error(self.log_error(error))),
             };
-            stripes.note(&places, deletes_ranges, Seq(position.seq), &payload);
-            // Announced before the stripes are let go: who finds it in them can wait for it.
-            self.announce(&position, Change::Commit(payload), durability);
+            stripes.note(&places, deletes_ranges, Seq(position.seq), payload);
             drop(stripes);
             // Its own versions would be kept from rounds that come before it returns.
             if let Some(check) = &check {
@@ -313,19 +315,22 @@ impl Engine {
     }
 
     pub(crate) fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
-        let position = match self.append_once(kind, payload, reclaims) {
+        let append = || self.append_once(kind, payload, reclaims, &mut |_| {});
+        let position = match append() {
             Err(error @ wal::Error::Full { .. }) => {
                 self.make_room_in_log(error)?;
-                self.append_once(kind, payload, reclaims)
+                append()
             }
             position => position,
         };
         position.map_err(|error| self.write_error(self.log_error(error)))
     }
 
-    fn append_once(&self, kind: u8, payload: &[u8], reclaims: bool) -> std::result::Result<wal::Position, wal::Error> {
+    fn append_once(
+        &self, kind: u8, payload: &[u8], reclaims: bool, announce: wal::Announce<'_>,
+    ) -> std::result::Result<wal::Position, wal::Error> {
         let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
-        self.wal.append(kind, &[payload], true, claim)
+        self.wal.append_announced(kind, &[payload], true, claim, announce)
     }
 
     /// A checkpoint trims the log, and what is kept for others goes first: what that makes room for need not be refused because it is `full`.

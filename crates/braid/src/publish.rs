@@ -1,9 +1,12 @@
 //! Makes commits visible, in the order of their seqs.
 //!
-//! 1. A commit takes its seq with its log space, and [`Publisher::enqueue`]s what it changes under that seq.
-//! 2. Once its log record is as safe as its durability asks, it calls [`Publisher::publish`]. Whoever calls carries out every
+//! 1. A commit takes its seq with its log space, and [`Publisher::enqueue`]s what it changes under that seq before its record can be written. So whoever flushes
+//!    finds all that became durable by that; only changes that are more than a commit ([`crate::swap`]) are announced later, and hold up what comes behind them.
+//! 2. Once its log record is as safe as its durability asks, [`Publisher::publish`] is called for it. Whoever calls carries out every
 //!    change that is due, in seq order, stopping at the first that is not there or not safe yet; then it moves `visible`.
 //! 3. A commit returns when its own seq is visible.
+//!
+//! Changes are announced under a lock of their own, which is held for a moment only: those that commit do not wait for what is carried out.
 //!
 //! Invariants: changes are carried out one at a time in seq order; `visible` moves after all of a commit's operations are in
 //! their queues, and no further after a panic in the middle of one; a change whose record could still be lost under its durability is not carried out, so nobody reads it.
@@ -36,7 +39,7 @@ pub(crate) enum Safety {
 /// What a record changes.
 pub(crate) enum Change {
     /// Operations, as in the record's payload.
-    Commit(Vec<u8>),
+    Commit(Arc<Vec<u8>>),
     /// A new table.
     Create(Arc<TableCore>),
     /// The end of a table.
@@ -63,16 +66,58 @@ pub(crate) struct LogState {
     pub(crate) written: Lsn,
 }
 
-struct Queue {
+impl LogState {
+    fn is_due(&self, pending: &Pending) -> bool {
+        match pending.safety {
+            Safety::Durable => pending.end <= self.durable,
+            Safety::Written => pending.end <= self.written,
+            Safety::Appended => true,
+        }
+    }
+}
+
+/// Changes that wait for their turn.
+struct Announced {
+    /// Seq of the first of them.
     next: u64,
     pending: VecDeque<Option<Pending>>,
-    frontier: Lsn,
+    /// Nothing is carried out any more.
     failed: bool,
+}
+
+impl Announced {
+    /// Takes those that are due, from the front.
+    fn take_due(&mut self, log: &LogState, due: &mut Vec<Pending>) -> Seq {
+        let first = Seq(self.next);
+        while !self.failed {
+            if seeded::on(Bug::PublishedOutOfOrder)
+                && let Some(Some(_)) = self.pending.get(1)
+            {
+                self.pending.swap(0, 1);
+            }
+            match self.pending.front() {
+                Some(Some(pending)) if log.is_due(pending) => due.extend(self.pending.pop_front().flatten()),
+                _ => break,
+            }
+            self.next += 1;
+        }
+        first
+    }
+}
+
+/// What whoever carries changes out has for himself.
+struct Carrier {
+    /// Log position behind all that was carried out.
+    frontier: Lsn,
+    /// Empty; kept for its memory.
+    due: Vec<Pending>,
 }
 
 /// The one place where seqs become visible.
 pub(crate) struct Publisher {
-    queue: Mutex<Queue>,
+    announced: Mutex<Announced>,
+    /// Taken before `announced`.
+    carrier: Mutex<Carrier>,
     moved: Condvar,
     visible: AtomicU64,
 }
@@ -80,8 +125,14 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Begins with everything up to `visible` published, whose records end at or before `frontier`.
     pub(crate) fn new(visible: Seq, frontier: Lsn) -> Self {
-        let queue = Queue { next: visible.0 + 1, pending: VecDeque::new(), frontier, failed: false };
-        Self { queue: Mutex::new(queue), moved: Condvar::default(), visible: AtomicU64::new(visible.0) }
+        let announced = Announced { next: visible.0 + 1, pending: VecDeque::new(), failed: false };
+        let carrier = Carrier { frontier, due: Vec::new() };
+        Self {
+            announced: Mutex::new(announced),
+            carrier: Mutex::new(carrier),
+            moved: Condvar::default(),
+            visible: AtomicU64::new(visible.0),
+        }
     }
 
     /// The newest visible seq. Readers take it together with their table's state ([`TableCore::moment`]).
@@ -91,49 +142,35 @@ impl Publisher {
 
     /// Announces what the record of `seq` changes.
     pub(crate) fn enqueue(&self, seq: Seq, pending: Pending) {
-        let mut queue = self.queue.lock();
-        let place = usize::try_from(seq.0 - queue.next).expect("commits under way fit memory");
-        while queue.pending.len() <= place {
-            queue.pending.push_back(None);
+        let mut announced = self.announced.lock();
+        let place = usize::try_from(seq.0 - announced.next).expect("commits under way fit memory");
+        while announced.pending.len() <= place {
+            announced.pending.push_back(None);
         }
-        queue.pending[place] = Some(pending);
+        announced.pending[place] = Some(pending);
     }
 
     /// Carries out every change that is due.
     pub(crate) fn publish(&self, log: impl Fn() -> LogState, mut carry_out: impl FnMut(Seq, Pending)) {
-        let mut queue = self.queue.lock();
-        let state = log();
-        let mut moved = false;
-        while !queue.failed {
-            let due = |pending: &Pending| match pending.safety {
-                Safety::Durable => pending.end <= state.durable,
-                Safety::Written => pending.end <= state.written,
-                Safety::Appended => true,
-            };
-            if seeded::on(Bug::PublishedOutOfOrder)
-                && let Some(Some(_)) = queue.pending.get(1)
-            {
-                queue.pending.swap(0, 1);
-            }
-            if !matches!(queue.pending.front(), Some(Some(pending)) if due(pending)) {
-                break;
-            }
-            let Some(Some(pending)) = queue.pending.pop_front() else { break };
-            let seq = Seq(queue.next);
-            queue.next += 1;
-            queue.frontier = pending.end;
+        let mut carrier = self.carrier.lock();
+        let Carrier { frontier, due } = &mut *carrier;
+        let first = self.announced.lock().take_due(&log(), due);
+        if due.is_empty() {
+            return;
+        }
+        for (seq, pending) in (first.0..).zip(due.drain(..)) {
+            let end = pending.end;
             // What comes behind a change that is there in part stays invisible, for good.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| carry_out(seq, pending))) {
-                queue.failed = true;
-                self.moved.notify_all();
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| carry_out(Seq(seq), pending))) {
+                self.end();
                 resume_unwind(panic);
             }
-            self.visible.store(seq.0, Ordering::Release);
-            moved = true;
+            *frontier = end;
+            self.visible.store(seq, Ordering::Release);
         }
-        if moved {
-            self.moved.notify_all();
-        }
+        // Taken, so that nobody is between a look at what is visible and the wait for more.
+        drop(self.announced.lock());
+        self.moved.notify_all();
     }
 
     /// Waits until `seq` is visible.
@@ -144,12 +181,12 @@ impl Publisher {
         if self.visible() >= seq {
             return Ok(());
         }
-        let mut queue = self.queue.lock();
+        let mut announced = self.announced.lock();
         while self.visible() < seq {
-            if queue.failed {
+            if announced.failed {
                 return Err(());
             }
-            queue = self.moved.wait(queue);
+            announced = self.moved.wait(announced);
         }
         Ok(())
     }
@@ -160,18 +197,18 @@ impl Publisher {
     /// When publishing ended, so that it never will be.
     pub(crate) fn wait_above(&self, seq: Seq, longest: Duration) -> Result<bool, ()> {
         let deadline = Instant::now().checked_add(longest);
-        let mut queue = self.queue.lock();
+        let mut announced = self.announced.lock();
         while self.visible() <= seq {
-            if queue.failed {
+            if announced.failed {
                 return Err(());
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(false);
             }
-            queue = match left {
-                Some(left) => self.moved.wait_for(queue, left),
-                None => self.moved.wait(queue),
+            announced = match left {
+                Some(left) => self.moved.wait_for(announced, left),
+                None => self.moved.wait(announced),
             };
         }
         Ok(true)
@@ -179,15 +216,20 @@ impl Publisher {
 
     /// Ends publishing: nothing becomes visible any more, and whoever waits gets an error.
     pub(crate) fn fail(&self) {
-        self.queue.lock().failed = true;
+        let _nobody_carries_out = self.carrier.lock();
+        self.end();
+    }
+
+    fn end(&self) {
+        self.announced.lock().failed = true;
         self.moved.notify_all();
     }
 
     /// Runs `with` between two publications: with the newest visible seq and a log position at or below the record
     /// of every commit that is not visible yet.
     pub(crate) fn between<R>(&self, with: impl FnOnce(Seq, Lsn) -> R) -> R {
-        let queue = self.queue.lock();
-        with(self.visible(), queue.frontier)
+        let carrier = self.carrier.lock();
+        with(self.visible(), carrier.frontier)
     }
 }
 
@@ -227,6 +269,7 @@ mod models {
                         carried.lock().push(seq.0);
                     });
                     publisher.wait(Seq(seq)).expect("nothing fails");
+                    publisher.between(|Seq(visible), frontier| assert_eq!(frontier, Lsn(8 * visible)));
                     assert!(carried.lock().contains(&seq), "what is visible was carried out");
                 })
             })

@@ -62,7 +62,7 @@ impl Swap<'_> {
         }
         if let Ok(position) = commit {
             // Whatever became of the rest: the log has the record, and later ones wait for its turn.
-            let change = Change::Commit(Vec::new());
+            let change = Change::Commit(Arc::default());
             let pending = Pending { lsn: position.lsn, end: position.end, safety: Safety::Written, change };
             engine.publisher.enqueue(seq, pending);
         }

@@ -41,6 +41,10 @@ pub enum Bug {
     ExpiredForAll = 14,
     /// What a retained state that is given up refers to goes before a checkpoint is durable that does not know it.
     UnpinnedBeforeCheckpoint = 15,
+    /// What a record changes is announced only when the record may have been written, by others too.
+    AnnouncedLate = 16,
+    /// Those that a flush served are woken before what they commit is published.
+    WokenBeforePublished = 17,
     /// The filter of a leaf misses a key that is in it.
     FilterMissesKey = 18,
 }
@@ -61,8 +65,14 @@ impl Bug {
     ];
 
     /// Every bug that models of threads find: it takes several of them.
-    pub const OF_THREADS: [Self; 4] =
-        [Self::SlotWakeDropped, Self::CompletedBeforeFlush, Self::PublishedOutOfOrder, Self::CallDropped];
+    pub const OF_THREADS: [Self; 6] = [
+        Self::SlotWakeDropped,
+        Self::CompletedBeforeFlush,
+        Self::PublishedOutOfOrder,
+        Self::CallDropped,
+        Self::AnnouncedLate,
+        Self::WokenBeforePublished,
+    ];
 
     /// Every bug that histories of transactions show.
     pub const OF_ISOLATION: [Self; 2] = [Self::ConflictMissed, Self::PhantomMissed];

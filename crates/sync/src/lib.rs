@@ -4,12 +4,15 @@
 //! standard library's. A room that is modelled takes from here everything with which its threads wait for each other.
 //!
 //! A condition takes and gives back the guard, as the standard library's does, and a mutex does not know of panics, as `parking_lot`'s
-//! does not.
+//! does not. A latch is for many threads that wait for one thing: setting it is one call of the kernel however many they are, and those
+//! that wake take no lock.
 
 #[cfg(not(feature = "shuttle"))]
 mod primitives {
     pub use std::hint::spin_loop;
+    use std::sync::OnceLock;
     pub use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub use std::thread::yield_now;
 
     pub use parking_lot::{Mutex, MutexGuard};
 
@@ -46,6 +49,30 @@ mod primitives {
             self.0.notify_all();
         }
     }
+
+    /// A value that is set once, and that any number of threads wait for.
+    #[derive(Debug)]
+    pub struct Latch<T>(OnceLock<T>);
+
+    impl<T> Default for Latch<T> {
+        fn default() -> Self {
+            Self(OnceLock::new())
+        }
+    }
+
+    impl<T: Clone> Latch<T> {
+        /// Sets it and wakes all that wait; the value that was set first stays.
+        #[inline]
+        pub fn set(&self, value: T) {
+            let _kept = self.0.set(value);
+        }
+
+        /// Waits until it is set.
+        #[inline]
+        pub fn wait(&self) -> T {
+            self.0.wait().clone()
+        }
+    }
 }
 
 #[cfg(feature = "shuttle")]
@@ -53,6 +80,7 @@ mod primitives {
     pub use shuttle::hint::spin_loop;
     pub use shuttle::sync::MutexGuard;
     pub use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub use shuttle::thread::yield_now;
 
     /// A mutex that a panic of its holder leaves as it is.
     #[derive(Debug, Default)]
@@ -102,6 +130,63 @@ mod primitives {
             self.0.notify_all();
         }
     }
+
+    /// A value that is set once, and that any number of threads wait for.
+    #[derive(Debug)]
+    pub struct Latch<T> {
+        value: Mutex<Option<T>>,
+        set: Condvar,
+    }
+
+    impl<T> Default for Latch<T> {
+        fn default() -> Self {
+            Self { value: Mutex::new(None), set: Condvar::default() }
+        }
+    }
+
+    impl<T: Clone> Latch<T> {
+        /// Sets it and wakes all that wait; the value that was set first stays.
+        pub fn set(&self, value: T) {
+            self.value.lock().get_or_insert(value);
+            self.set.notify_all();
+        }
+
+        /// Waits until it is set.
+        pub fn wait(&self) -> T {
+            let mut value = self.value.lock();
+            loop {
+                match &*value {
+                    Some(value) => return value.clone(),
+                    None => value = self.set.wait(value),
+                }
+            }
+        }
+    }
 }
 
-pub use primitives::{AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, spin_loop};
+pub use primitives::{
+    AtomicU32, AtomicU64, AtomicUsize, Condvar, Latch, Mutex, MutexGuard, Ordering, spin_loop, yield_now,
+};
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::Latch;
+
+    #[test]
+    fn a_latch_lets_all_through_once_it_is_set_and_keeps_its_first_value() {
+        let latch = Arc::new(Latch::default());
+        let waiting: Vec<_> = (0..4)
+            .map(|_| {
+                let latch = Arc::clone(&latch);
+                thread::spawn(move || latch.wait())
+            })
+            .collect();
+        latch.set(7);
+        latch.set(8);
+        assert!(waiting.into_iter().all(|waits| waits.join().expect("no panic") == 7));
+        assert_eq!(latch.wait(), 7);
+    }
+}

@@ -7,10 +7,12 @@
 //! 3. Members copy, and the last one out seals the group and says so to the writer, which may wait for it.
 //! 4. Who finds too much that is not written writes it first; who finds no segment to go on in makes one.
 //!
-//! Invariants: a record is appended whole or not at all, and the caller knows which; whatever happens to a leader, its members are told.
+//! Invariants: a record is appended whole or not at all, and the caller knows which; what the writer can take was announced; whatever happens to a leader,
+//! its members are told.
 
 use std::sync::Arc;
 
+use seeded::Bug;
 use sync::MutexGuard;
 
 use crate::array::Seat;
@@ -18,7 +20,7 @@ use crate::format::{GROUP_HEADER, record_space};
 use crate::slot::Joined;
 use crate::space::{NewRecord, Reserved, Space};
 use crate::stats::add;
-use crate::wal::Log;
+use crate::wal::{Announce, Log};
 use crate::{Claim, Position, Result};
 
 /// Appended bytes that may wait for a writer; whoever finds more writes them first. Bounds memory when nobody flushes.
@@ -26,24 +28,24 @@ const PENDING_BYTES_MAX: usize = 4 << 20;
 
 impl Log {
     /// Appends a record: with the end of the log to itself, if that is free, else with others.
-    pub(crate) fn append(&self, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
+    pub(crate) fn append(&self, record: &NewRecord<'_>, claim: Claim, announce: Announce<'_>) -> Result<Position> {
         let space = record_space(record.payload_len as usize);
         // With the end of the log free, or for a record that takes none along, a slot is a detour.
         if let Some(end) = self.space.try_lock() {
-            return self.append_alone(end, record, claim);
+            return self.append_alone(end, record, claim, announce);
         }
         if record.sequenced && claim != Claim::Upkeep {
             self.failure.check()?;
             if let Some(seat) = self.array.join(space, claim) {
-                return self.append_in_slot(seat, record, claim);
+                return self.append_in_slot(seat, record, claim, announce);
             }
         }
-        self.append_alone(self.space.lock(), record, claim)
+        self.append_alone(self.space.lock(), record, claim, announce)
     }
 
     /// Appends with the end of the log locked.
     fn append_alone<'a>(
-        &'a self, mut space: MutexGuard<'a, Space>, record: &NewRecord<'_>, claim: Claim,
+        &'a self, mut space: MutexGuard<'a, Space>, record: &NewRecord<'_>, claim: Claim, announce: Announce<'_>,
     ) -> Result<Position> {
         // A turn that does not place the record writes what waits, or makes a segment; it comes again only if others filled a
         // whole segment meanwhile.
@@ -59,7 +61,10 @@ impl Log {
             self.array.keep_open();
             let placed = space.append(record, claim, &self.pool);
             self.note_end(&space);
+            // Before the lock is given back: then the writer may take it.
+            let announced = placed.as_ref().map_or(Ok(()), |position| self.announce(position, announce));
             drop(space);
+            announced?;
             match placed {
                 Ok(position) => {
                     self.count(1, u64::from(record.payload_len));
@@ -73,15 +78,17 @@ impl Log {
     }
 
     /// Appends together with others.
-    fn append_in_slot(&self, seat: Seat, record: &NewRecord<'_>, claim: Claim) -> Result<Position> {
+    fn append_in_slot(
+        &self, seat: Seat, record: &NewRecord<'_>, claim: Claim, announce: Announce<'_>,
+    ) -> Result<Position> {
         if seat.place.leads() {
             self.lead(seat, claim);
         }
-        self.copy_in_slot(seat, record)
+        self.copy_in_slot(seat, record, announce)
     }
 
     /// Copies a record to its place in a slot, once its leader has space; the last one out hands the group to the writer.
-    pub(crate) fn copy_in_slot(&self, seat: Seat, record: &NewRecord<'_>) -> Result<Position> {
+    pub(crate) fn copy_in_slot(&self, seat: Seat, record: &NewRecord<'_>, announce: Announce<'_>) -> Result<Position> {
         let reserved = match self.array.outcome(seat) {
             Ok(reserved) => reserved,
             Err(error) => {
@@ -91,6 +98,10 @@ impl Log {
         };
         self.count(1, u64::from(record.payload_len));
         add(&self.counters.consolidated_records, 1);
+        let position = reserved.position(seat.place, record_space(record.payload_len as usize));
+        let mut tell = || self.announce(&position, announce);
+        // Before it leaves: the last one out gives all to the writer.
+        let told = (!seeded::on(Bug::AnnouncedLate)).then(&mut tell);
         if self.array.copy(seat, record) {
             let mut bytes = Vec::with_capacity(GROUP_HEADER + reserved.joined.bytes);
             bytes.resize(GROUP_HEADER, 0);
@@ -98,7 +109,15 @@ impl Log {
             reserved.fill(bytes, &self.database, self.epoch, self.flusher.durable());
             self.writer.filled();
         }
-        Ok(reserved.position(seat.place, record_space(record.payload_len as usize)))
+        told.unwrap_or_else(tell)?;
+        Ok(position)
+    }
+
+    fn announce(&self, position: &Position, announce: Announce<'_>) -> Result<()> {
+        self.failure.guard("announcement", || {
+            announce(position);
+            Ok(())
+        })
     }
 
     /// Takes space for all members of a slot and tells them, whatever comes of it.

@@ -64,4 +64,4 @@ pub use stats::Stats;
 pub use types::{
     Alone, Claim, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,
 };
-pub use wal::Wal;
+pub use wal::{Announce, Wal};

@@ -1,7 +1,7 @@
 //! Models: the log with the model checker's primitives, which runs its threads in many orders and reports one that hangs.
 //!
 //! What runs is the log itself, on a simulated disk, so a model covers joining, closing, filling and leaving of slots, the writer's wait for
-//! a group that is being copied, and the queues of flush requests. Each model is run in a bounded number of orders; a failing one
+//! a group that is being copied, what is announced before that, and the queues of flush requests. Each model is run in a bounded number of orders; a failing one
 //! prints the order that repeats it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use crate::array::Array;
 use crate::format::record_space;
 use crate::slot::Joined;
 use crate::space::NewRecord;
-use crate::{Alone, Claim, Error, FlushScheme, Options, Position, Verdict, Wal};
+use crate::{Alone, Claim, Error, FlushScheme, Lsn, Options, Position, Verdict, Wal};
 
 const DATABASE: [u8; 16] = *b"sixteen bytes id";
 const THREADS: u8 = 3;
@@ -35,14 +35,14 @@ fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'st
 }
 
 /// Random orders, and orders in which few preemptions are made at the worst places.
-fn check(orders: usize, model: impl Fn() + Clone + Send + Sync + 'static) {
+pub(crate) fn check(orders: usize, model: impl Fn() + Clone + Send + Sync + 'static) {
     let _turn = TURN.lock();
     run(RandomScheduler::new(orders), model.clone());
     run(PctScheduler::new(3, orders), model);
 }
 
 /// Whether the model sees a known bug.
-fn finds(bug: Bug, orders: usize, model: impl Fn() + Send + Sync + 'static) -> bool {
+pub(crate) fn finds(bug: Bug, orders: usize, model: impl Fn() + Send + Sync + 'static) -> bool {
     let _turn = TURN.lock();
     seeded::set(Some(bug));
     let found = catch_unwind(AssertUnwindSafe(|| run(RandomScheduler::new(orders), model)));
@@ -68,17 +68,31 @@ fn open(disk: &SimDisk, options: &Options) -> (Wal, Shown) {
     (wal, shown)
 }
 
+/// Records that were announced, by seq and end.
+type Announced = sync::Mutex<Vec<(u64, Lsn)>>;
+
+/// What is durable was announced, as far as gaps show.
+fn look(announced: &Announced, durable: Lsn) {
+    let mut announced = announced.lock();
+    announced.sort_unstable();
+    let known = announced.iter().filter(|(_, end)| *end <= durable).map(|(seq, _)| *seq);
+    assert!((1..).zip(known).all(|(seq, known)| seq == known), "durable up to {durable:?}, announced {announced:?}");
+}
+
 /// Commits from several threads; what each was told is durable, and how it ended.
 fn committers(wal: &Arc<Wal>, record_bytes: usize) -> Vec<(Shown, Option<Error>)> {
+    let announced = Arc::new(Announced::default());
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
-            let wal = Arc::clone(wal);
+            let (wal, announced) = (Arc::clone(wal), Arc::clone(&announced));
             thread::spawn(move || {
                 let mut acknowledged = Vec::new();
                 for commit in 0..COMMITS {
                     let payload = vec![THREADS * commit + thread; record_bytes + usize::from(thread)];
-                    let committed = wal.append(1, &[&payload], true, Claim::Put).and_then(|position: Position| {
-                        wal.commit(&position, &|| {})?;
+                    let announce = &mut |position: &Position| announced.lock().push((position.seq, position.end));
+                    let appended = wal.append_announced(1, &[&payload], true, Claim::Put, announce);
+                    let committed = appended.and_then(|position: Position| {
+                        wal.commit(&position, &|| look(&announced, wal.durable()))?;
                         assert!(wal.durable() >= position.end, "a commit returns when it is durable");
                         Ok(position)
                     });

@@ -13,7 +13,7 @@ use crate::array::Seat;
 use crate::format::{GROUP_HEADER, record_space};
 use crate::space::NewRecord;
 use crate::wal::Log;
-use crate::{Alone, Claim, Error, FlushScheme, Lsn, Options, Position, Result, Verdict, Wal};
+use crate::{Alone, Announce, Claim, Error, FlushScheme, Lsn, Options, Position, Result, Verdict, Wal};
 
 const DATABASE: [u8; 16] = *b"sixteen bytes id";
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -54,10 +54,48 @@ impl Member {
     }
 
     fn copy(&self, wal: &Wal) -> Result<Position> {
+        self.copy_announced(wal, &mut |_| {})
+    }
+
+    fn copy_announced(&self, wal: &Wal, announce: Announce<'_>) -> Result<Position> {
         let payload_len = u32::try_from(self.payload.len()).expect("small");
         let record = NewRecord { kind: 1, payload: &[&self.payload], payload_len, sequenced: true };
-        log(wal).copy_in_slot(self.seat, &record)
+        log(wal).copy_in_slot(self.seat, &record, announce)
     }
+}
+
+#[test]
+fn a_record_is_announced_before_it_can_be_written() {
+    let is_early = |bug| {
+        seeded::set(bug);
+        let (wal, _) = open(&SimDisk::new(1), &options(1)).expect("it opens");
+        let members = [1, 2].map(|fill| Member::join(&wal, vec![fill; 100], Claim::Put).expect("it joins"));
+        log(&wal).lead(members[0].seat, Claim::Put);
+        members[0].copy(&wal).expect("it copies");
+        let mut is_early = false;
+        let mut write = |position: &Position| is_early = log(&wal).write().expect("it writes") < position.end;
+        members[1].copy_announced(&wal, &mut write).expect("it copies");
+        seeded::set(None);
+        is_early
+    };
+    assert!(is_early(None));
+    assert!(!is_early(Some(seeded::Bug::AnnouncedLate)), "a late announcement stays hidden");
+    let (wal, _) = open(&SimDisk::new(1), &options(1)).expect("it opens");
+    let mut is_locked = false;
+    let mut look = |_: &Position| is_locked = log(&wal).space.try_lock().is_none();
+    wal.append_announced(1, &[b"alone"], true, Claim::Put, &mut look).expect("it is appended");
+    assert!(is_locked, "nobody can write it meanwhile");
+}
+
+#[test]
+fn an_announcement_that_panics_ends_the_log() {
+    let (wal, _) = open(&SimDisk::new(1), &options(1)).expect("it opens");
+    let members = [1, 2].map(|fill| Member::join(&wal, vec![fill; 100], Claim::Put).expect("it joins"));
+    log(&wal).lead(members[0].seat, Claim::Put);
+    let announced = members[0].copy_announced(&wal, &mut |_| panic!("on purpose"));
+    assert!(matches!(announced, Err(Error::Failed(_))), "{announced:?}");
+    let position = members[1].copy(&wal).expect("it has its place, and leaves it");
+    assert!(matches!(wal.commit(&position, &|| {}), Err(Error::Failed(_))));
 }
 
 /// A slot of three, committed.

@@ -109,13 +109,27 @@ impl Wal {
     /// # Panics
     /// When `kind` is 0.
     pub fn append(&self, kind: u8, payload: &[&[u8]], sequenced: bool, claim: Claim) -> Result<Position> {
+        self.append_announced(kind, payload, sequenced, claim, &mut |_| {})
+    }
+
+    /// As [`Wal::append`]. `announce` is called with the record's position once it is appended, and before it can be written: what is written, or durable, was
+    /// announced. It may be called with the end of the log locked, so it has to be short and to leave the log alone.
+    ///
+    /// # Errors
+    /// As [`Wal::append`]; then it was not called, unless it has panicked, which is a failure of the log.
+    ///
+    /// # Panics
+    /// When `kind` is 0.
+    pub fn append_announced(
+        &self, kind: u8, payload: &[&[u8]], sequenced: bool, claim: Claim, announce: Announce<'_>,
+    ) -> Result<Position> {
         assert_ne!(kind, 0, "0 is no kind of a record");
         let log = self.log()?;
         let bytes = payload.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         let max = self.record_bytes_max();
         let payload_len = u32::try_from(bytes).ok().filter(|_| bytes <= max);
         let payload_len = payload_len.ok_or(Error::RecordTooLarge { bytes, max })?;
-        log.append(&NewRecord { kind, payload, payload_len, sequenced }, claim)
+        log.append(&NewRecord { kind, payload, payload_len, sequenced }, claim, announce)
     }
 
     /// Returns when everything below `end`, or all there is, is written: it survives the process, not the machine.
@@ -340,8 +354,8 @@ impl Log {
         self.flusher.flush_through(Wish::Through(end.min(self.end())), &Committing { log: self, moved })
     }
 
-    /// Writes all that was appended. One at a time.
-    fn write(&self) -> Result<Lsn> {
+    /// Writes all that was appended and is there, and says up to where that is. One at a time.
+    pub(crate) fn write(&self) -> Result<Lsn> {
         let (mut batches, end) = self.space.lock().take();
         if batches.is_empty() {
             return Ok(end);
@@ -416,6 +430,9 @@ const fn written_with(offset: usize, bytes: usize) -> usize {
     let is_first = offset.is_multiple_of(BLOCK) || offset / BLOCK < end / BLOCK;
     if is_first { end.next_multiple_of(BLOCK) - offset } else { bytes }
 }
+
+/// Told where a record is, before it can be written.
+pub type Announce<'a> = &'a mut dyn FnMut(&Position);
 
 /// What the flusher works with on behalf of a caller.
 struct Committing<'a> {

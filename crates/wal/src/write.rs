@@ -1,6 +1,7 @@
 //! One write at a time.
 //!
-//! 1. A caller whose bytes are not written yet becomes the writer if nobody writes, and waits else.
+//! 1. A caller whose bytes are not written yet becomes the writer if nobody writes, and waits else: for a moment awake, since a write into the page cache takes
+//!    less time than to sleep and wake, then asleep.
 //! 2. The writer takes what was appended by then, up to the first group whose bytes are still being copied, writes it and wakes all. What
 //!    is appended meanwhile gathers for the next writer.
 //! 3. If such a group keeps the writer from what it wants, it waits until the last one out of a slot says that it is there
@@ -13,7 +14,12 @@ use std::sync::Arc;
 
 use crate::failure::Sticky;
 use crate::{Lsn, Result};
-use sync::{AtomicU64, Condvar, Mutex, Ordering};
+use sync::{AtomicU64, Condvar, Mutex, Ordering, spin_loop, yield_now};
+
+/// Looks at how far the log is written before a caller goes to sleep, and then some that let other threads run between them, for one of these may be the writer. With 2 to 64
+/// threads on 2 cores that do not wait for the device, this made half as many commits again as sleeping at once. In a model each look is a turn.
+const LOOKS: u32 = if cfg!(feature = "shuttle") { 1 } else { 64 };
+const LOOKS_BETWEEN_OTHERS: u32 = if cfg!(feature = "shuttle") { 1 } else { 4 };
 
 #[derive(Debug, Default)]
 struct Turn {
@@ -68,7 +74,16 @@ impl Writer {
             }
             self.failure.check()?;
             if turn.taken {
-                turn = self.changed.wait(turn);
+                drop(turn);
+                self.look_beyond(written);
+                let written_now = self.written();
+                if written_now >= end {
+                    return Ok(written_now);
+                }
+                turn = self.turn.lock();
+                if turn.taken && self.written() == written {
+                    turn = self.changed.wait(turn);
+                }
                 continue;
             }
             turn.taken = true;
@@ -78,6 +93,16 @@ impl Writer {
             turn.taken = false;
             self.changed.notify_all();
             result?;
+        }
+    }
+
+    /// Waits for a moment until more than this is written.
+    fn look_beyond(&self, written: Lsn) {
+        for look in 0..LOOKS + LOOKS_BETWEEN_OTHERS {
+            if self.written() != written {
+                return;
+            }
+            if look < LOOKS { spin_loop() } else { yield_now() }
         }
     }
 

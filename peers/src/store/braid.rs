@@ -55,9 +55,7 @@ impl Store for Braid {
     }
 
     fn get(&self, key: &Key, see: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let value = self.table.get(key).map_err(Error::store)?;
-        value.as_deref().map(see);
-        Ok(value.is_some())
+        Ok(self.table.get_with(key, see).map_err(Error::store)?.is_some())
     }
 
     fn get_many(&self, keys: &[Key], see: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
