@@ -11,7 +11,8 @@ mod path;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ahead::{Ahead, Image, Piece};
+pub(crate) use ahead::Piece;
+use ahead::{Ahead, Image};
 use index::{Bounds, Cursor, Direction, Moment, PairRef, Result, Show};
 use live::Live;
 use path::Path;
@@ -75,8 +76,7 @@ impl TreeCursor {
     /// Goes to the next piece; false at the end.
     fn next_piece(&mut self) -> Result<bool> {
         self.live.clear();
-        self.shown = 0;
-        self.piece = self.ahead.next()?;
+        self.piece = self.ahead.next(std::mem::take(&mut self.shown))?;
         let Some(piece) = self.piece else { return Ok(false) };
         let (version, pointer) = (self.ahead.version(), &piece.pointer);
         let filled = match self.ahead.image(&piece) {

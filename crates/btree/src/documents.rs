@@ -80,7 +80,7 @@ impl Walk<'_, '_> {
             pointers = rest;
             self.window = self.window.saturating_mul(2);
             let shared = &self.version.shared;
-            let cached: Vec<_> = window.iter().map(|pointer| shared.cached_leaf(pointer)).collect();
+            let cached: Vec<_> = window.iter().map(|pointer| shared.cached_leaf(pointer, 0)).collect();
             let missing = window.iter().zip(&cached).filter(|(_, cached)| cached.is_none());
             let reads = missing.map(|(pointer, _)| shared.read(pointer, 0, pointer.published_bytes(), 0)).collect();
             let mut read = shared.psync().run_all(reads)?.into_iter().flatten();

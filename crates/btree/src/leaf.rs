@@ -106,20 +106,21 @@ impl Leaf {
         Ok(leaf)
     }
 
-    /// The image of all of a leaf, from those of its blocks; none where one of them is not whole.
+    /// The image of a leaf from a part on, from those of all blocks from there on; none where one of them is not whole.
     pub(crate) fn joined(blocks: &[Arc<Self>], pointer: &Pointer) -> Option<Self> {
-        let mut bytes = Vec::with_capacity(blocks.last().map_or(0, |last| last.first + last.bytes.len()));
+        let first = blocks.first().map_or(0, |block| block.first);
+        let mut bytes = Vec::with_capacity(blocks.last().map_or(0, |last| last.first + last.bytes.len() - first));
         let mut spans: Vec<Span> = Vec::with_capacity(blocks.iter().map(|block| block.spans.len()).sum());
         for block in blocks {
             let follows = spans.last().is_some_and(|last| last.header.crc == block.before);
             if !follows && !pointer.begins_page(block.first) {
                 return None;
             }
-            bytes.resize(block.first, 0);
+            bytes.resize(block.first - first, 0);
             bytes.extend_from_slice(&block.bytes);
             spans.extend_from_slice(&block.spans);
         }
-        Some(Self { first: 0, before: 0, bytes: bytes.into(), spans })
+        Some(Self { first, before: 0, bytes: bytes.into(), spans })
     }
 
     /// The image of the block that is in the bytes `of` the leaf.

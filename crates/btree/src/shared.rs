@@ -21,6 +21,7 @@ use seeded::Bug;
 use space::{PAGE, PagedFile};
 
 use crate::counters::{Counters, CountersSnapshot, count};
+use crate::cursor::Piece;
 use crate::filter::Link;
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, INCARNATION_COUNTER_BITS, Pointer};
@@ -330,36 +331,35 @@ impl Shared {
         self.peek_part(pointer, pointer.blocks() - 1)
     }
 
-    /// Checks a piece of a scan that was read, a part of a leaf or all of it, and caches it if the cache admits it; none where it does not.
-    pub(crate) fn keep_scanned(
-        &self, table: TableId, pointer: &Pointer, part: Option<usize>, pages: &[u8],
-    ) -> Result<Option<Arc<Leaf>>> {
-        let key = block_key(pointer, part.unwrap_or(pointer.blocks() - 1));
+    /// Checks a piece of a scan that was read, a part of a leaf or all from one on, and caches it if the cache admits it; none where it does not.
+    pub(crate) fn keep_scanned(&self, table: TableId, piece: &Piece, pages: &[u8]) -> Result<Option<Arc<Leaf>>> {
+        let pointer = &piece.pointer;
+        let key = block_key(pointer, if piece.to_end { pointer.blocks() - 1 } else { piece.part });
         if !self.cache.admits(&key, pages.len() as u64) {
             return Ok(None);
         }
-        let of = part.map_or_else(|| pointer.all(), |part| pointer.block(part));
-        let leaf = Leaf::parse(pages, pointer, of, Link::default(), table);
+        let leaf = Leaf::parse(pages, pointer, piece.of(), Link::default(), table);
         let leaf = Arc::new(leaf.map_err(|damage| self.corrupt(pointer, damage))?);
-        match part {
-            Some(_) => self.cache.insert(key, Image::Leaf(Arc::clone(&leaf))),
-            None => self.keep_leaf(pointer, &leaf),
+        if piece.to_end {
+            self.keep_leaf(pointer, &leaf);
+        } else {
+            self.cache.insert(key, Image::Leaf(Arc::clone(&leaf)));
         }
         Ok(Some(leaf))
     }
 
-    /// The image of all of a leaf, if all its blocks are cached; leaves no trace.
-    pub(crate) fn cached_leaf(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
+    /// The image of a leaf from a part on, if all its blocks from there on are cached; leaves no trace.
+    pub(crate) fn cached_leaf(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
         let end = self.cached_end(pointer)?;
-        let before = pointer.blocks() - 1;
-        if before == 0 {
+        let last = pointer.blocks() - 1;
+        if part == last {
             return Some(end);
         }
         let peek = |block| match self.cache.peek(&block_key(pointer, block))? {
             Image::Leaf(leaf) => Some(leaf),
             _ => None,
         };
-        let mut blocks = (0..before).map(peek).collect::<Option<Vec<_>>>()?;
+        let mut blocks = (part..last).map(peek).collect::<Option<Vec<_>>>()?;
         blocks.push(end);
         Leaf::joined(&blocks, pointer).map(Arc::new)
     }

@@ -4,6 +4,8 @@ mod common;
 
 use common::{Change, Home, Model, Updates, found};
 use index::{Direction, Index, Payload, Seq};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 const PAGE: u64 = 4096;
 
@@ -113,4 +115,47 @@ fn parts_in_the_cache_serve_lookups_scans_and_batches() {
     model.apply(&updates);
     assert_eq!(home.shared.counters().leaf_reads, before, "scans and batches find it there");
     assert_eq!(reads(&home, &model, &all).0, 0, "and what was appended is cached too");
+}
+
+/// Pages of leaves that `keys` need, each looked up by itself, on average.
+fn pages_read(home: &Home, keys: impl Iterator<Item = Vec<u8>>, is_there: bool) -> f64 {
+    let view = home.tree.view();
+    let (before, mut count) = (home.shared.counters().leaf_read_bytes, 0);
+    for key in keys {
+        let value = found(&*view, &[&key], u64::MAX).expect("whole");
+        assert_eq!(value[0].is_some(), is_there, "{}", key.escape_ascii());
+        count += 1;
+    }
+    (home.shared.counters().leaf_read_bytes - before) as f64 / 4096.0 / f64::from(count)
+}
+
+/// Pages that a lookup of a key that is there reads, and one of a key that is not, in a tree that random updates were applied to.
+fn steady(leaf_pages: u32, records: u64, batches: u64) -> (f64, f64) {
+    let key = |number: u64| (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ).to_be_bytes().to_vec();
+    let mut random = StdRng::seed_from_u64(leaf_pages.into());
+    let mut home = Home::new(1, leaf_pages, 0);
+    home.apply(&Updates::puts((0..records).map(key), 1, &[1; 100]), &[]).expect("a disk that works");
+    for seq in 2..2 + batches {
+        let mut numbers: Vec<u64> = (0..records / 5).map(|_| random.random_range(0..records)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let updates = Updates::puts(numbers.into_iter().map(key), seq, &[seq.to_le_bytes()[0]; 100]);
+        home.apply(&updates, &[]).expect("a disk that works");
+    }
+    let there = pages_read(&home, (0..3000).map(|_| key(random.random_range(0..records))), true);
+    let absent = pages_read(&home, (0..3000).map(|_| key(random.random_range(records..1 << 60))), false);
+    (there, absent)
+}
+
+#[test]
+fn a_lookup_reads_one_page_of_a_leaf_of_any_size() {
+    for leaf_pages in [1, 2, 4, 8] {
+        let (there, absent) = steady(leaf_pages, 20_000, 25);
+        assert!((0.999..=1.1).contains(&there), "{there} pages of leaves of {leaf_pages} for a key that is there");
+        assert!(absent <= 0.1, "{absent} pages of leaves of {leaf_pages} for one that is not");
+    }
+    // The filters of larger leaves have what was appended alone.
+    let (there, absent) = steady(16, 20_000, 25);
+    assert!((0.999..=1.1).contains(&there), "{there} pages for a key that is there");
+    assert!(absent <= 1.1, "{absent} pages for one that is not");
 }

@@ -243,7 +243,7 @@ impl Apply<'_> {
     /// The leaves, in their order; what is not cached is read in one psync.
     fn read_all(&self, leaves: &Edges) -> Result<Vec<Arc<Leaf>>> {
         let shared = &self.base.shared;
-        let mut out: Vec<_> = leaves.pointers().iter().map(|leaf| shared.cached_leaf(leaf)).collect();
+        let mut out: Vec<_> = leaves.pointers().iter().map(|leaf| shared.cached_leaf(leaf, 0)).collect();
         let missing: Vec<_> = leaves.pointers().iter().enumerate().filter(|(index, _)| out[*index].is_none()).collect();
         let requests = missing.iter().map(|(_, leaf)| shared.read(leaf, 0, leaf.published_bytes(), 0)).collect();
         for ((index, leaf), buffer) in missing.into_iter().zip(shared.psync().run_all(requests)?) {

@@ -285,7 +285,7 @@ impl<'a> Apply<'a> {
                 continue;
             };
             let all = task.reads_all(&pointer);
-            let cached = if all { shared.cached_leaf(&pointer) } else { shared.cached_end(&pointer) };
+            let cached = if all { shared.cached_leaf(&pointer, 0) } else { shared.cached_end(&pointer) };
             let cached = cached.map(|leaf| Loaded::Leaf(leaf, true));
             let cached = cached.or_else(|| {
                 let tail = (!all).then(|| shared.cached_tail(&pointer)).flatten();

@@ -1,12 +1,13 @@
 //! The leaves of a scan, read ahead of it.
 //!
-//! 1. A scan goes from [`Piece`] to piece: a part of a leaf to which nothing was appended, or all of a leaf.
+//! 1. A scan goes from [`Piece`] to piece: a part of a leaf to which nothing was appended, or all of a leaf from a part on.
 //! 2. A *fetch* is one request: a piece, or pieces that follow one another in the scan and on the device, up to
 //!    [`FETCH_BYTES_MAX`]. A piece that is cached is a fetch that is complete.
 //! 3. Fetches of pieces that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
-//!    As many pieces as the scan has gone through are asked for ahead of it, four times as many while they have at most [`FAST_BYTES`], at
-//!    least [`WINDOW_FIRST`], at most as many bytes as PioMax leaves and about [`WINDOW_BYTES_MAX`]: a short scan reads little, a long one keeps the
-//!    device busy after three waits, and neither holds much memory, nor do many together ([`Share`]). Where both ends are known and all between them is expected to be read,
+//!    Until a scan has shown [`SHORT_RECORDS`], it reads what it is in, and at most a page more: most scans end before. Then as many pieces as it has gone through are
+//!    asked for ahead of it, four times as many while they have at most [`FAST_BYTES`], at most as many bytes as PioMax leaves and about [`WINDOW_BYTES_MAX`]: a short
+//!    scan reads what it shows, a long one keeps the device busy after some waits, and neither holds much memory, nor do many together ([`Share`]). Where both
+//!    ends are known and all between them is expected to be read,
 //!    [`FAST_BYTES`] are asked for at once, as prange does.
 //! 4. A long scan asks for the next node of the level above leaves early as well.
 //! 5. Pieces are handed out in the order of the scan. A failure is kept until the scan arrives at it.
@@ -31,8 +32,11 @@ use crate::leaf::{Leaf, Visible};
 use crate::node::Node;
 use crate::version::Version;
 
-/// Pieces that every scan asks for at first.
-const WINDOW_FIRST: usize = 2;
+/// Until it has shown so many pairs, a scan may be a short one.
+const SHORT_RECORDS: usize = 100;
+
+/// What a scan that may be a short one asks for at least.
+const WINDOW_FIRST: usize = 1;
 
 /// Up to so many bytes the window grows fast: a device reads them about as soon as a page.
 const FAST_BYTES: usize = 256 << 10;
@@ -65,16 +69,19 @@ enum State {
 
 /// What a scan goes through at a time.
 #[derive(Clone, Copy)]
-pub(super) struct Piece {
-    pub(super) pointer: Pointer,
-    /// Which of the leaf's parts it is, or none if it is all of it.
-    part: Option<usize>,
+pub(crate) struct Piece {
+    pub(crate) pointer: Pointer,
+    /// Which of the leaf's parts it is, or with which it begins.
+    pub(crate) part: usize,
+    /// Whether it goes on to the end of what is published.
+    pub(crate) to_end: bool,
 }
 
 impl Piece {
     /// Its bytes in the leaf.
-    pub(super) fn of(&self) -> Range<usize> {
-        self.part.map_or_else(|| self.pointer.all(), |part| self.pointer.block(part))
+    pub(crate) fn of(&self) -> Range<usize> {
+        let part = self.pointer.block(self.part);
+        if self.to_end { part.start..self.pointer.all().end } else { part }
     }
 
     /// Its bytes in the file.
@@ -89,7 +96,7 @@ impl Piece {
 
     /// What its pointer publishes of an image of it.
     pub(super) fn seen<'a>(&self, leaf: &'a Leaf) -> Option<Visible<'a>> {
-        self.part.map_or_else(|| leaf.visible(&self.pointer), |part| leaf.seen(&self.pointer, part, None))
+        if self.to_end { leaf.visible(&self.pointer) } else { leaf.seen(&self.pointer, self.part, None) }
     }
 }
 
@@ -156,6 +163,8 @@ pub(super) struct Ahead {
     bytes: usize,
     /// Whether all of it is expected to be read, between two known ends.
     eager: bool,
+    /// Pairs of earlier pieces that were shown.
+    shown: usize,
     /// Pieces handed out, the bytes of the last of them, and of those that the scan has gone on to or past.
     taken: usize,
     taken_bytes: usize,
@@ -183,6 +192,7 @@ impl Ahead {
             pieces: VecDeque::new(),
             bytes: 0,
             eager: false,
+            shown: 0,
             taken: 0,
             taken_bytes: 0,
             passed_bytes: 0,
@@ -204,8 +214,9 @@ impl Ahead {
         &self.path
     }
 
-    /// Goes to the next piece; none at the end. Not to be called again after an error.
-    pub(super) fn next(&mut self) -> Result<Option<Piece>> {
+    /// Goes to the next piece, after the scan has shown so many pairs of those before; none at the end. Not to be called again after an error.
+    pub(super) fn next(&mut self, shown: usize) -> Result<Option<Piece>> {
+        self.shown += shown;
         if self.fetches.front().is_some_and(|fetch| fetch.left == 0) {
             self.leave();
         }
@@ -235,7 +246,7 @@ impl Ahead {
         if self.passed_bytes < SHORT_BYTES
             && let Image::Read(pages) = self.image(&piece)
         {
-            self.kept = self.version.shared.keep_scanned(self.version.table, &piece.pointer, piece.part, pages)?;
+            self.kept = self.version.shared.keep_scanned(self.version.table, &piece, pages)?;
         }
         self.passed_bytes += piece.bytes();
         Ok(Some(piece))
@@ -267,11 +278,18 @@ impl Ahead {
         }
     }
 
-    /// Pieces to be asked for ahead of the scan.
+    /// Pieces to be asked for that the scan has not come to.
     fn window(&self) -> usize {
         let fast = FAST_BYTES / self.taken_bytes.max(PAGE);
-        let fast = if self.eager { fast } else { fast.min(4 * self.taken) };
-        self.taken.max(fast).max(WINDOW_FIRST)
+        if self.eager {
+            return self.taken.max(fast);
+        }
+        if self.shown < SHORT_RECORDS {
+            // A page more costs next to nothing.
+            let is_page = self.pieces.front().is_some_and(|next| next.bytes() <= PAGE);
+            return WINDOW_FIRST + usize::from(is_page);
+        }
+        self.taken.max(fast.min(4 * self.taken)).max(WINDOW_FIRST)
     }
 
     /// Bytes of them beyond which no more are asked for.
@@ -288,7 +306,8 @@ impl Ahead {
         if is_full && self.pieces.len() >= WINDOW_FIRST.min(window) {
             return;
         }
-        while self.pieces.len() < window && (self.bytes < bytes_max || self.pieces.len() < WINDOW_FIRST) {
+        // The window of a scan that may be short grows with what it begins with.
+        while self.pieces.len() < self.window() && (self.bytes < bytes_max || self.pieces.len() < WINDOW_FIRST) {
             if self.add_piece() {
                 continue;
             }
@@ -324,16 +343,19 @@ impl Ahead {
             Direction::Forward => parts.next(),
             Direction::Backward => parts.next_back(),
         };
+        let parts_left = parts.clone();
         let (Some(part), pointer) = (part, *pointer) else {
             self.rest = None;
             return false;
         };
         let shared = &self.version.shared;
         let (piece, cached) = if pointer.appended {
+            // What was appended may be of any part, so all of them are gone through together.
+            let part = part.min(parts_left.start);
             self.rest = None;
-            (Piece { pointer, part: None }, shared.cached_leaf(&pointer))
+            (Piece { pointer, part, to_end: true }, shared.cached_leaf(&pointer, part))
         } else {
-            (Piece { pointer, part: Some(part) }, shared.peek_part(&pointer, part))
+            (Piece { pointer, part, to_end: false }, shared.peek_part(&pointer, part))
         };
         let gap = shared.gap_bytes();
         self.bytes += piece.bytes();
