@@ -467,9 +467,13 @@ fn position(run: &Run<'_>, ends: (u64, u64), number: u64, key: &[u8], at: Seq) -
         });
     };
     let below = heads_below(&heads, run.count(), ends, number);
-    // Keys with the same head are few, or all: so the rest is searched only where the next one is not above.
-    if below == run.count() || heads.get(below) != number || run.key(below)? > (key, at) {
+    let is_above = |index| index == run.count() || heads.get(index) != number;
+    if is_above(below) || run.key(below)? > (key, at) {
         return Some(below);
+    }
+    // Most often there is one entry with this head. Where there are more, all may have it.
+    if is_above(below + 1) {
+        return Some(below + 1);
     }
     partition(run, below + 1, |entry| entry <= (key, at))
 }

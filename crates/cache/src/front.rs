@@ -64,11 +64,14 @@ impl<K> Beside<K> for () {
 
 /// Values of one kind that are in a cache, by key.
 pub struct Front<T> {
-    chunks: Box<[OnceLock<Box<[Set<T>]>>]>,
+    chunks: Box<[OnceLock<Chunk<T>>]>,
     sets: usize,
     hand: AtomicUsize,
     mutexes: [Mutex<()>; MUTEXES],
 }
+
+/// Sets that were made together.
+type Chunk<T> = Box<[Set<T>]>;
 
 #[repr(align(128))]
 struct Set<T>([Slot<T>; WAYS]);

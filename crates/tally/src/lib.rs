@@ -37,7 +37,10 @@ impl<const N: usize> Tally<N> {
     /// Adds to counter `which`, below `N`.
     #[inline]
     pub fn add(&self, which: usize, by: u64) {
-        let parts = self.0.get().map_or_else(|| self.parts(), |parts| parts);
+        let parts = match self.0.get() {
+            Some(parts) => parts,
+            None => self.parts(),
+        };
         let part = place();
         let counter = &parts[part].0[which];
         if part < OWNERS {
