@@ -28,6 +28,8 @@ use crate::work::{self, Figure, Metric, Set, Work};
 const TIME_OUT: Duration = Duration::from_secs(900);
 /// Of a sample's time, what a limit of the device gets.
 const DEVICE_PART: u32 = 8;
+/// Bytes of a process that reads, besides its cache and its write buffer.
+const PROCESS_BYTES: u64 = 32 << 20;
 /// Least bytes of the file that the device is measured on.
 const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
@@ -48,20 +50,15 @@ impl Sizes {
     /// Records of the whole measurement.
     pub(crate) const RECORDS: u64 = 3_000_000;
 
-    /// Sizes for so many records: memory is in proportion to them, with a least that every store can live with.
+    /// Sizes for so many records: cache and write buffer are in proportion to them, and what a process has besides is not.
     pub(crate) fn of(records: u64, rounds: usize, pace: Pace) -> Self {
         let part = |bytes: u64, least: u64| {
             let part = u128::from(bytes) * u128::from(records) / u128::from(Self::RECORDS);
             u64::try_from(part).unwrap_or(u64::MAX).max(least)
         };
-        Self {
-            records,
-            rounds,
-            cache_bytes: part(32 << 20, 4 << 20),
-            write_buffer_bytes: part(64 << 20, 8 << 20),
-            limit_bytes: part(128 << 20, 40 << 20),
-            pace,
-        }
+        let (cache_bytes, write_buffer_bytes) = (part(32 << 20, 4 << 20), part(64 << 20, 8 << 20));
+        let limit_bytes = cache_bytes + write_buffer_bytes + PROCESS_BYTES;
+        Self { records, rounds, cache_bytes, write_buffer_bytes, limit_bytes, pace }
     }
 
     /// Bytes of keys and values of a set.
