@@ -297,7 +297,7 @@ impl TableCore {
             // The time comes last: what a merge found expired by its own time, and dropped from this state, has expired by this one too.
             let now = if self.is_expiring() { now() } else { Time(0) };
             let at = Moment { seq, now };
-            let is_same = replaced % 2 == 0 && self.replaced.load(Ordering::Acquire) == replaced;
+            let is_same = replaced.is_multiple_of(2) && self.replaced.load(Ordering::Acquire) == replaced;
             if is_same || Arc::ptr_eq(&state, &self.state.load()) {
                 return (state, at);
             }

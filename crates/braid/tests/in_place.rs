@@ -39,7 +39,7 @@ fn key(number: u16) -> Vec<u8> {
 /// All of it says the same, so that a value that is mixed of two shows; now and then one that compresses badly.
 fn value(version: u64, bytes: usize) -> Vec<u8> {
     let mut value = version.to_le_bytes().repeat(bytes / 8 + 1);
-    if version % 5 == 0 {
+    if version.is_multiple_of(5) {
         SmallRng::seed_from_u64(version).fill(&mut value[8..]);
     }
     value
@@ -208,7 +208,7 @@ fn what_looks_may_do_anything(structure: Structure) {
         let looked = table.get_with("key", |value| {
             assert_eq!(value, depth.to_string().as_bytes());
             table.put("key", (depth + 1).to_string()).expect("put");
-            if depth % 3 == 0 {
+            if depth.is_multiple_of(3) {
                 db.checkpoint().expect("a checkpoint");
             }
             if depth < 20 {

@@ -123,10 +123,17 @@ impl<T> Slot<T> {
 
     #[inline]
     fn get(&self, key: Words) -> Option<Held<T>> {
+        self.get_while(key, || {})
+    }
+
+    /// As [`Slot::get`], where something happens between the look at the key and the look at the value.
+    #[inline]
+    fn get_while(&self, key: Words, meanwhile: impl FnOnce()) -> Option<Held<T>> {
         let version = self.version.load(Ordering::Acquire);
         if version % 2 == 1 || self.key() != key {
             return None;
         }
+        meanwhile();
         let value = self.value.load();
         fence(Ordering::Acquire);
         if value.is_none() || self.version.load(Ordering::Relaxed) != version {
@@ -311,6 +318,25 @@ mod tests {
         assert_eq!(Arc::strong_count(&value), 2);
         drop(kept);
         assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_slot_that_changes_hands_under_a_reader_gives_it_nothing() {
+        let (front, keys) = one_set();
+        front.put(keys[0], &Arc::new(5));
+        let slot = &front.set(front.place(keys[0])).expect("it was written").0[0];
+        assert_eq!(slot.get_while(keys[0], || {}).as_deref(), Some(&5));
+        assert!(slot.get_while(keys[0], || slot.set(keys[1], Some(Arc::new(6)))).is_none());
+        assert!(slot.get_while(keys[1], || slot.set([0, 0], None)).is_none());
+        slot.set(keys[0], Some(Arc::new(7)));
+        // Its own key again, by way of another.
+        let there_and_back = || {
+            slot.set(keys[1], Some(Arc::new(8)));
+            slot.set(keys[0], Some(Arc::new(9)));
+        };
+        assert!(slot.get_while(keys[0], there_and_back).is_none());
+        slot.version.fetch_add(1, Ordering::Relaxed);
+        assert!(slot.get(keys[0]).is_none(), "it is being written");
     }
 
     #[test]

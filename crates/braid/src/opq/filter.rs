@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn every_key_is_found_and_few_others_are() {
         let hasher = DefaultHashBuilder::default();
-        let filter = Filter::new(hasher.clone());
+        let filter = Filter::new(hasher);
         assert!(!filter.may_have(b"key") && Filter::bytes(0) == 0);
         let keys = 30_000_u32;
         for number in 0..keys {

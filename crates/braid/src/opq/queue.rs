@@ -43,7 +43,7 @@ impl Opq {
         Self {
             operations: Sequence::default(),
             newest: HashTable::new(),
-            filter: Arc::new(Filter::new(hasher.clone())),
+            filter: Arc::new(Filter::new(hasher)),
             hasher,
             runs: Vec::new(),
             sorted: 0,
