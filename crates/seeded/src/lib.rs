@@ -41,6 +41,8 @@ pub enum Bug {
     ExpiredForAll = 14,
     /// What a retained state that is given up refers to goes before a checkpoint is durable that does not know it.
     UnpinnedBeforeCheckpoint = 15,
+    /// Leaves that were packed at the end at which a tree grows are published, and in the log, before they are on stable storage.
+    PackedUnflushed = 16,
 }
 
 impl Bug {
@@ -56,6 +58,9 @@ impl Bug {
         Self::ExpiredForAll,
         Self::UnpinnedBeforeCheckpoint,
     ];
+
+    /// Every bug that simulated crashes find while a table is filled in order.
+    pub const OF_FILLS: [Self; 1] = [Self::PackedUnflushed];
 
     /// Every bug that models of threads find: it takes several of them.
     pub const OF_THREADS: [Self; 4] =
