@@ -53,6 +53,7 @@ bench: toolchain
 crash: toolchain
 	BRAID_SEEDS=0..$(SEEDS) $(CARGO) test --locked -p braid-wal --lib --test crash -- every_crash --nocapture
 	BRAID_CRASH_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test crash -- --nocapture
+	BRAID_IN_ORDER_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test in_order -- --nocapture
 
 ## property: random operations, power cuts and kills against a map (CASES: how many)
 property: toolchain

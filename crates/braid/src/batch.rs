@@ -2,10 +2,12 @@
 
 use std::{
     collections::HashMap,
+    hash::BuildHasher,
     ops::{Range, RangeBounds},
     sync::Arc,
 };
 
+use hashbrown::{DefaultHashBuilder, HashTable, hash_table::Entry as TableEntry};
 use index::{Bounds, Expiry, Horizon, RangeTombstones, Seq};
 
 use crate::{
@@ -173,12 +175,21 @@ impl WriteBatch {
 
     /// The ranges that it deletes, and then the last operation of each key, if it is not in one that was deleted later.
     pub(crate) fn last_items(&self) -> Vec<Item<'_>> {
-        if let [only] = self.entries.as_slice() {
-            return vec![self.item(only)];
+        if self.rises() {
+            return self.entries.iter().map(|entry| self.item(entry)).collect();
         }
         let (mut ranges, points) = self.last_points();
         ranges.extend(points);
         ranges
+    }
+
+    /// Whether it is about single keys of which each is above the one before it, so that all are different.
+    fn rises(&self) -> bool {
+        let place = |entry: &Entry| (entry.table, &self.bytes[entry.key.clone()]);
+        let is_single = self.entries.len() == 1;
+        is_single
+            || self.entries.iter().all(Entry::is_point)
+                && self.entries.is_sorted_by(|one, next| place(one) < place(next))
     }
 
     /// Its range deletes, and its other operations that count.
@@ -198,20 +209,28 @@ impl WriteBatch {
                 ranges.push(item);
             }
         }
-        let mut last: HashMap<(usize, &[u8]), usize> = HashMap::with_capacity(self.entries.len());
-        for (position, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.is_point()) {
-            last.insert((entry.table, &self.bytes[entry.key.clone()]), position);
-        }
-        let counts = |(position, entry): &(usize, &Entry)| {
-            let key = &self.bytes[entry.key.clone()];
-            let is_deleted = || {
-                let deleted = deleted.get(&entry.table).and_then(|deleted| deleted.newest(key, Seq::MAX));
-                deleted.is_some_and(|range| range > Seq(*position as u64))
-            };
-            entry.is_point() && last[&(entry.table, key)] == *position && !is_deleted()
+        let key = |position: usize| &self.bytes[self.entries[position].key.clone()];
+        let place = |position: usize| (self.entries[position].table, key(position));
+        let is_deleted = |position: usize| {
+            let deleted = deleted.get(&self.entries[position].table);
+            let newest = deleted.and_then(|deleted| deleted.newest(key(position), Seq::MAX));
+            newest.is_some_and(|range| range > Seq(position as u64))
         };
-        let points = self.entries.iter().enumerate().filter(counts).map(|(_, entry)| self.item(entry)).collect();
-        (ranges, points)
+        // From the last operation on: the first one that is met of a key is the one that counts.
+        let hasher = DefaultHashBuilder::default();
+        let mut met: HashTable<usize> = HashTable::with_capacity(self.entries.len());
+        let mut points = Vec::with_capacity(self.entries.len());
+        for position in (0..self.entries.len()).rev().filter(|&position| self.entries[position].is_point()) {
+            let hash = hasher.hash_one(place(position));
+            let slot =
+                met.entry(hash, |&other| place(other) == place(position), |&other| hasher.hash_one(place(other)));
+            if let TableEntry::Vacant(vacant) = slot {
+                vacant.insert(position);
+                points.push(position);
+            }
+        }
+        let points = points.into_iter().rev().filter(|&position| deleted.is_empty() || !is_deleted(position));
+        (ranges, points.map(|position| self.item(&self.entries[position])).collect())
     }
 }
 

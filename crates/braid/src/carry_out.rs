@@ -6,15 +6,51 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use index::{Horizon, Operation, Seq};
+use parking_lot::RwLockWriteGuard;
 
 use crate::{
     catalog::TableCore,
     clean,
     engine::Engine,
     format::{self, Logged},
-    opq::Sections,
+    opq::{Opq, Sections},
     publish::{Change, LogState, Pending},
 };
+
+/// A queue is held for so many operations of a commit, so that readers of it do not wait for all of a large one.
+const HELD_OPERATIONS: usize = 64;
+
+/// A queue that operations of a commit enter.
+struct Entering<'a> {
+    section: usize,
+    queue: RwLockWriteGuard<'a, Opq>,
+    /// Its bytes before.
+    before: u64,
+    is_delete: bool,
+    /// How many more it may take.
+    left: usize,
+}
+
+impl<'a> Entering<'a> {
+    fn begin(sections: &'a Sections, key: &[u8], is_delete: bool) -> Self {
+        let section = sections.of_key(key);
+        let queue = sections.queue(section).write();
+        let before = queue.bytes() as u64;
+        Self { section, queue, before, is_delete, left: HELD_OPERATIONS }
+    }
+
+    /// Whether an operation on `key` goes in too.
+    fn takes(&self, sections: &Sections, key: &[u8], is_delete: bool) -> bool {
+        self.left > 0 && self.is_delete == is_delete && sections.has_key(self.section, key)
+    }
+
+    /// Lets the queue go, and notes what it took.
+    fn leave(self, engine: &Engine, table: &TableCore) {
+        let after = self.queue.bytes() as u64;
+        drop(self.queue);
+        engine.note_growth(table, self.before, after, self.is_delete);
+    }
+}
 
 impl Engine {
     /// Carries out every change whose record is safe enough.
@@ -50,42 +86,57 @@ impl Engine {
         let mut operations = format::Operations::new(payload, seq)
             .map(|item| item.expect("this payload was encoded by its commit"))
             .peekable();
-        while let Some((id, logged)) = operations.next() {
-            let table = catalog.by_id(id);
-            let state = table.map(|table| table.state.load());
-            let enter = |logged: Logged<'_>| {
-                let (Some(table), Some(state)) = (table, &state) else { return };
-                let update = match logged {
-                    Logged::Update(update) => update,
-                    Logged::DeleteRange { low, high } => return self.enter_tombstone(table, low, high, seq),
-                };
-                if update.operation.expiry().is_some() {
-                    self.note_expiring(table);
-                }
-                if let Some(document) = update.operation.document() {
-                    if let Err(error) = table.documents.retain(&document, seq.0) {
-                        self.health.fail(error);
-                    }
-                    self.note_document(table, document.stored_bytes());
-                }
-                let mut queue = state.active.queue(state.active.of_key(update.key)).write();
-                let before = queue.bytes() as u64;
-                queue.append(&update, lsn);
-                let after = queue.bytes() as u64;
-                drop(queue);
-                self.note_growth(table, before, after, matches!(update.operation, Operation::Delete));
-            };
-            enter(logged);
-            let mut count = 1;
-            while let Some((_, logged)) = operations.next_if(|(next, _)| *next == id) {
-                enter(logged);
-                count += 1;
-            }
-            if let Some(table) = table {
-                table.traffic.changed(count);
-                table.history.note_change(seq);
+        while let Some(&(id, _)) = operations.peek() {
+            let own = std::iter::from_fn(|| operations.next_if(|(next, _)| *next == id).map(|(_, logged)| logged));
+            match catalog.by_id(id) {
+                Some(table) => self.enter_table(table, seq, own, lsn),
+                None => own.for_each(drop),
             }
         }
+    }
+
+    /// The operations of a commit that are next to each other and of one table.
+    fn enter_table<'a>(
+        &self, table: &TableCore, seq: Seq, operations: impl Iterator<Item = Logged<'a>>, lsn: wal::Lsn,
+    ) {
+        let state = table.state.load();
+        let (mut open, mut count): (Option<Entering<'_>>, u64) = (None, 0);
+        for logged in operations {
+            count += 1;
+            let update = match logged {
+                Logged::Update(update) => update,
+                Logged::DeleteRange { low, high } => {
+                    open.take().into_iter().for_each(|open| open.leave(self, table));
+                    self.enter_tombstone(table, low, high, seq);
+                    continue;
+                }
+            };
+            if update.operation.expiry().is_some() {
+                self.note_expiring(table);
+            }
+            if let Some(document) = update.operation.document() {
+                // Nothing else is waited for with a queue in hand.
+                open.take().into_iter().for_each(|open| open.leave(self, table));
+                if let Err(error) = table.documents.retain(&document, seq.0) {
+                    self.health.fail(error);
+                }
+                self.note_document(table, document.stored_bytes());
+            }
+            let is_delete = matches!(update.operation, Operation::Delete);
+            let mut entering = match open.take() {
+                Some(entering) if entering.takes(&state.active, update.key, is_delete) => entering,
+                done => {
+                    done.into_iter().for_each(|done| done.leave(self, table));
+                    Entering::begin(&state.active, update.key, is_delete)
+                }
+            };
+            entering.queue.append(&update, lsn);
+            entering.left -= 1;
+            open = Some(entering);
+        }
+        open.into_iter().for_each(|open| open.leave(self, table));
+        table.traffic.changed(count);
+        table.history.note_change(seq);
     }
 
     /// Something that expires is about to become visible in `table`.

@@ -163,11 +163,13 @@ impl Engine {
         let deletes_ranges = items.iter().any(|item| !item.is_point());
         let points = items.iter().filter(|item| item.is_point());
         let places: Places = points.map(|item| self.recent.place(item.table.id, item.key)).collect();
-        let mut of_all = places.clone();
+        let mut rising = places.clone();
+        rising.sort_unstable();
+        let mut of_all = rising.clone();
         if let Some(check) = &check {
             check.add_places(self, &mut of_all);
+            of_all.sort_unstable();
         }
-        of_all.sort_unstable();
         let owner = owner(check.as_deref());
         loop {
             let needs_all = deletes_ranges || check.as_ref().is_some_and(|check| check.needs_all());
@@ -197,7 +199,7 @@ impl Engine {
                 }
                 Err(error) => return Err(self.write_error(self.log_error(error))),
             };
-            stripes.note(&places, deletes_ranges, Seq(position.seq), payload);
+            stripes.note(&rising, deletes_ranges, Seq(position.seq), payload);
             drop(stripes);
             // Its own versions would be kept from rounds that come before it returns.
             if let Some(check) = &check {
@@ -407,6 +409,9 @@ struct Locked {
 
 /// The first key of some items that somebody else than `owner` has locked; `places` are those of the items that are about a key.
 fn locked(stripes: &Stripes<'_>, items: &[Item<'_>], places: &Places, owner: Owner) -> Option<Locked> {
+    if stripes.are_unlocked() {
+        return None;
+    }
     let mut places = places.iter();
     for (index, item) in items.iter().enumerate() {
         let key = if item.is_point() {

@@ -291,11 +291,17 @@ impl Stripes<'_> {
         self.noted(place).holder(table, key, owner).is_some()
     }
 
-    /// Notes a commit at the places of its keys, and for all keys where it deletes a range: then every stripe is held.
+    /// Whether nobody has locked anything in the stripes.
+    pub(crate) fn are_unlocked(&self) -> bool {
+        self.guards.iter().all(|(_, noted)| noted.locks.is_empty())
+    }
+
+    /// Notes a commit at the places of its keys, which rise, and for all keys where it deletes a range: then every stripe is held.
     pub(crate) fn note(&mut self, places: &[Place], deletes_ranges: bool, seq: Seq, payload: &[u8]) {
-        for &place in places {
-            let at = self.at(place);
-            self.guards[at].1.note(place, seq);
+        for of_stripe in places.chunk_by(|one, other| one.stripe() == other.stripe()) {
+            let at = self.at(of_stripe[0]);
+            let noted = &mut self.guards[at].1;
+            of_stripe.iter().for_each(|&place| noted.note(place, seq));
         }
         if deletes_ranges {
             self.recent.range_delete.store(seq.0, Ordering::Relaxed);

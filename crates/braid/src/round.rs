@@ -20,7 +20,7 @@
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
-use index::{Applied, RangeTombstones, Seq, View};
+use index::{Applied, Collected, RangeTombstones, Seq, View};
 use psync::{File, Request};
 
 use crate::{
@@ -156,7 +156,7 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
         let progress = |done: usize| {
             engine.pressure.progress(done_bytes + frozen.bytes() * ((start + done) as u64).min(count) / count);
         };
-        match table.tree.apply(&slice, &horizon, &progress).map_err(Error::from) {
+        match table.tree.apply(&Collected::of(&slice), &horizon, &progress).map_err(Error::from) {
             Ok(applied) => {
                 let mut through = table.applied();
                 slice.for_each_span(|low, high| through.cover(low, high, frozen.through()));

@@ -117,9 +117,44 @@ fn bcnt_bounds_every_round(structure: Structure) {
     assert_eq!(waiting(&db.stats().expect("stats")), 0);
 }
 
+fn a_fill_in_order_packs_what_it_writes(structure: Structure) {
+    const COUNT: u64 = 60_000;
+    let (disk, options) = (SimDisk::new(4), options().write_buffer_bytes(4 << 20).leaf_pages(2));
+    let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+    let table = db.table("t", structure).expect("a table");
+    for first in (0..COUNT).step_by(200) {
+        let mut batch = WriteBatch::new();
+        (first..first + 200).for_each(|number| batch.put(&table, number.to_be_bytes(), [7; 100]));
+        db.write_with(batch, Durability::Os).expect("writes");
+        let looked_at = [0, first, first + 199, first + 200].map(u64::to_be_bytes);
+        let found = table.get_many(&looked_at).expect("reads");
+        assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, true, false]);
+        if first % 10_000 == 0 {
+            assert_eq!(table.iter().rev().take(500).count() as u64, 500.min(first + 200));
+            assert_eq!(table.range(first.to_be_bytes()..).count(), 200);
+        }
+    }
+    db.drain().expect("drains");
+    let stats = db.stats().expect("stats");
+    assert!(stats.applies >= 5, "{} rounds", stats.applies);
+    // What runs and nodes add to a pair is some bytes: with them leaves are 90 % full, whole pages of the last ones of rounds apart.
+    let of_table = &stats.tables[0];
+    let page = of_table.leaf_pages * 4096 / of_table.leaves;
+    let least = COUNT * 108 / page;
+    assert!(of_table.leaves <= least * 115 / 100, "{} leaves, {least} would be full", of_table.leaves);
+    assert_eq!(table.iter().count() as u64, COUNT);
+    // Rounds write each leaf once, but for the last one of the round before, and nodes at the edge. Space that is grown into a little at a time is written twice.
+    let nodes = stats.streams.iter().filter(|stream| stream.stream == "node");
+    let written: u64 = nodes.map(|stream| stream.written_bytes).sum();
+    let grown = stats.space.total_pages * 4096;
+    let pages = of_table.leaves * page;
+    assert!(written <= pages + grown + pages / 8, "{written} bytes for leaves of {pages}");
+}
+
 on_every_structure!(
     a_round_takes_a_part_and_the_rest_waits,
     recovery_brings_back_what_waited_and_nothing_else,
     a_cold_section_does_not_pin_the_log,
     bcnt_bounds_every_round,
+    a_fill_in_order_packs_what_it_writes,
 );

@@ -58,6 +58,8 @@ pub(crate) struct Apply<'a> {
     claims: Claims,
     nodes: NodeWriter,
     dropped_documents: Vec<DocPointer>,
+    /// Leaves were packed at an end at which the tree grew.
+    packed: bool,
     /// Updates that have reached their leaves.
     done: usize,
 }
@@ -70,6 +72,8 @@ pub(crate) struct Done {
     pub(crate) dropped_documents: Vec<DocPointer>,
     /// What later batches have to look at.
     pub(crate) again: Again,
+    /// Leaves were packed at an end at which the tree grew.
+    pub(crate) packed: bool,
 }
 
 /// A node that the batch touches.
@@ -111,6 +115,7 @@ impl<'a> Apply<'a> {
             claims: Claims::new(base.shared.pages(), class_of(batch, horizon)),
             nodes: NodeWriter::default(),
             dropped_documents: Vec::new(),
+            packed: false,
             done: 0,
         }
     }
@@ -168,7 +173,8 @@ impl<'a> Apply<'a> {
 
     fn done(mut self) -> Done {
         let (allocated, retired) = self.claims.keep();
-        Done { root: self.root, allocated, retired, dropped_documents: self.dropped_documents, again: self.again }
+        let Self { root, dropped_documents, again, packed, .. } = self;
+        Done { root, allocated, retired, dropped_documents, again, packed }
     }
 
     fn root(&mut self, all: Range<usize>) -> Result<Root> {

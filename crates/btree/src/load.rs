@@ -180,7 +180,8 @@ impl Load {
         self.write_nodes(ready)?;
         self.writes.wait(0)?;
         let (allocated, retired) = self.claims.keep();
-        Ok(Loaded(Done { root, allocated, retired, dropped_documents: Vec::new(), again: Again::default() }))
+        let (dropped_documents, again) = (Vec::new(), Again::default());
+        Ok(Loaded(Done { root, allocated, retired, dropped_documents, again, packed: false }))
     }
 
     fn root<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<Root, E> {

@@ -6,6 +6,7 @@ use index::{
     Again, Applied, Batch, Compacted, DueKeys, Error, Horizon, Index, Part, Rescue, Result, Seq, TableId, Time, View,
 };
 use parking_lot::Mutex;
+use seeded::Bug;
 use space::Extent;
 
 use crate::apply::compact::compact;
@@ -94,7 +95,8 @@ impl BTree {
         // One that was neither published nor discarded keeps its pages until the next open: its redo may be in the log for all
         // we know.
         self.state.lock().pending = Some(pending);
-        let files = vec![self.shared.pages().file().clone()];
+        let forgets = done.packed && seeded::on(Bug::PackedUnflushed);
+        let files = if forgets { Vec::new() } else { vec![self.shared.pages().file().clone()] };
         Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents, files }
     }
 

@@ -131,7 +131,7 @@ fn pages_read(home: &Home, keys: impl Iterator<Item = Vec<u8>>, is_there: bool) 
 
 /// Pages that a lookup of a key that is there reads, and one of a key that is not, in a tree that random updates were applied to.
 fn steady(leaf_pages: u32, records: u64, batches: u64) -> (f64, f64) {
-    let key = |number: u64| (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ).to_be_bytes().to_vec();
+    let key = |number: u64| (number.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_be_bytes().to_vec();
     let mut random = StdRng::seed_from_u64(leaf_pages.into());
     let mut home = Home::new(1, leaf_pages, 0);
     home.apply(&Updates::puts((0..records).map(key), 1, &[1; 100]), &[]).expect("a disk that works");

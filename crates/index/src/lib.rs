@@ -32,8 +32,8 @@ pub use read_ahead::{ReadAhead, Share};
 pub use salvage::{Lost, Rescue};
 pub use tombstones::{Fragment, RangeTombstones, is_below};
 pub use types::{
-    Batch, Bounds, Direction, Expiry, Found, Horizon, Image, Moment, Operation, Pair, PairRef, Payload, Seen, Seq,
-    Stored, TableId, Time, Update, head,
+    Batch, Bounds, Collected, Direction, Expiry, Found, Horizon, Image, Moment, Operation, Pair, PairRef, Payload,
+    Seen, Seq, Stored, TableId, Time, Update, head,
 };
 
 use std::ops::ControlFlow;

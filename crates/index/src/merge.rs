@@ -55,8 +55,13 @@ const fn document(update: &Update<'_>) -> Option<DocPointer> {
 /// `dropped`.
 #[must_use]
 pub fn merge<'a>(entries: &[Update<'a>], rules: Rules<'_>, dropped: &mut Vec<DocPointer>) -> Vec<Update<'a>> {
+    let mut out = Vec::with_capacity(entries.len());
+    if entries.is_sorted_by(|one, next| one.key < next.key) {
+        // One version of each key, as where a table is filled in order: nothing to sort.
+        entries.iter().enumerate().for_each(|(came, entry)| stay(&[(came, *entry)], rules, &mut out, dropped));
+        return out;
+    }
     let sorted = sort(entries);
-    let mut out = Vec::with_capacity(sorted.len());
     for versions in sorted.chunk_by(|(_, one), (_, other)| one.key == other.key) {
         let start = out.len();
         stay(versions, rules, &mut out, dropped);

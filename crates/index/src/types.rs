@@ -176,6 +176,38 @@ pub trait Batch: Sync {
     }
 }
 
+/// The updates of another batch, side by side: a structure looks at each several times, and where they are kept that may take a search.
+pub struct Collected<'a> {
+    batch: &'a dyn Batch,
+    updates: Vec<Update<'a>>,
+}
+
+impl<'a> Collected<'a> {
+    /// Those of `batch`.
+    #[must_use]
+    pub fn of(batch: &'a dyn Batch) -> Self {
+        Self { batch, updates: (0..batch.len()).map(|index| batch.get(index)).collect() }
+    }
+}
+
+impl Batch for Collected<'_> {
+    fn len(&self) -> usize {
+        self.updates.len()
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        self.updates[index]
+    }
+
+    fn through(&self) -> Seq {
+        self.batch.through()
+    }
+
+    fn class(&self) -> Class {
+        self.batch.class()
+    }
+}
+
 /// What a version holds, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {

@@ -1,9 +1,12 @@
 //! An open file, on a real or a simulated disk.
 
+#![expect(unsafe_code, reason = "reserves room on the disk, which has no safe interface in the standard library")]
+
 use std::fmt;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,9 +102,41 @@ impl File {
         .map_err(|source| Error::path("set the length of", &self.0.path, source))
     }
 
+    /// Has the disk keep room for a range of the file, which becomes as long as that. What is new reads as zero, although nothing is written. Durable with
+    /// the next flush. `false`, with nothing done, where the file system cannot.
+    ///
+    /// The flush of what is written into such room for the first time also writes metadata of the file system.
+    ///
+    /// # Errors
+    /// When the system refuses, for one because the disk is full. Then the file may be longer, and has to be cut.
+    pub fn reserve(&self, range: Range<u64>) -> Result<bool> {
+        let outcome = match &self.0.handle {
+            Handle::System(file) => retry_interrupted(|| reserve(file, &range)),
+            Handle::Simulated(handle) => handle.len().and_then(|old| handle.set_len(old.max(range.end))).map(|()| true),
+        };
+        outcome.map_err(|source| Error::path("reserve room for", &self.0.path, source))
+    }
+
     /// Where its completed requests are counted.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.0.counters
+    }
+}
+
+fn reserve(file: &fs::File, range: &Range<u64>) -> io::Result<bool> {
+    if range.is_empty() {
+        return Ok(true);
+    }
+    let offset = |at: u64| libc::off_t::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
+    let (start, length) = (offset(range.start)?, offset(range.end - range.start)?);
+    // SAFETY: a call with a descriptor that is open, and numbers.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, start, length) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(false),
+        _ => Err(error),
     }
 }
 

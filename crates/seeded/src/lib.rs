@@ -47,6 +47,8 @@ pub enum Bug {
     WokenBeforePublished = 17,
     /// The filter of a leaf misses a key that is in it.
     FilterMissesKey = 18,
+    /// Leaves that were packed at the end at which a tree grows are published, and in the log, before they are on stable storage.
+    PackedUnflushed = 19,
 }
 
 impl Bug {
@@ -63,6 +65,9 @@ impl Bug {
         Self::UnpinnedBeforeCheckpoint,
         Self::FilterMissesKey,
     ];
+
+    /// Every bug that simulated crashes find while a table is filled in order.
+    pub const OF_FILLS: [Self; 1] = [Self::PackedUnflushed];
 
     /// Every bug that models of threads find: it takes several of them.
     pub const OF_THREADS: [Self; 6] = [

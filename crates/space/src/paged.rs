@@ -2,7 +2,8 @@
 //!
 //! 1. Pages come from the free list; where that has none left, the file grows ahead by an eighth of itself
 //!    ([`GROWTH_BYTES_MIN`] to [`GROWTH_BYTES_MAX`]). New space is *written* with zeros, because a file system serves writes into space that
-//!    was only reserved at half the rate and makes every flush commit metadata.
+//!    was only reserved at half the rate and makes every flush commit metadata. A request for much at once ([`LONG_PAGES`]) writes all of it itself, in long
+//!    pieces and before the next flush: for it the file grows by what it lacks, and nothing is written twice.
 //! 2. Some free pages are a reserve that only what gives space back may use ([`Class`]), once the file cannot grow: deleting takes new pages before it
 //!    gives old ones back, so without it a full disk could never be emptied. Growth keeps the reserve filled.
 //! 3. Growth that the disk has no room for is cut off again, and tried with the least that serves the request; later growth begins at
@@ -29,6 +30,8 @@ pub const GROWTH_BYTES_MAX: u64 = 64 << 20;
 const GROWTH_PART: u64 = 8;
 /// Pages of it.
 const AHEAD_PAGES: std::ops::Range<u64> = GROWTH_BYTES_MIN / PAGE as u64..GROWTH_BYTES_MAX / PAGE as u64;
+/// A request for so many pages gets room that is not written, where the file grows for it.
+const LONG_PAGES: u64 = (2 << 20) / PAGE as u64;
 /// Bytes of one request that fills new space.
 const ZERO_BYTES: usize = 1 << 20;
 /// Such requests in one batch: what growth needs of memory.
@@ -47,6 +50,15 @@ pub struct PagedFile {
     allocator: Mutex<Allocator>,
     /// Held by the one thread that makes the file longer. Never taken while `allocator` is held.
     growth: Mutex<Growth>,
+}
+
+/// What new space is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filling {
+    /// Zeros that are written.
+    Written,
+    /// Room that the disk keeps.
+    Reserved,
 }
 
 /// How the file grew last.
@@ -198,7 +210,12 @@ impl PagedFile {
                 }
                 (allocator.total(), allocator.missing(wanted, class))
             };
-            if !growth.grow(self, total, least)? {
+            let grown = if wanted >= LONG_PAGES && self.grow(total, least, Filling::Reserved)? {
+                true
+            } else {
+                growth.grow(self, total, least)?
+            };
+            if !grown {
                 let mut allocator = self.allocator.lock();
                 let last = match class {
                     Class::Normal => None,
@@ -211,12 +228,19 @@ impl PagedFile {
         }
     }
 
-    /// Makes the file longer by `pages` pages of zeros; `false`, and as long as before, when the disk is full.
-    fn grow(&self, total: u64, pages: u64) -> Result<bool> {
+    /// Makes the file longer by `pages` pages of zeros; `false`, and as long as before, when the disk is full, or room cannot be reserved.
+    fn grow(&self, total: u64, pages: u64, filling: Filling) -> Result<bool> {
         if total + pages > PAGES_MAX {
             return Ok(false);
         }
-        let Err(error) = self.write_zeros(total, total + pages) else {
+        let grown = match filling {
+            Filling::Written => self.write_zeros(total, total + pages).map(|()| true),
+            Filling::Reserved => self.file.reserve(total * PAGE as u64..(total + pages) * PAGE as u64),
+        };
+        if matches!(grown, Ok(false)) {
+            return Ok(false);
+        }
+        let Err(error) = grown else {
             self.allocator.lock().grow(pages);
             tracing::debug!(file = %self.file.path().display(), pages, total = total + pages, "file grown");
             return Ok(true);
@@ -327,11 +351,11 @@ impl Growth {
     fn grow(&mut self, file: &PagedFile, total: u64, least: u64) -> Result<bool> {
         let ahead = (total / GROWTH_PART).clamp(AHEAD_PAGES.start, AHEAD_PAGES.end);
         let ample = ahead.min(self.ahead_max).max(least);
-        if file.grow(total, ample)? {
+        if file.grow(total, ample, Filling::Written)? {
             self.ahead_max = (ample * 2).clamp(self.ahead_max, AHEAD_PAGES.end.max(self.ahead_max));
             return Ok(true);
         }
         self.ahead_max = ample / 2;
-        Ok(least < ample && file.grow(total, least)?)
+        Ok(least < ample && file.grow(total, least, Filling::Written)?)
     }
 }

@@ -1,7 +1,8 @@
 //! The files of segments.
 //!
 //! 1. A file `wal/<index>.log` is made once: written with zeros to the size of a segment, flushed, and its directory entry made
-//!    durable. From then on a flush of it changes no metadata of the file system.
+//!    durable. From then on a flush of it changes no metadata of the file system. Where the log takes so much between two flushes that this does not
+//!    count ([`BULK_BYTES_PER_FLUSH`]), writing zeros first would double what is written: then its room is reserved only, and it is as any other once it has been filled.
 //! 2. A file is *live* while it holds a segment of the log, and *spare* else. A spare still holds the header and groups of an
 //!    older segment, or zeros; neither is believed, for number, positions or epoch do not fit.
 //! 3. A spare becomes live when the log grows into the next segment: whoever writes its first group writes its header in the same
@@ -22,6 +23,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -48,6 +50,30 @@ const SPARES_MAX: u64 = 64;
 /// processor, smaller ones in proportion less.
 const ZERO_WRITE_BYTES: usize = 256 << 10;
 const ZERO_WRITES_PER_RUN: usize = 16;
+
+/// From so many bytes of log for each flush on, the metadata that a flush has to write costs less than zeros would.
+const BULK_BYTES_PER_FLUSH: u64 = 1 << 20;
+
+/// How much the log took of late for each flush.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Bytes and flushes when it was looked at last.
+    bytes: u64,
+    flushes: u64,
+    is_bulk: bool,
+}
+
+impl Pace {
+    /// Looks again where the log took enough since. Whether flushes are so rare that what they cost does not count.
+    fn look(&mut self, bytes: u64, flushes: u64) -> bool {
+        let taken = bytes - self.bytes;
+        if taken >= BULK_BYTES_PER_FLUSH {
+            let flushed = flushes - self.flushes;
+            *self = Self { bytes, flushes, is_bulk: taken / flushed.max(1) >= BULK_BYTES_PER_FLUSH };
+        }
+        self.is_bulk
+    }
+}
 
 /// A file that holds a segment, or can.
 #[derive(Debug)]
@@ -191,6 +217,7 @@ struct State {
     /// How many segments a trim recycles: the largest of late, forgotten by an eighth at each trim.
     demand: u64,
     back_off: BackOff,
+    pace: Pace,
 }
 
 /// All segment files of a log that can be written.
@@ -342,9 +369,20 @@ impl Pool {
             }
             created => created?,
         };
-        write_zeros(&self.store, &file, 0, self.geometry.segment_bytes())?;
+        let bytes = self.geometry.segment_bytes();
+        if self.is_bulk() && file.reserve(0..bytes)? {
+            self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
+        } else {
+            write_zeros(&self.store, &file, 0, bytes)?;
+        }
         self.store.sync_directories()?;
         Ok(file)
+    }
+
+    fn is_bulk(&self) -> bool {
+        let [bytes, flushes] =
+            [&self.counters.group_bytes, &self.counters.flushes].map(|counter| counter.load(Ordering::Relaxed));
+        self.state.lock().pace.look(bytes, flushes)
     }
 
     fn full(&self, error: Error) -> Error {
@@ -418,6 +456,30 @@ mod tests {
         let store = FileStore::open(disk.psync(), Path::new("/db"), false).expect("the store opens");
         let geometry = Geometry::new(SEGMENT_BYTES).expect("valid");
         Pool::adopt(store, geometry, Arc::default(), Vec::new(), Live::default()).expect("it opens")
+    }
+
+    #[test]
+    fn segments_are_written_ahead_only_where_flushes_are_frequent() {
+        let mut pace = Pace::default();
+        assert!(!pace.look(0, 0), "nothing is known");
+        assert!(pace.look(4 << 20, 2));
+        assert!(pace.look(4 << 20, 300), "as before: too little came since");
+        assert!(!pace.look(6 << 20, 300));
+        assert!(pace.look(8 << 20, 300), "no flush at all");
+
+        let disk = SimDisk::new(3);
+        let pool = pool(&disk);
+        let written = || pool.store.counters(StreamKind::Wal).snapshot().written_bytes;
+        pool.make_spares(1).expect("there is room");
+        assert_eq!(written(), SEGMENT_BYTES);
+        add(&pool.counters.group_bytes, 4 << 20);
+        add(&pool.counters.flushes, 1);
+        pool.make_spares(2).expect("there is room");
+        assert_eq!(written(), SEGMENT_BYTES, "the second one is not written");
+        // Its room is its own all the same.
+        disk.set_capacity(Some(2 * SEGMENT_BYTES));
+        assert!(matches!(pool.make_spares(3), Err(Error::Full { .. })));
+        assert_eq!(pool.spares(), 2);
     }
 
     #[test]

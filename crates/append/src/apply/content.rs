@@ -40,6 +40,12 @@ impl Content {
         self.bytes.extend_from_slice(entry);
     }
 
+    /// Adds an entry that `put` writes.
+    pub(super) fn push_with(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        self.starts.push(self.bytes.len());
+        put(&mut self.bytes);
+    }
+
     /// Adds an entry that was there.
     pub(super) fn copy(&mut self, entry: &[u8]) {
         self.push(entry);

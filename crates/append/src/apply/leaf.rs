@@ -24,17 +24,25 @@ impl Apply<'_> {
         let groups = leaf.map_or(0, Node::len);
         while start < range.end {
             let same = self.same_chunk(&(start..range.end), depth);
-            let chunk = chunk_at(self.work.key(start), depth, self.chunk_bytes()).to_vec();
+            let own = self.work.update(start).map(|update| chunk_at(update.key, depth, self.chunk_bytes()));
+            let copy;
+            let chunk = match own {
+                Some(chunk) => chunk,
+                None => {
+                    copy = chunk_at(self.work.key(start), depth, self.chunk_bytes()).to_vec();
+                    &copy
+                }
+            };
             let group = leaf.and_then(|leaf| {
-                while index < groups && leaf.bound(index) < chunk.as_slice() {
+                while index < groups && leaf.bound(index) < chunk {
                     content.copy(leaf.entry(index));
                     index += 1;
                 }
-                (index < groups && leaf.bound(index) == chunk.as_slice()).then(|| leaf.group(index))
+                (index < groups && leaf.bound(index) == chunk).then(|| leaf.group(index))
             });
             index += usize::from(group.is_some());
             start = same.end;
-            self.update_group(&mut content, group, &chunk, same, depth + chunk.len())?;
+            self.update_group(&mut content, group, chunk, same, depth + chunk.len())?;
         }
         if let Some(leaf) = leaf {
             (index..groups).for_each(|index| content.copy(leaf.entry(index)));
@@ -47,6 +55,9 @@ impl Apply<'_> {
     pub(super) fn update_group(
         &mut self, content: &mut Content, group: Option<Group<'_>>, chunk: &[u8], range: Range<usize>, depth: usize,
     ) -> Result<()> {
+        if group.is_none() && range.len() == 1 && self.put_new(content, chunk, range.start, depth)? {
+            return Ok(());
+        }
         let keys = match group {
             Some(Group::Tree(pointer)) => {
                 let outcome = self.update_tree(&pointer, depth, range, false)?;
@@ -79,6 +90,19 @@ impl Apply<'_> {
             self.place(version)?;
         }
         self.put_keys(content, chunk, &merged, depth)
+    }
+
+    /// Adds a group of a single key that is put, for good and hidden by nothing, where there was none: as it mostly is where a table is filled. Whether that is what
+    /// the update does.
+    fn put_new(&mut self, content: &mut Content, chunk: &[u8], index: usize, depth: usize) -> Result<bool> {
+        let is_plain = |update: &Update<'_>| {
+            matches!(update.operation, Operation::Put(_, None)) && self.rules.horizon.tombstones.is_empty()
+        };
+        let Some(mut version) = self.work.update(index).filter(is_plain) else { return Ok(false) };
+        version.key = &version.key[depth..];
+        self.place(&mut version)?;
+        content.push_with(|bytes| put_keys(bytes, chunk, &[version]));
+        Ok(true)
     }
 
     /// Adds what became of the B+-tree below a chunk.

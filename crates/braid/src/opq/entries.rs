@@ -157,6 +157,15 @@ impl Entries {
         }
     }
 
+    /// Where the key of an entry is, and how long it is.
+    pub(super) fn key(&self, index: u32) -> (Place, u16) {
+        let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
+        match &self.chunks[chunk] {
+            Chunk::Narrow(_, entries) => (entries[index].place, entries[index].key_len),
+            Chunk::Wide(entries) => (entries[index].place, entries[index].key_len),
+        }
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.len
     }

@@ -250,19 +250,27 @@ impl Frozen {
 
 /// The entries of a queue that count, in key order and equal keys in the order of their seqs.
 fn sorted(queue: &Opq, horizon: &Horizon) -> Vec<u32> {
-    let all = queue.sorted_indexes();
-    let mut indexes = Vec::with_capacity(all.len());
-    for (position, &index) in all.iter().enumerate() {
-        let version = queue.update(index);
-        let newer = all.get(position + 1).map(|&next| queue.update(next)).filter(|next| next.key == version.key);
+    let mut all = queue.sorted_indexes();
+    let hides = !horizon.tombstones.is_empty();
+    if queue.is_rising() && !hides {
+        return all;
+    }
+    let (mut kept, mut next) = (0, all.first().map(|&index| queue.update(index)));
+    for position in 0..all.len() {
+        let index = all[position];
+        let Some(version) = next else { break };
+        next = all.get(position + 1).map(|&index| queue.update(index));
+        let newer = next.filter(|next| next.key == version.key);
         let has_document = || version.operation.document().is_some();
         let is_seen = |newer: Update<'_>| newer.seq != version.seq && horizon.sees(version.seq, newer.seq);
-        let stays = newer.is_none_or(is_seen) && !horizon.is_hidden(version.key, version.seq) || has_document();
-        if stays {
-            indexes.push(index);
+        let is_hidden = || hides && horizon.is_hidden(version.key, version.seq);
+        if newer.is_none_or(is_seen) && !is_hidden() || has_document() {
+            all[kept] = index;
+            kept += 1;
         }
     }
-    indexes
+    all.truncate(kept);
+    all
 }
 
 /// Part of what was frozen: what a structure applies at once.

@@ -71,6 +71,11 @@ impl Sections {
         begun - 1
     }
 
+    /// Whether `key` is in section `index`.
+    pub(crate) fn has_key(&self, index: usize, key: &[u8]) -> bool {
+        self.low(index) <= key && index::is_below(key, self.high(index))
+    }
+
     /// The queue of section `index`.
     pub(crate) fn queue(&self, index: usize) -> &Arc<RwLock<Opq>> {
         &self.queues[index]

@@ -83,7 +83,8 @@ impl Sequence {
     }
 
     pub(super) fn key(&self, index: u32) -> &[u8] {
-        self.key_of(&self.entries.get(index))
+        let (place, length) = self.entries.key(index);
+        self.arena.bytes(place, 0, length.into())
     }
 
     fn key_of(&self, entry: &Entry) -> &[u8] {

@@ -248,7 +248,7 @@ impl<'a> Apply<'a> {
 
     /// Lays out what stays of each group.
     pub(super) fn lay_out<'w>(
-        &self, groups: &[Group], mut first: Vec<Option<Merged<'w>>>, mut second: Vec<Option<Merged<'w>>>,
+        &mut self, groups: &[Group], mut first: Vec<Option<Merged<'w>>>, mut second: Vec<Option<Merged<'w>>>,
     ) -> Result<Vec<Laid<'w>>> {
         let mut out = Vec::with_capacity(groups.len());
         for group in groups {
@@ -266,6 +266,7 @@ impl<'a> Apply<'a> {
                 all.growth = Growth::Anywhere;
             }
             let cuts = layout::cut(&all.entries, self.root.leaf_pages, all.growth)?;
+            self.packed |= cuts.len() > 1 && matches!(all.growth, Growth::Above | Growth::Below);
             self.count_group(group, cuts.len());
             out.push(Laid { entries: all.entries, cuts, hot: all.hot });
         }
