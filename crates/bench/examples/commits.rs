@@ -1,5 +1,6 @@
-//! Commits a second by the number of threads that commit, each put of 16 B + 100 B waited for until it is durable, and what a commit costs beside its flush: how many share
-//! one, how often its thread waits, and how much processor time it takes. Medians of rounds in which every number of threads has its turn.
+//! Commits a second by the number of threads that commit, each put of 16 B + 100 B waited for until it is durable, and
+//! what a commit costs beside its flush: how many share one, how often its thread waits, and how much processor time it
+//! takes. Medians of rounds in which every number of threads has its turn.
 //!
 //! `cargo run --release -p braid-bench --example commits -- DIRECTORY [SECONDS [ROUNDS [THREADS]...]]`
 

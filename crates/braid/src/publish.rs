@@ -1,12 +1,15 @@
 //! Makes commits visible, in the order of their seqs.
 //!
-//! 1. A commit takes its seq with its log space, and [`Publisher::enqueue`]s what it changes under that seq before its record can be written. So whoever flushes
-//!    finds all that became durable by that; only changes that are more than a commit ([`crate::swap`]) are announced later, and hold up what comes behind them.
-//! 2. Once its log record is as safe as its durability asks, [`Publisher::publish`] is called for it. Whoever calls carries out every
-//!    change that is due, in seq order, stopping at the first that is not there or not safe yet; then it moves `visible`.
+//! 1. A commit takes its seq with its log space, and [`Publisher::enqueue`]s what it changes under that seq before its
+//!    record can be written. So whoever flushes finds all that became durable by that; only changes that are more than
+//!    a commit ([`crate::swap`]) are announced later, and hold up what comes behind them.
+//! 2. Once its log record is as safe as its durability asks, [`Publisher::publish`] is called for it. Whoever calls
+//!    carries out every change that is due, in seq order, stopping at the first that is not there or not safe yet; then
+//!    it moves `visible`.
 //! 3. A commit returns when its own seq is visible.
 //!
-//! Changes are announced under a lock of their own, which is held for a moment only: those that commit do not wait for what is carried out.
+//! Changes are announced under a lock of their own, which is held for a moment only: those that commit do not wait for
+//! what is carried out.
 //!
 //! Invariants: changes are carried out one at a time in seq order; `visible` moves after all of a commit's operations are in
 //! their queues, and no further after a panic in the middle of one; a change whose record could still be lost under its durability is not carried out, so nobody reads it.

@@ -3,9 +3,9 @@
 //! With the feature `shuttle` they are the model checker's, which decides who runs next at each of them; else `parking_lot`'s and the
 //! standard library's. A room that is modelled takes from here everything with which its threads wait for each other.
 //!
-//! A condition takes and gives back the guard, as the standard library's does, and a mutex does not know of panics, as `parking_lot`'s
-//! does not. A latch is for many threads that wait for one thing: setting it is one call of the kernel however many they are, and those
-//! that wake take no lock.
+//! A condition takes and gives back the guard, as the standard library's does, and a mutex does not know of panics, as
+//! `parking_lot`'s does not. A latch is for many threads that wait for one thing: setting it is one call of the kernel
+//! however many they are, and those that wake take no lock.
 
 #[cfg(not(feature = "shuttle"))]
 mod primitives {

@@ -7,8 +7,8 @@
 //! 3. Members copy, and the last one out seals the group and says so to the writer, which may wait for it.
 //! 4. Who finds too much that is not written writes it first; who finds no segment to go on in makes one.
 //!
-//! Invariants: a record is appended whole or not at all, and the caller knows which; what the writer can take was announced; whatever happens to a leader,
-//! its members are told.
+//! Invariants: a record is appended whole or not at all, and the caller knows which; what the writer can take was
+//! announced; whatever happens to a leader, its members are told.
 
 use std::sync::Arc;
 

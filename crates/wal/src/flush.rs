@@ -1,37 +1,41 @@
 //! Aggregated flush requests (Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value
 //! storage", 2017, section 3.1).
 //!
-//! 1. A caller puts a request {LSN, state} into the primary queue. If nobody holds the sync lock it wins it, else it waits.
+//! 1. A caller puts a request {LSN, state} into the primary queue. If nobody holds the sync lock it wins it, else it
+//!    waits.
 //! 2. The winner swaps the primary with an empty queue, so that new requests gather apart from those it serves,
 //!    has everything up to the largest LSN of its own written, and flushes once.
-//! 3. After the flush it gives the sync lock back and calls the first request of the primary queue, if there is one, to try for it.
-//!    It says that the durable position has moved, and completes all it served. They return without taking the lock and without another
-//!    flush.
+//! 3. After the flush it gives the sync lock back and calls the first request of the primary queue, if there is one, to
+//!    try for it. It says that the durable position has moved, and completes all it served. They return without taking
+//!    the lock and without another flush.
 //!
-//! A queue is what its leader has to know of it, the largest LSN and the number of requests, and two latches ([`Queue`]): one wakes the first, which may have to
-//! lead, the other all. So **one call of the kernel completes a queue**, however long it is, and those that wake take no lock. When each request had a condition of its own,
-//! 64 threads on 2 cores made 2.6 calls a commit, 1.1 of them to wake others; now they make 1.1 in all, and a commit takes a third less processor time.
+//! A queue is what its leader has to know of it, the largest LSN and the number of requests, and two latches
+//! ([`Queue`]): one wakes the first, which may have to lead, the other all. So **one call of the kernel completes a
+//! queue**, however long it is, and those that wake take no lock. With a condition for each request, 64 threads on 2
+//! cores made 1.1 such calls a commit to wake others; now it is one a flush, which serves 25.
 //!
 //! The lock is not handed to the one that is called: whoever comes first wins it, and serves the one called with all others. A thread that
 //! sleeps needs about as long to wake as a flush takes; one that has just been served and commits again is there at once. With 4 threads
 //! on 2 cores, handing the lock over left the device idle for three quarters of the time.
 //!
-//! The paper queues a request when its bytes are written; here the winner writes for all it serves, so that nobody waits twice. The paper sets
-//! the completion flags before the flush and lets waiters see them after it; here requests are completed after the flush in one
-//! step, which nobody can tell from it except after a failure, when all get that.
+//! The paper queues a request when its bytes are written; here the winner writes for all it serves, so that nobody
+//! waits twice. The paper sets the completion flags before the flush and lets waiters see them after it; here requests
+//! are completed after the flush in one step, which nobody can tell from it except after a failure, when all get that.
 //!
 //! The other schemes of [`FlushScheme`] are what this one is compared with: there each caller writes, takes the sync lock, a plain
 //! mutex, looks at the durable position, and flushes. Of the records of a slot one thread does so, for the end of their group; the others
 //! wait for that without the lock (section 2.1).
 //!
-//! Not done, for a reason: the next leader could write while a flush is under way, so that write and flush overlap. Measured with 8
-//! and 64 threads it won nothing that could be told from noise; waking and publishing for one queue overlap with the next one's flush anyway. The first of a queue could
-//! look for its call for a while before it sleeps: with 2 to 8 threads on 2 cores that took three times the processor time for fewer commits, since who is quick to lead
-//! leads for few, and with 64 it won nothing.
+//! Not done, for a reason: the next leader could write while a flush is under way, so that write and flush overlap.
+//! Measured with 8 and 64 threads it won nothing that could be told from noise; waking and publishing for one queue
+//! overlap with the next one's flush anyway. The first of a queue could look for its call for a while before it sleeps:
+//! with 2 to 8 threads on 2 cores that took three times the processor time for fewer commits, since who is quick to
+//! lead leads for few, and with 64 it won nothing.
 //!
-//! Invariants: a queue is taken in the same step as the sync lock; while nobody holds that, the first of the primary queue is called; the durable position only
-//! follows a successful flush that began when everything below it was written; every request is completed, by its own flush, by
-//! another's, or by the failure, and after what it makes durable was published; a flush that failed is not tried again.
+//! Invariants: a queue is taken in the same step as the sync lock; while nobody holds that, the first of the primary
+//! queue is called; the durable position only follows a successful flush that began when everything below it was
+//! written; every request is completed, by its own flush, by another's, or by the failure, and after what it makes
+//! durable was published; a flush that failed is not tried again.
 
 use std::mem;
 use std::sync::Arc;

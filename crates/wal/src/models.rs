@@ -1,8 +1,8 @@
 //! Models: the log with the model checker's primitives, which runs its threads in many orders and reports one that hangs.
 //!
-//! What runs is the log itself, on a simulated disk, so a model covers joining, closing, filling and leaving of slots, the writer's wait for
-//! a group that is being copied, what is announced before that, and the queues of flush requests. Each model is run in a bounded number of orders; a failing one
-//! prints the order that repeats it.
+//! What runs is the log itself, on a simulated disk, so a model covers joining, closing, filling and leaving of slots,
+//! the writer's wait for a group that is being copied, what is announced before that, and the queues of flush requests.
+//! Each model is run in a bounded number of orders; a failing one prints the order that repeats it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -112,8 +112,9 @@ impl Wal {
         self.append_announced(kind, payload, sequenced, claim, &mut |_| {})
     }
 
-    /// As [`Wal::append`]. `announce` is called with the record's position once it is appended, and before it can be written: what is written, or durable, was
-    /// announced. It may be called with the end of the log locked, so it has to be short and to leave the log alone.
+    /// As [`Wal::append`]. `announce` is called with the record's position once it is appended, and before it can be
+    /// written: what is written, or durable, was announced. It may be called with the end of the log locked, so it has
+    /// to be short and to leave the log alone.
     ///
     /// # Errors
     /// As [`Wal::append`]; then it was not called, unless it has panicked, which is a failure of the log.

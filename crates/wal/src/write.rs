@@ -1,7 +1,7 @@
 //! One write at a time.
 //!
-//! 1. A caller whose bytes are not written yet becomes the writer if nobody writes, and waits else: for a moment awake, since a write into the page cache takes
-//!    less time than to sleep and wake, then asleep.
+//! 1. A caller whose bytes are not written yet becomes the writer if nobody writes, and waits else: for a moment awake,
+//!    since a write into the page cache takes less time than to sleep and wake, then asleep.
 //! 2. The writer takes what was appended by then, up to the first group whose bytes are still being copied, writes it and wakes all. What
 //!    is appended meanwhile gathers for the next writer.
 //! 3. If such a group keeps the writer from what it wants, it waits until the last one out of a slot says that it is there
@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use crate::failure::Sticky;
 use crate::{Lsn, Result};
-use sync::{AtomicU64, Condvar, Mutex, Ordering, spin_loop, yield_now};
+use sync::{AtomicU64, Condvar, Mutex, Ordering, spin_loop};
 
-/// Looks at how far the log is written before a caller goes to sleep, and then some that let other threads run between them, for one of these may be the writer. With 2 to 64
-/// threads on 2 cores that do not wait for the device, this made half as many commits again as sleeping at once. In a model each look is a turn.
+/// Looks at how far the log is written before a caller goes to sleep, and then some that let other threads run between
+/// them, for one of these may be the writer. With 2 to 64 threads on 2 cores that do not wait for the device, this made
+/// half as many commits again as sleeping at once. In a model each look is a turn.
 const LOOKS: u32 = if cfg!(feature = "shuttle") { 1 } else { 64 };
 const LOOKS_BETWEEN_OTHERS: u32 = if cfg!(feature = "shuttle") { 1 } else { 4 };
 
@@ -102,7 +103,7 @@ impl Writer {
             if self.written() != written {
                 return;
             }
-            if look < LOOKS { spin_loop() } else { yield_now() }
+            if look < LOOKS { spin_loop() } else { sync::yield_now() }
         }
     }
 
