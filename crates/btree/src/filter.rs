@@ -70,6 +70,11 @@ impl Shape {
         self.words == 0
     }
 
+    /// Whether what the leaf was made with is in it.
+    pub(crate) const fn covers_sorted(self) -> bool {
+        self.covers_sorted
+    }
+
     /// As a field of a pointer.
     pub(crate) const fn field(self) -> u64 {
         (self.words as u64) << 1 | self.covers_sorted as u64

@@ -143,7 +143,8 @@ impl Apply<'_> {
         let first = path.first.saturating_sub(1);
         let mut known = self.level_1(path, first..path.first + 1)?;
         let mut edges = known.pop().expect("as many nodes as asked for");
-        let start = known.pop().filter(|before| edges.low(0) >= from && is_sparse(before));
+        let takes = |before: &Edges| is_sparse(before) || self.ends_short(before);
+        let start = known.pop().filter(|before| edges.low(0) >= from && takes(before));
         let mut gathered = Gathered { nodes: path.first..path.first, ..Gathered::default() };
         match start {
             Some(before) => {
@@ -184,11 +185,16 @@ impl Apply<'_> {
         Ok(nodes.iter().zip(range).map(|(node, child)| node.edges(path.below.low(child))).collect())
     }
 
+    /// Whether the last of some leaves is half empty, as a stretch leaves it.
+    fn ends_short(&self, leaves: &Edges) -> bool {
+        let full = packed(self.root.leaf_pages as usize * PAGE) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
+        leaves.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full)
+    }
+
     /// Moves the last leaf before the stretch into it if the stretch before has left it half empty.
     fn take_along(&self, gathered: &mut Gathered) {
-        let full = packed(self.root.leaf_pages as usize * PAGE) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
         let before = &gathered.before;
-        if before.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full) {
+        if self.ends_short(before) {
             let last = before.len() - 1;
             let rest = before.some(0..last);
             gathered.leaves.extend_from(before, last..last + 1);

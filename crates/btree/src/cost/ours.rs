@@ -32,6 +32,9 @@ fn sorted_pages(leaf_pages: f64, insert_share: f64) -> f64 {
 /// Bytes of a leaf in an internal node: pointer, newest seq, separator and its length. Separators are as short as tells two leaves apart.
 const LEAF_BYTES: f64 = 24.0;
 
+/// The share of lookups whose key is not there: where filters have all keys, these read nothing.
+const ABSENT_SHARE: f64 = 0.2;
+
 /// Of a hundred lookups so many read a page in vain, for a filter was mistaken.
 const MISLED: f64 = 0.01;
 
@@ -45,15 +48,21 @@ const SPACE_WEIGHT: f64 = 0.25;
 /// Bytes of each further sorted page of a leaf: its fence.
 const FENCE_BYTES: f64 = 4.0;
 
-/// Bytes of a leaf of so many pages, with its fences and its filter, in an internal node.
-fn leaf_child_bytes(leaf_pages: f64, insert_share: f64, entry_bytes: f64) -> f64 {
+/// The filter of a leaf of so many pages, and its bytes.
+fn filter(leaf_pages: f64, insert_share: f64, entry_bytes: f64) -> (filter::Shape, f64) {
     let sorted = sorted_pages(leaf_pages, insert_share);
     let made = leaf_pages * PAGE as f64 * if insert_share > 0.0 { MADE_FILL } else { LOADED_FILL };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few pages of a few entries")]
-    let (pages, sorted_count) = (leaf_pages as u32, sorted.min(leaf_pages) as u32);
+    let (pages, sorted) = (leaf_pages as u32, sorted.min(leaf_pages) as u32);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a leaf")]
-    let filter = filter::Shape::new(pages, sorted_count, ((made / entry_bytes) as usize).max(1), made as usize);
-    LEAF_BYTES + (sorted - 1.0) * FENCE_BYTES + filter.bytes(pages - sorted_count) as f64
+    let shape = filter::Shape::new(pages, sorted, ((made / entry_bytes) as usize).max(1), made as usize);
+    (shape, shape.bytes(pages - sorted) as f64)
+}
+
+/// Bytes of a leaf of so many pages, with its fences and its filter, in an internal node.
+fn leaf_child_bytes(leaf_pages: f64, insert_share: f64, entry_bytes: f64) -> f64 {
+    let fences = sorted_pages(leaf_pages, insert_share) - 1.0;
+    LEAF_BYTES + fences * FENCE_BYTES + filter(leaf_pages, insert_share, entry_bytes).1
 }
 
 /// Bytes of a node in the one above.
@@ -184,9 +193,11 @@ impl Shape {
         Self { leaf_pages, fill, leaves, leaves_cached, levels }
     }
 
-    /// What the reads of a search in a leaf take that is not in memory, alone and in a batch: the page that its filter names.
-    fn leaf_read(device: &Device) -> (f64, f64) {
-        let pages = 1.0 + MISLED;
+    /// What the reads of a search in a leaf take that is not in memory, alone and in a batch: of the page that its filter names, if it names one.
+    fn leaf_read(&self, device: &Device, workload: &Workload) -> (f64, f64) {
+        let (filter, _) = filter(self.leaf_pages, workload.insert_share, workload.entry_bytes());
+        let absent = if filter.covers_sorted() { 0.0 } else { ABSENT_SHARE };
+        let pages = 1.0 - ABSENT_SHARE + absent + MISLED;
         let check = pages * PAGE_CHECK_US;
         (device.shared_read_us(1.0, 1.0) * pages + check, device.batched_read.us(1.0) * pages + check)
     }
@@ -225,7 +236,7 @@ impl Shape {
         let us = |alone: f64, batched: f64| (1.0 - batched_share) * alone + batched_share * batched;
         let missing: f64 = self.levels.iter().map(|level| 1.0 - level.cached).sum();
         let nodes_us = missing * us(device.shared_read_us(1.0, 1.0), device.batched_read.us(1.0));
-        let (alone, batched) = Self::leaf_read(device);
+        let (alone, batched) = self.leaf_read(device, workload);
         let leaf_us = (1.0 - self.leaves_cached) * us(alone, batched);
         let scan_us = self.scan(device, workload);
         let total_us = nodes_us + (1.0 - SCAN_SHARE) * leaf_us + SCAN_SHARE * scan_us;
