@@ -32,6 +32,8 @@ const TIME_OUT: Duration = Duration::from_secs(900);
 const DEVICE_PART: u32 = 8;
 /// Bytes of a process that reads, besides its cache and its write buffer.
 const PROCESS_BYTES: u64 = 32 << 20;
+/// But not less than this, or all of a sample's time where that is shorter.
+const DEVICE_TIME: Duration = Duration::from_millis(250);
 /// Least bytes of the file that the device is measured on.
 const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
@@ -237,7 +239,8 @@ impl Run<'_> {
         let Some(limit) = work.device() else { return Ok(()) };
         let sizes = &self.options.sizes;
         work::prepare_device(&self.device_file, sizes.user_bytes(Set::Small).max(DEVICE_BYTES_MIN))?;
-        let task = Task::Device { file: self.device_file.clone(), limit, time: sizes.pace.time / DEVICE_PART };
+        let time = (sizes.pace.time / DEVICE_PART).max(sizes.pace.time.min(DEVICE_TIME));
+        let task = Task::Device { file: self.device_file.clone(), limit, time };
         let (outcome, without) = child::run(task, None, TIME_OUT);
         self.note(round, &work.name(), DEVICE, outcome, without)
     }
