@@ -98,8 +98,8 @@ reproduce-pfetch: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid reproduce pfetch --$(EFFORT) --out $(DIR)/pfetch
 
-## peers: Braid beside RocksDB, LMDB, redb and fjall on the same work, into docs/results/peers (an hour and 10 GB, Rust 1.90; EFFORT=quick: five minutes; PEERS: more
-## options, as in PEERS="--rows cold-get,scan --stores btree,rocksdb"; as root, or in a group that was handed down, because what reads gets a limit of memory)
+## peers: Braid beside RocksDB, LMDB, redb and fjall on the same work, into docs/results/peers (an hour and 10 GB, Rust 1.90; EFFORT=quick: five
+## minutes; PEERS: more options, as in PEERS="--rows cold-get,scan --stores btree,rocksdb"; as root, because what reads gets a limit of memory)
 peers: EFFORT = full
 peers: toolchain
 	CARGO=$(CARGO) ROCKSDB_ARCHIVE=$(ROCKSDB_ARCHIVE) peers/run run --$(EFFORT) --out docs/results/peers --data $(DIR)/peers $(PEERS)

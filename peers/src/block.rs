@@ -12,7 +12,8 @@ const BLOCK_BYTES: u64 = 512;
 /// Where the count of written sectors stands in a device's `stat`.
 const SECTORS_WRITTEN: usize = 6;
 
-/// Bytes that were ever written to the block device under a path, by anybody; none where the file system has no device of its own.
+/// Bytes that were ever written to the block device under a path, by anybody; none where the file system has no
+/// device of its own.
 pub(crate) fn written_bytes(path: &Path) -> Option<u64> {
     let device = fs::metadata(path).ok()?.st_dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

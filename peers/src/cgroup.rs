@@ -1,11 +1,12 @@
 //! A control group that limits the memory of one process, the pages that the operating system caches for it included.
 //!
-//! 1. [`Group::create`] makes a group below this process's own, or where the system does not let it, at the top of the hierarchy: of version 2 or 1,
-//!    whichever has the memory controller.
+//! 1. [`Group::create`] makes a group below this process's own, or where the system does not let it, at the top of
+//!    the hierarchy: of version 2 or 1, whichever has the memory controller.
 //! 2. The process that is to be limited writes itself into [`Group::members`] before it opens anything.
 //! 3. Dropping the group lets go of its pages and removes it.
 //!
-//! What needs root, or a group that was handed down, is not there on every machine. Then there is no group, and a report says so.
+//! What needs root, or a group that was handed down, is not there on every machine. Then there is no group, and a
+//! report says so.
 
 use std::fs;
 use std::io;

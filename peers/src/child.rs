@@ -1,7 +1,7 @@
 //! A child process for a job: started, waited for, and heard.
 //!
-//! Invariant: whatever a child does, the parent goes on: one that is killed, crashes, prints something else, or does not end in time is a
-//! failure with a sentence.
+//! Invariant: whatever a child does, the parent goes on: one that is killed, crashes, prints something else, or does
+//! not end in time is a failure with a sentence.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt as _;

@@ -1,7 +1,8 @@
 //! Records as functions of their number.
 //!
-//! 1. The keys are those of `bench::keys`: they sort as their indexes do, and say whether they are whole. Record `n` has the index `4n`,
-//!    so that between any two records there are indexes that nobody loads: of [`absent`] keys, and of those that a workload [`inserted`].
+//! 1. The keys are those of `bench::keys`: they sort as their indexes do, and say whether they are whole. Record `n`
+//!    has the index `4n`, so that between any two records there are indexes that nobody loads: of [`absent`] keys,
+//!    and of those that a workload [`inserted`].
 //! 2. The values are those of `bench::values`: a value says by itself whether it is one of its record's, whole.
 //!
 //! Invariant: whatever a store shows is looked at in every byte; what is wrong is an error, never a rate.

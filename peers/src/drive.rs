@@ -1,10 +1,11 @@
 //! Threads that work for a time, and what of it counts.
 //!
 //! 1. Each thread does one operation after another and counts them in a counter of its own, on a cache line of its own.
-//! 2. Nobody's counter is looked at but twice: after the warm-up and at the end of the time. What lies between counts, so that threads
-//!    that start or end late change nothing.
+//! 2. Nobody's counter is looked at but twice: after the warm-up and at the end of the time. What lies between
+//!    counts, so that threads that start or end late change nothing.
 //!
-//! Where nothing has ended when the time is over, it goes on until something has, for a bounded time: a slow store has a low rate, not none.
+//! Where nothing has ended when the time is over, it goes on until something has, for a bounded time: a slow store
+//! has a low rate, not none.
 //!
 //! Invariants: a thread that fails stops all of them; a time in which nothing was done is an error, not a rate.
 

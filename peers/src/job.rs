@@ -1,7 +1,7 @@
 //! What a child process is asked to do, and what it answers.
 //!
-//! A child measures one row of one store: it puts itself into its group, carries the work out, and prints one line of JSON. It goes with
-//! its parent, so that nothing is left of a run that is killed.
+//! A child measures one row of one store: it puts itself into its group, carries the work out, and prints one line
+//! of JSON. It goes with its parent, so that nothing is left of a run that is killed.
 
 use std::path::PathBuf;
 use std::time::Duration;

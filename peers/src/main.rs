@@ -1,7 +1,7 @@
 //! Braid beside RocksDB, LMDB, redb and fjall, on the same work with the same memory.
 //!
-//! `peers run` measures and reports; `peers report` makes the report of samples that are there; `peers job` is what a run starts for each
-//! sample. `make peers` builds it and runs all of it.
+//! `peers run` measures and reports; `peers report` makes the report of samples that are there; `peers job` is what
+//! a run starts for each sample. `make peers` builds it and runs all of it.
 
 mod block;
 mod cgroup;

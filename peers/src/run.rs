@@ -1,12 +1,14 @@
 //! A run: rounds of rows of stores, in turns.
 //!
-//! 1. For each round and each row every store has its turn, beginning with another store in each round, so that what the machine does
-//!    meanwhile hits all of them. Where a row has a limit of the device beside it, that is measured before each store.
-//! 2. A database is filled once a round, by its own `fill-random` or `1kib-fill`, and read by the rows behind, those that change it last.
-//!    Its pages are dropped from the operating system's cache before each row.
+//! 1. For each round and each row every store has its turn, beginning with another store in each round, so that what
+//!    the machine does meanwhile hits all of them. Where a row has a limit of the device beside it, that is measured
+//!    before each store.
+//! 2. A database is filled once a round, by its own `fill-random` or `1kib-fill`, and read by the rows behind, those
+//!    that change it last. Its pages are dropped from the operating system's cache before each row.
 //! 3. Each sample is written down when it is there ([`crate::sample`]), with what failed in place of a figure.
 //!
-//! Left to others: what a row does ([`crate::work`]), its process ([`crate::child`]), and the report ([`crate::report`]).
+//! Left to others: what a row does ([`crate::work`]), its process ([`crate::child`]), and the report
+//! ([`crate::report`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,8 @@ const TIME_OUT: Duration = Duration::from_secs(900);
 const DEVICE_PART: u32 = 8;
 /// Bytes of a process that reads, besides its cache and its write buffer.
 const PROCESS_BYTES: u64 = 32 << 20;
+/// But not less than this, or all of a sample's time where that is shorter.
+const DEVICE_TIME: Duration = Duration::from_millis(250);
 /// Least bytes of the file that the device is measured on.
 const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
@@ -50,7 +54,8 @@ impl Sizes {
     /// Records of the whole measurement.
     pub(crate) const RECORDS: u64 = 3_000_000;
 
-    /// Sizes for so many records: cache and write buffer are in proportion to them, and what a process has besides is not.
+    /// Sizes for so many records: cache and write buffer are in proportion to them, and what a process has besides
+    /// is not.
     pub(crate) fn of(records: u64, rounds: usize, pace: Pace) -> Self {
         let part = |bytes: u64, least: u64| {
             let part = u128::from(bytes) * u128::from(records) / u128::from(Self::RECORDS);
@@ -234,7 +239,8 @@ impl Run<'_> {
         let Some(limit) = work.device() else { return Ok(()) };
         let sizes = &self.options.sizes;
         work::prepare_device(&self.device_file, sizes.user_bytes(Set::Small).max(DEVICE_BYTES_MIN))?;
-        let task = Task::Device { file: self.device_file.clone(), limit, time: sizes.pace.time / DEVICE_PART };
+        let time = (sizes.pace.time / DEVICE_PART).max(sizes.pace.time.min(DEVICE_TIME));
+        let task = Task::Device { file: self.device_file.clone(), limit, time };
         let (outcome, without) = child::run(task, None, TIME_OUT);
         self.note(round, &work.name(), DEVICE, outcome, without)
     }

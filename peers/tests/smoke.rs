@@ -1,4 +1,5 @@
-//! The whole program on a few records: every store carries out every row, everything that it reads is right, and the report has it.
+//! The whole program on a few records: every store carries out every row, everything that it reads is right, and the
+//! report has it.
 
 use std::fs;
 use std::path::Path;

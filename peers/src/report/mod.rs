@@ -1,7 +1,7 @@
 //! The report: what was measured, in the order of the table, with how it was measured.
 //!
-//! Everything is made anew of the samples and the sizes of a run, so that a report can be written in the middle of one. No row is left
-//! out: one that was not measured is empty, and one that failed says why.
+//! Everything is made anew of the samples and the sizes of a run, so that a report can be written in the middle of
+//! one. No row is left out: one that was not measured is empty, and one that failed says why.
 
 mod lines;
 mod plot;
@@ -108,20 +108,30 @@ fn method(sizes: &Sizes) -> String {
     let warm_up = sizes.pace.warm_up.as_secs_f64();
     format!(
         "\n\
-- A figure is the median of the rounds, with least and most behind it; **bold** is the best of its row. In each round every store has its turn in each row, beginning with another store \
+- A figure is the median of the rounds, with least and most behind it; **bold** is the best of its row. In each \
+round every store has its turn in each row, beginning with another store \
 each time. Every sample is in [samples.csv](samples.csv).\n\
-- \"btree : best peer\" is above 1x where Braid is better, whichever way is better. Where LMDB is the best peer, the best of the others stands behind it. \"device\" is the rate of the device's own random \
-reads of 4 KiB with as many in flight as there are threads (128 for the multi-get), or of writes of 4 KiB with a flush each: measured right before each store, with no store on the path.\n\
-- A sample is a process of its own that opens the store, works for {warm_up} s that do not count and {seconds} s that do. One that reads is in a control group whose memory is limited, the page cache \
-counted; fills, warm gets and commits are not limited. What is read is dropped from the page cache before, and every value that is read, and the count of every scan, is checked.\n\
-- Nothing is set but the memory, what each manual advises for it, and the durability. `Os`: a commit is handed to the operating system, and no flush is waited for. `Sync`: a commit is on stable \
+- \"btree : best peer\" is above 1x where Braid is better, whichever way is better. Where LMDB is the best peer, the \
+best of the others stands behind it. \"device\" is the rate of the device's own random \
+reads of 4 KiB with as many in flight as there are threads (128 for the multi-get), or of writes of 4 KiB with a \
+flush each: measured right before each store, with no store on the path.\n\
+- A sample is a process of its own that opens the store, works for {warm_up} s that do not count and {seconds} s \
+that do. One that reads is in a control group whose memory is limited, the page cache \
+counted; fills, warm gets and commits are not limited. What is read is dropped from the page cache before, and every \
+value that is read, and the count of every scan, is checked.\n\
+- Nothing is set but the memory, what each manual advises for it, and the durability. `Os`: a commit is handed to \
+the operating system, and no flush is waited for. `Sync`: a commit is on stable \
 storage when it returns.\n\
-- A fill is one thread that puts every record once, in commits of 1000. Its first rate ends with the last commit, the second with the flush that brings everything to stable storage and into the \
-store's structure (a checkpoint, a flush of the memtables, a sync of the file). Bytes are counted when nothing is done in the background any more: `write_bytes` of the process, and what the device counts \
+- A fill is one thread that puts every record once, in commits of 1000. Its first rate ends with the last commit, \
+the second with the flush that brings everything to stable storage and into the \
+store's structure (a checkpoint, a flush of the memtables, a sync of the file). Bytes are counted when nothing is \
+done in the background any more: `write_bytes` of the process, and what the device counts \
 for the whole machine; what a store keeps ahead of use, such as preallocated files, is in the bytes on storage.\n\
-- Each round fills a database anew in random order; the rows of lookups, scans and YCSB read it in the order of the tables, those that change it last (C, B, F, A, E). YCSB: a record is one value, an \
+- Each round fills a database anew in random order; the rows of lookups, scans and YCSB read it in the order of the \
+tables, those that change it last (C, B, F, A, E). YCSB: a record is one value, an \
 update puts it anew, inserts go between the records at random places.\n\
-- Cold gets, scans and multi-gets begin with nothing in memory, but what a store reads in its warm-up it may keep. Absent keys lie between those that are there.\n"
+- Cold gets, scans and multi-gets begin with nothing in memory, but what a store reads in its warm-up it may keep. \
+Absent keys lie between those that are there.\n"
     )
 }
 
@@ -139,7 +149,8 @@ fn device(samples: &[Sample]) -> String {
 
 fn memory(samples: &[Sample]) -> String {
     let mut text =
-        "\n## Memory\n\nThe most that the group of a process that reads had, page cache included, over all rows and rounds.\n\n|"
+        "\n## Memory\n\nThe most that the group of a process that reads had, page cache included, over all rows and \
+        rounds.\n\n|"
             .to_owned();
     let names = CONTESTANTS.iter().map(|store| store.name);
     names.for_each(|name| text += &format!(" {name} |"));

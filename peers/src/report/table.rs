@@ -1,4 +1,5 @@
-//! The table: a row for each line, a column for each store, what the device gives beside, and how Braid's columns stand to the best peer.
+//! The table: a row for each line, a column for each store, what the device gives beside, and how Braid's columns
+//! stand to the best peer.
 
 use bench::reproduce::figure::{number, times};
 
@@ -9,7 +10,8 @@ use crate::work::Metric;
 
 /// Letters of a failure that fit into a cell.
 const FAILURE_LETTERS: usize = 60;
-/// It maps its file into memory and has no log: the goals of this project name the others, so both ratios are shown where it is the best.
+/// It maps its file into memory and has no log: the goals of this project name the others, so both ratios are shown
+/// where it is the best.
 const MAPPED: &str = "lmdb";
 
 /// The rows of a section.
@@ -67,7 +69,8 @@ fn best(line: &Line, medians: impl Iterator<Item = f64>) -> Option<f64> {
     if line.unit.more_is_better() { medians.reduce(f64::max) } else { medians.reduce(f64::min) }
 }
 
-/// How often as good as the best peer (above 1 is better than it, whichever way is better), and how much of what the device gives.
+/// How often as good as the best peer (above 1 is better than it, whichever way is better), and how much of what the
+/// device gives.
 fn ratios(line: &Line, own: f64, peers: &[(&str, f64)], device: Option<f64>) -> String {
     let to = |other: f64| if line.unit.more_is_better() { own / other } else { other / own };
     let best_of = |of: &dyn Fn(&str) -> bool| {

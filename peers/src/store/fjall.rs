@@ -10,7 +10,8 @@ use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
 /// How it is set.
-pub(super) const SETTING: &str = "cache and memtable as given; everything else as it comes (blocks of 4 KiB, Bloom filters of 10 bits and more, LZ4 from level 2 on); `Os` is `PersistMode::Buffer`, \
+pub(super) const SETTING: &str = "cache and memtable as given; everything else as it comes (blocks of 4 KiB, Bloom \
+     filters of 10 bits and more, LZ4 from level 2 on); `Os` is `PersistMode::Buffer`, \
      `Sync` is `PersistMode::SyncData`; it has no multi-get, so one is lookups one after another";
 
 /// Between two looks at whether it rests.

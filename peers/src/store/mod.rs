@@ -1,11 +1,13 @@
 //! The stores, behind one small trait.
 //!
-//! 1. A [`Store`] does what every one of them can do: batches, lookups, lookups of many, scans. Values are shown, not handed out, so that no
-//!    store pays for a copy that it need not make.
-//! 2. A [`Contestant`] is a store with the way it is opened: nothing is set but the memory, what its own manual advises for that, and how
-//!    safe a commit is. [`CONTESTANTS`] is the list; a further structure of Braid is a line in it.
+//! 1. A [`Store`] does what every one of them can do: batches, lookups, lookups of many, scans. Values are shown,
+//!    not handed out, so that no store pays for a copy that it need not make.
+//! 2. A [`Contestant`] is a store with the way it is opened: nothing is set but the memory, what its own manual
+//!    advises for that, and how safe a commit is. [`CONTESTANTS`] is the list; a further structure of Braid is a
+//!    line in it.
 //!
-//! Left to others: what is done with a store ([`crate::work`]), and the memory that its process may have ([`crate::cgroup`]).
+//! Left to others: what is done with a store ([`crate::work`]), and the memory that its process may have
+//! ([`crate::cgroup`]).
 
 mod braid;
 mod fjall;

@@ -9,8 +9,10 @@ use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
 /// How it is set.
-pub(super) const SETTING: &str = "cache as given, in which also waits what is written; `Os` is `Durability::None`, the only one below a flush for each commit: such a commit is \
-     gone with the process, so it promises less than the others; a read transaction for each lookup, each multi-get and each scan; it has no multi-get, so one is lookups in one transaction";
+pub(super) const SETTING: &str = "cache as given, in which also waits what is written; `Os` is `Durability::None`, \
+     the only one below a flush for each commit: such a commit is \
+     gone with the process, so it promises less than the others; a read transaction for each lookup, each multi-get \
+     and each scan; it has no multi-get, so one is lookups in one transaction";
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
 const FILE: &str = "records.redb";

@@ -1,4 +1,5 @@
-//! RocksDB through the crate `rocksdb`: direct I/O and `io_uring`, and what its wiki advises for a block cache of a given size.
+//! RocksDB through the crate `rocksdb`: direct I/O and `io_uring`, and what its wiki advises for a block cache of a
+//! given size.
 
 use std::path::Path;
 
@@ -12,9 +13,12 @@ use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
 /// How it is set.
-pub(super) const SETTING: &str = "direct I/O for reads, flushes and compactions, `io_uring`; a `HyperClockCache` as its headers advise, of the size given, with index and filter blocks \
-     in it and those of level 0 pinned (its wiki, \"Setup options and basic tuning\"); Bloom filters of 10 bits; memtables of the write buffer's size, two at most, as it comes; blocks of \
-     4 KiB, as it comes; background jobs by `increase_parallelism`; no compression (values here do not compress); MultiGet batched, with `async_io` and, as it comes, `optimize_multiget_for_io`; \
+pub(super) const SETTING: &str = "direct I/O for reads, flushes and compactions, `io_uring`; a `HyperClockCache` as \
+     its headers advise, of the size given, with index and filter blocks \
+     in it and those of level 0 pinned (its wiki, \"Setup options and basic tuning\"); Bloom filters of 10 bits; \
+     memtables of the write buffer's size, two at most, as it comes; blocks of \
+     4 KiB, as it comes; background jobs by `increase_parallelism`; no compression (values here do not compress); \
+     MultiGet batched, with `async_io` and, as it comes, `optimize_multiget_for_io`; \
      scans with `async_io`, and with an upper bound where the end is known";
 
 /// Bits of a filter for each key.

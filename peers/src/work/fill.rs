@@ -2,7 +2,8 @@
 //!
 //! 1. The rate is that of the commits: it ends when the last one has returned.
 //! 2. The store brings what it holds to stable storage; with that the second rate ends.
-//! 3. The store comes to rest; then the bytes are counted that were written. What is still to be merged would be paid for later, by somebody.
+//! 3. The store comes to rest; then the bytes are counted that were written. What is still to be merged would be
+//!    paid for later, by somebody.
 //! 4. Everything is scanned and counted, which is not timed.
 
 use std::path::Path;
@@ -75,7 +76,8 @@ fn count(store: &dyn Store, records: u64, value_bytes: usize) -> Result<()> {
     }
 }
 
-/// Bytes of the blocks that files have; the lengths of the files, where nothing says more. A file may be longer than what it takes.
+/// Bytes of the blocks that files have; the lengths of the files, where nothing says more. A file may be longer than
+/// what it takes.
 fn bytes_on_storage(directory: &Path) -> Result<u64> {
     match block::allocated_bytes(directory) {
         Some(bytes) => Ok(bytes),

@@ -1,11 +1,11 @@
 //! What is done with a store: one row of the report each.
 //!
-//! 1. A [`Work`] is the name of a row: what is done, with how many threads. [`Work::all`] lists them in the order in which they are measured:
-//!    those that change a database come after those that only read it.
+//! 1. A [`Work`] is the name of a row: what is done, with how many threads. [`Work::all`] lists them in the order in
+//!    which they are measured: those that change a database come after those that only read it.
 //! 2. [`carry_out`] does it and returns named figures ([`Metric`]).
 //!
-//! Invariants: every value that is read is checked, and every scan's records are counted; a database that is read was written by a
-//! process that is gone, and its pages are not in the operating system's cache.
+//! Invariants: every value that is read is checked, and every scan's records are counted; a database that is read
+//! was written by a process that is gone, and its pages are not in the operating system's cache.
 
 mod commit;
 mod device;

@@ -1,7 +1,8 @@
 //! The core workloads of YCSB, with the generators of `bench::ycsb`.
 //!
-//! A record is one value: an update puts it anew without reading it (`writeallfields`), a read-modify-write reads it before. Inserts go to random places
-//! between the records, as hashed keys do. What is asked for are the records that were loaded.
+//! A record is one value: an update puts it anew without reading it (`writeallfields`), a read-modify-write reads it
+//! before. Inserts go to random places between the records, as hashed keys do. What is asked for are the records
+//! that were loaded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
