@@ -63,7 +63,7 @@ fn key(number: u64) -> [u8; 16] {
 }
 
 fn fill(db: &Database, table: &Table, records: u64) -> braid::Result<()> {
-    for first in (0..records).step_by(BATCH as usize) {
+    for first in (0..records).step_by(usize::try_from(BATCH).expect("few")) {
         let mut batch = WriteBatch::new();
         for number in first..(first + BATCH).min(records) {
             batch.put(table, key(number), [number.to_le_bytes()[0]; VALUE_BYTES]);

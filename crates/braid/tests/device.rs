@@ -107,7 +107,7 @@ fn what_leaf_pages_says_goes_before_the_profile() {
 fn an_impossible_use_or_profile_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let wrong = DeviceProfile { read_us: -1.0, ..DeviceProfile::default() };
-    let error = options().profile(wrong).open(directory.path()).err().expect("refused");
+    let error = options().profile(wrong).open(directory.path()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     let db = open(directory.path());
     let expected = TableOptions::new().insert_share(1.01);

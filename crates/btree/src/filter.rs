@@ -108,12 +108,13 @@ impl Hash {
     fn on(self, page: Option<u32>) -> (u32, u32) {
         let hash = mix(self.0, page.map_or(0, |page| u64::from(page) + 1));
         // The halves are two numbers, of which the others are made (Kirsch and Mitzenmacher, ESA 2006).
-        let (one, other) = (hash as u32, (hash >> 32) as u32);
-        (one, other | 1)
+        let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
+        (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]) | 1)
     }
 }
 
 /// Folds a word into a hash: the halves of a product of 128 bits, so that each bit of both moves all bits of what comes out.
+#[expect(clippy::cast_possible_truncation, reason = "the halves of the product are what is wanted")]
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ 0x9E37_79B9_7F4A_7C15) * u128::from(word ^ 0xD1B5_4A32_D192_ED03);
     (product as u64) ^ (product >> 64) as u64
@@ -311,7 +312,7 @@ mod tests {
     fn pages_are_linked() {
         let pointer = leaf();
         let mut maker = Maker::new(pointer.filter, 8, 3);
-        (0..3).for_each(|place| maker.end(place, 100 + place as u32));
+        (100..).zip(0..3).for_each(|(crc, place)| maker.end(place, crc));
         let bytes = maker.finish();
         let filter = Filter::new(&pointer, &bytes);
         let link = |before, end| Link { before, end };

@@ -84,6 +84,10 @@ const PART_BIT: u32 = 16;
 const DOCUMENTS_BIT: u32 = 20;
 const PAGES_BIT: u32 = 21;
 
+/// Bytes of a page.
+#[expect(clippy::cast_possible_truncation, reason = "4096")]
+const PAGE_BYTES: u32 = PAGE as u32;
+
 /// Pages that 48 bits can name.
 pub(crate) const PAGE_LIMIT: u64 = 1 << 48;
 
@@ -216,7 +220,7 @@ impl Pointer {
 
     /// Pages that hold what is published.
     const fn published_pages(&self) -> u32 {
-        self.length.div_ceil(PAGE as u32)
+        self.length.div_ceil(PAGE_BYTES)
     }
 
     /// Pages of which the filter has the end.

@@ -683,7 +683,7 @@ mod tests {
         ) {
             let key = |head: u64, rest: u32| [&head.to_be_bytes()[..], &rest.to_be_bytes()].concat();
             let run: Vec<_> = entries.iter().map(|(head, rest, seq)| (key(*head, *rest), *seq)).collect();
-            let (bytes, pointer) = leaf_of(&[run.clone()]);
+            let (bytes, pointer) = leaf_of(std::slice::from_ref(&run));
             let leaf = Leaf::parse(&bytes, &pointer, pointer.all(), Link::default(), TABLE).expect("whole");
             let visible = leaf.visible(&pointer).expect("this leaf");
             let others = others.into_iter().map(|(head, rest)| key(head, rest));

@@ -90,15 +90,18 @@ fn filter_bytes(child: &[u64]) -> Outcome<usize> {
 fn filter_bit(key: &[u8], page: Option<usize>, i: u32, bits: usize) -> usize {
     let mix = |hash: u64, word: u64| {
         let product = u128::from(hash ^ 0x9E37_79B9_7F4A_7C15) * u128::from(word ^ 0xD1B5_4A32_D192_ED03);
-        (product & u128::from(u64::MAX)) as u64 ^ (product >> 64) as u64
+        let halves = product.to_le_bytes();
+        number(&halves[..8]) ^ number(&halves[8..])
     };
     let (words, rest) = key.as_chunks::<8>();
     let hash = words.iter().fold(key.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let hash = mix(mix(hash, u64::from_be_bytes(last)), page.map_or(0, |page| page as u64 + 1));
-    let number = (hash as u32).wrapping_add(i.wrapping_mul((hash >> 32) as u32 | 1));
-    ((u64::from(number) * bits as u64) >> 32) as usize
+    let halves = hash.to_le_bytes();
+    let [low, high] = [&halves[..4], &halves[4..]].map(|half| u32::try_from(number(half)).unwrap_or(0));
+    let product = u64::from(low.wrapping_add(i.wrapping_mul(high | 1))) * bits as u64;
+    usize::try_from(product >> 32).unwrap_or(usize::MAX)
 }
 
 /// What stands behind the columns of a node: the first bound of each child, the filter of each, and all separators.

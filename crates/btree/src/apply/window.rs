@@ -362,7 +362,7 @@ impl<'a> Apply<'a> {
         let mut last_page = old.last_page();
         for (at, plan) in runs {
             let position = u32::try_from(*at).expect("a leaf is shorter than 4 GiB");
-            let page = position / PAGE as u32;
+            let page = u32::try_from(at / PAGE).expect("a leaf has fewer than 2^15 pages");
             if page != last_page {
                 filter.end((last_page + 1 - old.sorted) as usize, chain);
                 last_page = page;
