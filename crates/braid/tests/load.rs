@@ -99,7 +99,7 @@ fn leaves_are_packed_and_lie_in_key_order() {
         db.checkpoint().expect("checkpoint");
         let free = db.stats().expect("stats").space;
         assert!(
-            stats.internal_pages * 60 <= stats.leaves + 120,
+            stats.internal_pages * 8 <= stats.leaves + 40,
             "{} nodes for {} leaves",
             stats.internal_pages,
             stats.leaves

@@ -60,8 +60,9 @@ fn a_round_takes_a_part_and_the_rest_waits(structure: Structure) {
         if stats.applies > before.applies {
             let (taken, rounds) =
                 (stats.applied_operations - before.applied_operations, stats.applies - before.applies);
-            assert!(taken / rounds < waiting(&before) / 2, "{rounds} rounds took {taken} of {}", waiting(&before));
-            assert!(waiting(&stats) > waiting(&before) / 2, "{} of {} are left", waiting(&stats), waiting(&before));
+            // One section of eight, or two where the fullest is less than a round: each holds up to twice the mean.
+            assert!(5 * taken / rounds < 3 * waiting(&before), "{rounds} rounds took {taken} of {}", waiting(&before));
+            assert!(5 * waiting(&stats) > 2 * waiting(&before), "{} of {} are left", waiting(&stats), waiting(&before));
             seen += 1;
         }
         before = stats;

@@ -70,6 +70,12 @@ impl Shape {
         self.words == 0
     }
 
+    /// How likely a key that is not on a page may be there by a filter of so many entries: all its bits are set by others.
+    pub(crate) fn mistaken(self, entries: f64) -> f64 {
+        let (bits, probes) = (f64::from(self.words) * 64.0, f64::from(PROBES));
+        if self.is_none() { 1.0 } else { (1.0 - (-probes * entries / bits).exp()).powf(probes) }
+    }
+
     /// Whether what the leaf was made with is in it.
     pub(crate) const fn covers_sorted(self) -> bool {
         self.covers_sorted

@@ -14,7 +14,7 @@
 //! - **Levels are counted whole**, and the pages of upper levels are taken off the memory for lower ones.
 //! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and then long before there are as many as
 //!   nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
-//! - **A search reads one page** of a leaf, whatever `L`, which its filter names, and one in a hundred another one in vain. One in five is for a key that is not there, and reads
+//! - **A search reads one page** of a leaf, whatever `L`, which its filter names, and another one in vain as often as a filter of its size is mistaken. One in five is for a key that is not there, and reads
 //!   nothing where leaves are small enough for their filters to have all keys. To check pages takes time too. A share
 //!   of the searches may come in batches: these pay `P'_r`, for internal nodes and for leaves.
 //! - **Readers come together.** Of one reader's time the device's latency counts; of eight or thirty-two, what it can bring. A search is the mean over

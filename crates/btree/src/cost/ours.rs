@@ -35,9 +35,6 @@ const LEAF_BYTES: f64 = 24.0;
 /// The share of lookups whose key is not there: where filters have all keys, these read nothing.
 const ABSENT_SHARE: f64 = 0.2;
 
-/// Of a hundred lookups so many read a page in vain, for a filter was mistaken.
-const MISLED: f64 = 0.01;
-
 /// The share of lookups that are the beginning of a short scan, and the records that such a one shows (YCSB's workload E: 1 to 100).
 const SCAN_SHARE: f64 = 0.1;
 const SCAN_RECORDS: f64 = 50.0;
@@ -196,8 +193,14 @@ impl Shape {
     /// What the reads of a search in a leaf take that is not in memory, alone and in a batch: of the page that its filter names, if it names one.
     fn leaf_read(&self, device: &Device, workload: &Workload) -> (f64, f64) {
         let (filter, _) = filter(self.leaf_pages, workload.insert_share, workload.entry_bytes());
-        let absent = if filter.covers_sorted() { 0.0 } else { ABSENT_SHARE };
-        let pages = 1.0 - ABSENT_SHARE + absent + MISLED;
+        let (absent, in_filter) = match filter.covers_sorted() {
+            true => (0.0, self.fill),
+            false => (ABSENT_SHARE, (self.fill - MADE_FILL).max(0.0)),
+        };
+        let entries = self.leaf_pages * PAGE as f64 * in_filter / workload.entry_bytes();
+        let appended_pages = (self.leaf_pages * (self.fill - MADE_FILL)).max(1.0);
+        let misled = appended_pages * filter.mistaken(entries);
+        let pages = 1.0 - ABSENT_SHARE + absent + misled;
         let check = pages * PAGE_CHECK_US;
         (device.shared_read_us(1.0, 1.0) * pages + check, device.batched_read.us(1.0) * pages + check)
     }
