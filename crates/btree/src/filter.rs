@@ -110,6 +110,11 @@ impl Hash {
         Self(mix(hash, head(rest)))
     }
 
+    /// One of 64 bits that the key chooses.
+    pub(crate) const fn mark(self) -> u64 {
+        1 << (self.0 >> 58)
+    }
+
     /// Together with the page that it was appended on; or as sorted.
     fn on(self, page: Option<u32>) -> (u32, u32) {
         let hash = mix(self.0, page.map_or(0, |page| u64::from(page) + 1));

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use index::{Seq, TableId, Update, head};
 use space::PAGE;
 
-use crate::filter::{Filter, Link};
+use crate::filter::{Filter, Hash, Link};
 use crate::format::run::{Heads, Identity, RUN_HEADER, Run, RunHeader};
 use crate::format::{Damage, Pointer};
 use crate::node::partition_point;
@@ -33,21 +33,13 @@ pub(crate) struct Span {
     start: usize,
     /// Heads of its first and last key: keys outside are not in the run.
     heads: (u64, u64),
-    /// A key whose [`mark`] is not in it is not in the run.
+    /// A key whose [`Hash::mark`] is not in it is not in the run.
     filter: u64,
     header: RunHeader,
 }
 
 /// Runs of more entries have no filter: too many marks would be in it.
 const FILTER_ENTRIES_MAX: usize = 24;
-
-/// One of 64 bits that the key's bytes choose.
-fn mark(key: &[u8]) -> u64 {
-    let (words, rest) = key.as_chunks::<8>();
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    1 << (mix(hash, head(rest)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58)
-}
 
 impl Span {
     fn end(&self) -> usize {
@@ -139,7 +131,7 @@ impl Leaf {
         for span in &mut self.spans[first..] {
             let run = span.run(self.first, &self.bytes);
             if run.count() <= FILTER_ENTRIES_MAX {
-                let mut marks = (0..run.count()).map(|index| run.key(index).map(|(key, _)| mark(key)));
+                let mut marks = (0..run.count()).map(|index| run.key(index).map(|(key, _)| Hash::of(key).mark()));
                 // Where an entry is malformed, a search has to meet it.
                 span.filter = marks.try_fold(0, |filter, mark| Some(filter | mark?)).unwrap_or(u64::MAX);
             }
@@ -308,7 +300,7 @@ impl<'a> Visible<'a> {
 
     /// The newest version of `key` at or below `at`, expired or not.
     pub(crate) fn find(&self, key: &[u8], at: Seq) -> Result<Option<Update<'a>>, Damage> {
-        let (number, mark) = (head(key), mark(key));
+        let (number, mark) = (head(key), Hash::of(key).mark());
         let mut best: Option<(Seq, &Span, usize)> = None;
         for span in self.spans.iter().rev() {
             let outside = number < span.heads.0 || number > span.heads.1;

@@ -102,12 +102,14 @@ fn unfiltered(
     shared: &Shared, way: &Way<'_>, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>),
 ) -> Result<Looked> {
     let pointer = &way.pointer;
-    let last = pointer.blocks() - 1;
-    let (one, other) = (way.part, (pointer.appended && way.part != last).then_some(last));
-    let leaves = [shared.held_block(pointer, one), other.and_then(|other| shared.held_block(pointer, other))];
+    let mut blocks = search::unfiltered(pointer, way.part);
+    let blocks = [blocks.next(), blocks.next()];
+    let leaves = blocks.map(|block| shared.held_block(pointer, block?));
     let mut newest: Option<(&Held<Leaf>, Update<'_>)> = None;
-    for (block, leaf) in [Some(one), other].into_iter().zip(&leaves) {
+    let mut hits = 0;
+    for (block, leaf) in blocks.into_iter().zip(&leaves) {
         let Some(block) = block else { continue };
+        hits += 1;
         let visible = leaf.as_ref().and_then(|leaf| Some((leaf, leaf.seen(pointer, block, Link::default().end)?)));
         let Some((leaf, visible)) = visible else { return Ok(Looked::Missing) };
         let update = visible.find(key, at.seq).map_err(|damage| shared.corrupt(pointer, damage))?;
@@ -116,7 +118,7 @@ fn unfiltered(
             newest = Some((leaf, update));
         }
     }
-    shared.counters.leaf_hits.add(1 + u64::from(other.is_some()));
+    shared.counters.leaf_hits.add(hits);
     if let Some((leaf, update)) = newest {
         show_in(leaf, &update, at, show);
     }

@@ -99,7 +99,7 @@ impl Task {
 }
 
 /// The blocks of a leaf without a filter that may have a key of a part: that part and, where anything was appended, the last.
-fn unfiltered(pointer: &Pointer, part: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn unfiltered(pointer: &Pointer, part: usize) -> impl Iterator<Item = usize> {
     let last = pointer.blocks() - 1;
     std::iter::once(part).chain((pointer.appended && part != last).then_some(last))
 }
