@@ -1,7 +1,7 @@
 //! How fast a new table is filled, and how many bytes are written for each byte that a user gives, by file.
 //!
 //! `cargo run --release -p braid-bench --example fill -- DIR [RECORDS [STRUCTURE [ORDER [DURABILITY [THREADS]]]]]` makes a database in DIR with a cache
-//! of 32 MiB and a write buffer of 64 MiB, and puts records of 16 + 100 bytes in batches of 1,000. ORDER is `ascending`, `descending`, `random`, or
+//! of 32 MiB and a write buffer of 64 MiB, and puts records of 16 + 100 bytes (or VALUE_BYTES) in batches of 1,000, with leaves of LEAF_PAGES where that is given. ORDER is `ascending`, `descending`, `random`, or
 //! `streams`: 200 prefixes, with ascending keys below each. The first rate is that of the writes, the second counts until all is applied. Then
 //! every record is read in key order and checked.
 
@@ -13,7 +13,6 @@ use braid::{Database, Durability, Options, Structure, Table, WriteBatch};
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const KEY_BYTES: usize = 16;
-const VALUE_BYTES: usize = 100;
 const BATCH: u64 = 1_000;
 const STREAMS: u64 = 200;
 
@@ -52,12 +51,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let threads = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let mut options = Options::new().durability(durability).cache_bytes(32 << 20).write_buffer_bytes(64 << 20);
-    if let Some(pages) = std::env::var_os("LEAF_PAGES").and_then(|text| text.to_str()?.parse().ok()) {
+    if let Some(pages) = set("LEAF_PAGES") {
         options = options.leaf_pages(pages);
     }
     let db = options.open(scratch.path().join("db"))?;
     let table = db.table("records", structure)?;
     measure(&db, &table, records, order, threads).map_err(|error| error as Box<dyn Error>)
+}
+
+/// A number that the environment gives.
+fn set(name: &str) -> Option<u32> {
+    std::env::var_os(name).and_then(|text| text.to_str()?.parse().ok())
+}
+
+fn value_bytes() -> usize {
+    set("VALUE_BYTES").map_or(100, |bytes| bytes as usize)
 }
 
 /// Which record is put at `position`.
@@ -73,7 +81,7 @@ fn record(order: Order, records: u64, position: u64) -> u64 {
 }
 
 fn fill(db: &Database, table: &Table, records: u64, order: Order, thread: u64, threads: u64) -> Outcome<()> {
-    let (mut key, mut value) = ([0; KEY_BYTES], [0; VALUE_BYTES]);
+    let (mut key, mut value) = ([0; KEY_BYTES], vec![0; value_bytes()]);
     let mut batch = WriteBatch::new();
     let mut at = thread * BATCH;
     while at < records {
@@ -81,7 +89,7 @@ fn fill(db: &Database, table: &Table, records: u64, order: Order, thread: u64, t
             let record = record(order, records, position);
             keys::write(record, &mut key);
             values::write(record, 0, &mut value);
-            batch.put(table, key, value);
+            batch.put(table, key, &value);
         }
         db.write(std::mem::take(&mut batch))?;
         at += threads * BATCH;
@@ -90,7 +98,7 @@ fn fill(db: &Database, table: &Table, records: u64, order: Order, thread: u64, t
 }
 
 fn measure(db: &Database, table: &Table, records: u64, order: Order, threads: u64) -> Outcome<()> {
-    let user = records * (KEY_BYTES + VALUE_BYTES) as u64;
+    let user = records * (KEY_BYTES + value_bytes()) as u64;
     let (device, begun) = (DeviceBytes::now(), Instant::now());
     thread::scope(|scope| {
         let others: Vec<_> =
