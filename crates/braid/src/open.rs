@@ -172,7 +172,7 @@ pub(crate) fn trees(
     })?;
     let read_ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes));
     let segment_bytes = superblock.current().segment_bytes;
-    Ok(Trees::new(store, pages, tuning.cache_bytes, epoch, tuning.gap_pages(), read_ahead, segment_bytes))
+    Ok(Trees::new(store, pages, tuning, epoch, read_ahead, segment_bytes))
 }
 
 pub(crate) fn log_options(

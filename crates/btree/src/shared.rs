@@ -20,6 +20,7 @@ use psync::{Buffer, Psync, Request, Spares};
 use seeded::Bug;
 use space::{PAGE, PagedFile};
 
+use crate::apply::layout::LeafSize;
 use crate::counters::{Counters, CountersSnapshot, count};
 use crate::cursor::Piece;
 use crate::filter::Link;
@@ -35,6 +36,7 @@ pub struct Shared {
     epoch: u32,
     incarnations: AtomicU64,
     gap_bytes: usize,
+    leaf_size: LeafSize,
     spares: Mutex<Spares>,
     read_ahead: Arc<ReadAhead>,
     pub(crate) counters: Counters,
@@ -132,6 +134,7 @@ impl Shared {
             epoch,
             incarnations: AtomicU64::new(1),
             gap_bytes: GAP_PAGES * PAGE,
+            leaf_size: LeafSize::default(),
             spares: Mutex::new(Spares::new(SPARE_BYTES)),
             read_ahead: Arc::new(ReadAhead::new(u64::MAX)),
             counters: Counters::default(),
@@ -143,6 +146,17 @@ impl Shared {
     pub fn with_gap(mut self, pages: usize) -> Self {
         self.gap_bytes = pages * PAGE;
         self
+    }
+
+    /// Leaves of long entries may have more pages than the tree's others, so that a batch brings several entries to each.
+    #[must_use]
+    pub const fn with_longer_leaves(mut self, allowed: bool) -> Self {
+        self.leaf_size = LeafSize { follows_entries: allowed };
+        self
+    }
+
+    pub(crate) const fn leaf_size(&self) -> LeafSize {
+        self.leaf_size
     }
 
     /// What scans read ahead is bounded by this, and not only each by itself.
