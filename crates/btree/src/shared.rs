@@ -264,18 +264,25 @@ impl Shared {
     /// The internal node that `pointer` points to, borrowed where the front of the cache has it.
     #[inline]
     pub(crate) fn held_node(&self, table: TableId, pointer: &Pointer, level: u8) -> Result<Held<Node>> {
+        match self.found_node(pointer, level) {
+            Some(node) => Ok(node),
+            None => self.node(table, pointer, level).map(Held::of),
+        }
+    }
+
+    /// The node, if the cache has it, by its front.
+    #[inline]
+    fn found_node(&self, pointer: &Pointer, level: u8) -> Option<Held<Node>> {
         let key = key_of(pointer);
         if let Some(node) = self.cache.front().nodes.get(key.words()).filter(|node| node.level() == level) {
             self.cache.count_front_hit();
             self.counters.node_hits.add(1);
-            return Ok(node);
+            return Some(node);
         }
-        if let Some(node) = self.cached_node(pointer, level) {
-            let is_it = |image: &Image| matches!(image, Image::Node(other) if Arc::ptr_eq(other, &node));
-            self.cache.lift(&key, &self.cache.front().nodes, key.words(), &node, is_it);
-            return Ok(Held::of(node));
-        }
-        self.node(table, pointer, level).map(Held::of)
+        let node = self.cached_node(pointer, level)?;
+        let is_it = |image: &Image| matches!(image, Image::Node(other) if Arc::ptr_eq(other, &node));
+        self.cache.lift(&key, &self.cache.front().nodes, key.words(), &node, is_it);
+        Some(Held::of(node))
     }
 
     /// An image of a block of a leaf, borrowed where the front of the cache has it. Whether it holds what `pointer` publishes, [`Leaf::seen`]
@@ -300,7 +307,8 @@ impl Shared {
 
     /// The nodes that `pointers` point to, in their order; what is not cached is read in one psync.
     pub(crate) fn nodes(&self, table: TableId, pointers: &[Pointer], level: u8) -> Result<Vec<Arc<Node>>> {
-        let mut nodes: Vec<_> = pointers.iter().map(|pointer| self.cached_node(pointer, level)).collect();
+        let found = |pointer: &Pointer| self.found_node(pointer, level).map(|node| Arc::clone(node.shared()));
+        let mut nodes: Vec<_> = pointers.iter().map(found).collect();
         let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
         if !missing.is_empty() {
             count(&self.counters.node_psyncs, 1);
