@@ -243,6 +243,16 @@ mod tests {
     }
 
     #[test]
+    fn leaves_have_room_for_some_entries_as_far_as_sixteen_pages_do() {
+        let pages = |entry_bytes: usize| least_pages(1_000, 1_000 * entry_bytes);
+        assert_eq!([1, 120, 128, 129, 300, 600, 1040, 3000].map(pages), [1, 1, 1, 2, 4, 8, 16, 16]);
+        assert_eq!((least_pages(0, 0), least_pages(3, usize::MAX / 8192)), (16, 16));
+        let (follows, set) = (LeafSize { follows_entries: true }, LeafSize::default());
+        assert_eq!((follows.pages(4, 1, 1040), follows.pages(32, 1, 1040), set.pages(4, 1, 1040)), (16, 32, 4));
+        assert_eq!((follows.pages_max(4), follows.pages_max(32), set.pages_max(4)), (16, 32, 4));
+    }
+
+    #[test]
     fn a_split_leaves_room_everywhere() {
         for count in [330, 340, 400, 700, 1000, 5000] {
             let keys = keys(count);
