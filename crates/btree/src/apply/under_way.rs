@@ -65,7 +65,10 @@ impl Writes {
     /// # Errors
     /// Where one failed; all of them are complete nevertheless.
     pub(super) fn settle(&mut self) -> Result<()> {
-        let outcome = complete(&mut self.stream).fold(Ok(()), |outcome, completion| outcome.and(completion.result));
+        let mut outcome = Ok(());
+        for completion in complete(&mut self.stream) {
+            outcome = outcome.and(completion.result);
+        }
         Ok(outcome?)
     }
 }
