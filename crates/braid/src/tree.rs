@@ -185,6 +185,8 @@ impl Trees {
         let of = |structure| tables.iter().filter(move |table| table.structure == structure);
         let (append, btree) = (of(Structure::Append).count() > 0, of(Structure::BTree).count() > 0);
         let nodes: u64 = of(Structure::Append).map(|table| table.tree.room().live_bytes).sum();
+        // With where things are in each, and what the cache needs for it.
+        let nodes = nodes + nodes / 4;
         let pages = self.btree.pages().stats();
         let used = if btree { (pages.total_pages - pages.free_pages) * space::PAGE as u64 } else { 0 };
         let documents: u64 = tables.iter().map(|table| table.documents.stats().live_bytes).sum();

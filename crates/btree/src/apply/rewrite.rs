@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use index::bloom::Hash;
 use index::merge::{self, is_document};
 use index::{Operation, Result, Seq, Update};
 use psync::{Buffer, Request};
@@ -20,7 +21,7 @@ use super::layout::{self, Cut, Growth};
 use super::window::{How, Loaded, Parent, Task};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
-use crate::filter::{Hash, Maker, Shape};
+use crate::filter::{Maker, Shape};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan};
 use crate::node::{Keys, separator};

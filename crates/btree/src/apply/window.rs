@@ -15,6 +15,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use index::bloom::Hash;
 use index::merge::{is_document, merge};
 use index::{Operation, Result, Seq, Update};
 use psync::{Buffer, Request};
@@ -24,7 +25,7 @@ use space::PAGE;
 use super::rewrite::{Group, NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
-use crate::filter::{Hash, Link, Maker};
+use crate::filter::{Link, Maker};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan, RUN_HEADER};
 use crate::leaf::{Leaf, check_tail};
