@@ -1,7 +1,7 @@
 //! Checking everything that a version refers to.
 //!
 //! 1. The trie is walked from the root, past the cache, many nodes in one psync. Of each node are checked: the checksum, its own form
-//!    ([`Node::decode`]), its level, and that its chunks are where its parents say, and that its filter has what is in it.
+//!    ([`Node::decode`]), its level, that its chunks are where its parents say, and that its filter has what is in it.
 //! 2. The commit header is read, and compared with what was met: nodes, bytes, versions and keys, and the live bytes of each segment.
 //!
 //! What does not check is a finding; the walk goes on with the rest.

@@ -19,10 +19,7 @@ use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId, View};
 use psync::File;
 use space::{FileStore, Loan, PagedFile, Reserve};
 
-use crate::{
-    Compression, Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable,
-    tuning::Tuning,
-};
+use crate::{Compression, Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable};
 
 /// A kind of structure that tables have gets at least one part in so many of the cache.
 const CACHE_PARTS: u64 = 8;
@@ -85,14 +82,10 @@ pub(crate) enum Tree {
 }
 
 impl Trees {
-    /// Those of a database with these pages; incarnations begin with the epoch. Files of structures that only append have `segment_bytes` at most.
+    /// Those of a database. Files of structures that only append have `segment_bytes` at most.
     pub(crate) fn new(
-        store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, epoch: u32, read_ahead: Arc<ReadAhead>,
-        segment_bytes: u64,
+        store: &FileStore, btree: btree::Shared, cache_bytes: u64, read_ahead: Arc<ReadAhead>, segment_bytes: u64,
     ) -> Self {
-        let cache_bytes = tuning.cache_bytes;
-        let btree = btree::Shared::new(Arc::clone(pages), cache_bytes, epoch);
-        let btree = btree.with_gap(tuning.gap_pages()).with_longer_leaves(!tuning.sets_leaf_pages());
         let reserve = Arc::new(Reserve::new(store));
         let append = append::Shared::new(store, cache_bytes).with_segment_bytes(segment_bytes);
         append.set_cache_bytes(0);

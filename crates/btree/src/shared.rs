@@ -20,13 +20,13 @@ use psync::{Buffer, Psync, Request, Spares};
 use seeded::Bug;
 use space::{PAGE, PagedFile};
 
-use crate::apply::layout::LeafSize;
 use crate::counters::{Counters, CountersSnapshot, count};
 use crate::cursor::Piece;
 use crate::filter::Link;
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, INCARNATION_COUNTER_BITS, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
+use crate::leaf_size::LeafSize;
 use crate::node::Node;
 
 /// What all trees of a database share.
@@ -244,11 +244,7 @@ impl Shared {
 
     /// The internal node that `pointer` points to.
     pub(crate) fn node(&self, table: TableId, pointer: &Pointer, level: u8) -> Result<Arc<Node>> {
-        if let Some(node) = self.cached_node(pointer, level) {
-            return Ok(node);
-        }
-        let mut nodes = self.nodes(table, std::slice::from_ref(pointer), level)?;
-        Ok(nodes.pop().expect("as many nodes as pointers"))
+        self.held_node(table, pointer, level).map(|node| Arc::clone(node.shared()))
     }
 
     fn cached_node(&self, pointer: &Pointer, level: u8) -> Option<Arc<Node>> {
@@ -266,7 +262,10 @@ impl Shared {
     pub(crate) fn held_node(&self, table: TableId, pointer: &Pointer, level: u8) -> Result<Held<Node>> {
         match self.found_node(pointer, level) {
             Some(node) => Ok(node),
-            None => self.node(table, pointer, level).map(Held::of),
+            None => {
+                let mut read = self.read_nodes(table, &[pointer], level)?;
+                Ok(Held::of(read.pop().expect("as many nodes as pointers")))
+            }
         }
     }
 
@@ -309,16 +308,24 @@ impl Shared {
     pub(crate) fn nodes(&self, table: TableId, pointers: &[Pointer], level: u8) -> Result<Vec<Arc<Node>>> {
         let found = |pointer: &Pointer| self.found_node(pointer, level).map(|node| Arc::clone(node.shared()));
         let mut nodes: Vec<_> = pointers.iter().map(found).collect();
-        let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
+        let is_missing = |(pointer, node): (_, &Option<_>)| node.is_none().then_some(pointer);
+        let missing: Vec<_> = pointers.iter().zip(&nodes).filter_map(is_missing).collect();
         if !missing.is_empty() {
-            count(&self.counters.node_psyncs, 1);
-            let requests = missing.iter().map(|index| self.read(&pointers[*index], 0, PAGE, 0)).collect();
-            for (index, buffer) in missing.iter().zip(self.psync().run_all(requests)?) {
-                let page = buffer.expect("a read hands its buffer back");
-                nodes[*index] = Some(self.parse_node(table, &pointers[*index], level, &page)?);
-            }
+            let mut read = self.read_nodes(table, &missing, level)?.into_iter();
+            nodes.iter_mut().filter(|node| node.is_none()).for_each(|node| *node = read.next());
         }
         Ok(nodes.into_iter().flatten().collect())
+    }
+
+    /// Reads nodes in one psync.
+    fn read_nodes(&self, table: TableId, pointers: &[&Pointer], level: u8) -> Result<Vec<Arc<Node>>> {
+        count(&self.counters.node_psyncs, 1);
+        let requests = pointers.iter().map(|pointer| self.read(pointer, 0, PAGE, 0)).collect();
+        let pages = self.psync().run_all(requests)?.into_iter();
+        let parse = |(page, pointer): (Option<Buffer>, &&Pointer)| {
+            self.parse_node(table, pointer, level, &page.expect("a read hands its buffer back"))
+        };
+        pages.zip(pointers).map(parse).collect()
     }
 
     /// Parses a node that was read, and caches it.

@@ -3,7 +3,6 @@
 mod common;
 
 use common::{Home, Model, Updates};
-use index::{Index, Stats};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -13,10 +12,6 @@ const BATCH: usize = 700;
 
 fn key(number: u64) -> Vec<u8> {
     format!("key/{number:012}").into_bytes()
-}
-
-fn shape(home: &Home) -> Stats {
-    home.tree.view().stats().expect("whole")
 }
 
 /// Puts so many keys in random order, with values of so many bytes.
@@ -32,7 +27,7 @@ fn put(home: &mut Home, model: &mut Model, keys: u64, value_bytes: usize, seq: &
 }
 
 fn pages_of_a_leaf(home: &Home) -> f64 {
-    let stats = shape(home);
+    let stats = home.stats();
     stats.leaf_pages as f64 / stats.leaves as f64
 }
 
@@ -70,7 +65,7 @@ fn leaves_follow_when_values_become_short_and_keys_go() {
         home.apply(&updates, &[]).expect("a disk that works");
         model.apply(&updates);
     }
-    let (stats, live) = (shape(&home), 200 * 1040);
+    let (stats, live) = (home.stats(), 200 * 1040);
     assert!(stats.leaf_pages * 4096 < 8 * live + 16 * 4096, "{stats:?}");
     home.check(&model, u64::MAX);
     home.check_pages();

@@ -31,30 +31,10 @@ use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_numbe
 /// Bytes of an entry at least: of a group with a single tombstone under an empty chunk.
 const ENTRY_BYTES_MIN: usize = 6;
 
-const CHECKED: &str = "the links of a node were checked when it was read";
+/// Where the skip is: behind the level.
+const SKIP_AT: usize = 1;
 
-/// Where something is in the bytes of a node.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    at: u32,
-    length: u32,
-}
-
-impl Place {
-    fn of(bytes: &[u8], part: &[u8]) -> Self {
-        // Parts are cut out of the bytes of a document, which are bounded far below this.
-        let at = part.as_ptr().addr() - bytes.as_ptr().addr();
-        Self { at: small(at), length: small(part.len()) }
-    }
-
-    fn get(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.at as usize..][..self.length as usize]
-    }
-}
-
-fn small(number: usize) -> u32 {
-    u32::try_from(number).expect("documents are shorter than 4 GiB")
-}
+const CHECKED: &str = "a node was checked when it was read";
 
 /// Places in the bytes of a node, rising: two bytes each, unless an entry makes the node longer than these tell.
 #[derive(Debug)]
@@ -76,7 +56,7 @@ impl Places {
     fn push(&mut self, at: usize) {
         match self {
             Self::Short(places) => places.push(u16::try_from(at).expect("places are within the bytes of the node")),
-            Self::Long(places) => places.push(small(at)),
+            Self::Long(places) => places.push(u32::try_from(at).expect("documents are shorter than 4 GiB")),
         }
     }
 
@@ -122,7 +102,6 @@ fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
 pub(crate) struct Node {
     bytes: Box<[u8]>,
     level: u8,
-    skip: Place,
     /// Entries, and behind them the end of the last one.
     entries: Places,
     /// Keys of all groups.
@@ -151,7 +130,7 @@ pub(crate) struct Keys<'a> {
 fn key_at(bytes: &[u8], at: usize) -> (&[u8], Versions<'_>) {
     let mut input = Input::new(bytes, at);
     let key = input.bytes().and_then(|rest| Ok((rest, input.count()?)));
-    let (rest, left) = key.expect("the keys of a node were checked when it was read");
+    let (rest, left) = key.expect(CHECKED);
     (rest, Versions { input, left })
 }
 
@@ -195,9 +174,8 @@ impl Node {
         let skip = input.bytes()?;
         if !skip.len().is_multiple_of(chunk_bytes) || skip.len() > KEY_BYTES_MAX {
             let expected = format!("whole chunks of {chunk_bytes} bytes, at most {KEY_BYTES_MAX}");
-            return Err(Damage::new(1, "skip of a node", expected, skip.len()));
+            return Err(Damage::new(SKIP_AT, "skip of a node", expected, skip.len()));
         }
-        let skip = Place::of(&bytes, skip);
         let count = input.count()?;
         if count == 0 {
             return Err(Damage::new(input.at(), "entries of a node", "at least one", 0));
@@ -230,7 +208,7 @@ impl Node {
         }
         entries.push(input.at());
         input.end()?;
-        Ok(Self { level, skip, entries, keys, bytes })
+        Ok(Self { level, entries, keys, bytes })
     }
 
     pub(crate) const fn level(&self) -> u8 {
@@ -239,7 +217,7 @@ impl Node {
 
     /// Whole chunks that are left out in the B+-tree that this is the root of.
     pub(crate) fn skip(&self) -> &[u8] {
-        self.skip.get(&self.bytes)
+        Input::new(&self.bytes, SKIP_AT).bytes().expect(CHECKED)
     }
 
     /// How many entries.
@@ -265,7 +243,7 @@ impl Node {
     /// The lower bound of a child, or the chunk of a group, and what is behind it.
     fn taken_apart(&self, index: usize) -> (&[u8], Input<'_>) {
         let mut input = Input::new(&self.bytes, self.entries.get(index));
-        (input.bytes().expect("the entries of a node were checked when it was read"), input)
+        (input.bytes().expect(CHECKED), input)
     }
 
     /// The lower bound of a child, or the chunk of a group.
@@ -319,12 +297,11 @@ impl Node {
     /// What is in a group.
     pub(crate) fn group(&self, index: usize) -> Group<'_> {
         debug_assert!(self.level == 0, "only leaves have groups");
-        let (mut input, all) = (self.taken_apart(index).1, 0..self.keys.len());
-        if input.number().expect(CHECKED) == 0 {
-            return Group::Tree(input.pointer().expect(CHECKED));
+        if let Some((pointer, ..)) = self.link_at(index) {
+            return Group::Tree(pointer);
         }
-        let start = self.keys.first_from(self.entries.get(index), all.clone());
-        let end = self.keys.first_from(self.entries.get(index + 1), start..all.end);
+        let start = self.keys.first_from(self.entries.get(index), 0..self.keys.len());
+        let end = self.keys.first_from(self.entries.get(index + 1), start..self.keys.len());
         Group::Keys(Keys { bytes: &self.bytes, places: &self.keys, start, end })
     }
 

@@ -3,8 +3,7 @@
 //! 1. A leaf is cut between keys, never within the versions of one.
 //! 2. Entries that came from all over make leaves that are half to two thirds full, so that they can grow. A leaf that grew
 //!    at one end only will go on doing so: there, all leaves but the one at that end are filled to [`PACKED`].
-//! 3. Long entries get longer leaves ([`least_pages`]), unless the size of all leaves was set.
-//! 4. A key whose versions do not fit in a leaf gets a longer extent of its own, with half as much again to grow.
+//! 3. A key whose versions do not fit in a leaf gets a longer extent of its own, with half as much again to grow.
 
 use index::{Error, Result, Update};
 use space::PAGE;
@@ -20,36 +19,6 @@ const SINGLE: (usize, usize) = (3, 4);
 
 /// Where they do not, they are cut into so many leaves that each is at most 2 / 3 full.
 const SPREAD: (usize, usize) = (2, 3);
-
-/// Entries that a leaf is to have room for, or a batch brings it one or two, for each of which a page is written; as far as so many pages do.
-const ROOM_ENTRIES: usize = 32;
-const ROOM_PAGES_MAX: u32 = 16;
-
-/// Least pages of leaves for entries of which so many take so many bytes.
-pub(crate) fn least_pages(entries: usize, bytes: usize) -> u32 {
-    let in_page = (PAGE * entries / bytes.max(1)).max(1);
-    let pages = ROOM_ENTRIES.div_ceil(in_page).next_power_of_two();
-    u32::try_from(pages).map_or(ROOM_PAGES_MAX, |pages| pages.min(ROOM_PAGES_MAX))
-}
-
-/// How leaves of a tree are sized.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LeafSize {
-    /// Leaves of long entries may have more pages than others.
-    pub(crate) follows_entries: bool,
-}
-
-impl LeafSize {
-    /// Pages of a leaf of `usual` pages if so many of its entries take so many bytes.
-    pub(crate) fn pages(self, usual: u32, entries: usize, bytes: usize) -> u32 {
-        if self.follows_entries { usual.max(least_pages(entries, bytes)) } else { usual }
-    }
-
-    /// The most that it may be.
-    pub(crate) fn pages_max(self, usual: u32) -> u32 {
-        if self.follows_entries { usual.max(ROOM_PAGES_MAX) } else { usual }
-    }
-}
 
 /// Where a leaf grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,16 +209,6 @@ mod tests {
             bytes as f64 / (cut.pages as usize * PAGE) as f64
         };
         cuts.iter().map(&mut fill).collect()
-    }
-
-    #[test]
-    fn leaves_have_room_for_some_entries_as_far_as_sixteen_pages_do() {
-        let pages = |entry_bytes: usize| least_pages(1_000, 1_000 * entry_bytes);
-        assert_eq!([1, 120, 128, 129, 300, 600, 1040, 3000].map(pages), [1, 1, 1, 2, 4, 8, 16, 16]);
-        assert_eq!((least_pages(0, 0), least_pages(3, usize::MAX / 8192)), (16, 16));
-        let (follows, set) = (LeafSize { follows_entries: true }, LeafSize::default());
-        assert_eq!((follows.pages(4, 1, 1040), follows.pages(32, 1, 1040), set.pages(4, 1, 1040)), (16, 32, 4));
-        assert_eq!((follows.pages_max(4), follows.pages_max(32), set.pages_max(4)), (16, 32, 4));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::iter;
 
 use index::Result;
-use psync::{Buffer, Completion, Psync, Request, Stream};
+use psync::{Completion, Psync, Request, Stream};
 
 /// Reads under way.
 pub(super) struct Reads {
@@ -24,18 +24,9 @@ impl Reads {
         self.stream.submit();
     }
 
-    /// Waits for all: each one's tag, and what it read.
-    ///
-    /// # Errors
-    /// Where one failed; all of them are complete nevertheless.
-    pub(super) fn finish(&mut self) -> Result<Vec<(u64, Buffer)>> {
-        let completions: Vec<_> = complete(&mut self.stream).collect();
-        let mut out = Vec::with_capacity(completions.len());
-        for completion in completions {
-            completion.result?;
-            out.push((completion.tag, completion.buffer.expect("a read hands its buffer back")));
-        }
-        Ok(out)
+    /// Waits for all.
+    pub(super) fn finish(&mut self) -> Vec<Completion> {
+        complete(&mut self.stream).collect()
     }
 }
 

@@ -4,13 +4,14 @@
 //!    leaf that they do not fit in will be rewritten; so will one from which they delete, if two thirds of its entries may be dead
 //!    then, and one that is longer than usual: both only while no snapshot needs what is in them. So is one that has something as new as an update: a
 //!    batch came again, documents were moved, or a leaf lies in two sections.
-//! 2. One psync reads what is not cached, while the window before is computed: of leaves to be appended to the last page, if the new run begins in it; of the others
-//!    everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf is rewritten, because a
-//!    document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
+//! 2. While the window before is computed, one psync reads what is not cached: of leaves to be appended to the last page, if the
+//!    new run begins in it; of the others everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf
+//!    is rewritten, because a document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
 //! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write
 //!    can only hurt what is new. What a failed batch left behind them is overwritten with the new runs and zeros.
 //! 4. Leaves to be rewritten are merged, joined and laid out ([`super::rewrite`]); joining may take a second psync of reads.
-//! 5. Cached images of the leaves follow, and everything is written together. Nobody looks for the new in an image before its pointer is published.
+//! 5. Cached images of the leaves follow, and everything is written together. Nobody looks for what is new in an image before its
+//!    pointer is published.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use index::bloom::Hash;
 use index::merge::{is_document, merge};
 use index::{Operation, Result, Seq, Update};
-use psync::{Buffer, Request};
+use psync::{Buffer, Completion, Request};
 use seeded::Bug;
 use space::PAGE;
 
@@ -152,11 +153,8 @@ impl<'a> Apply<'a> {
 
     /// Waits for what is being read of a window's leaves.
     pub(super) fn read_in(&mut self, window: &mut Window) -> Result<()> {
-        for (tag, buffer) in self.reads.finish()? {
-            let index = usize::try_from(tag).expect("the index of a task");
-            window.loaded[index] = self.parse(&window.tasks[index], buffer)?;
-        }
-        Ok(())
+        let completions = self.reads.finish();
+        self.take_in(&window.tasks, &mut window.loaded, completions)
     }
 
     /// Changes the leaves of a window that was read in; gives each parent's new children.
@@ -328,13 +326,20 @@ impl<'a> Apply<'a> {
     /// Reads what the tasks need and the cache does not have, in one psync.
     fn load(&self, tasks: &[Task]) -> Result<Vec<Loaded>> {
         let (mut loaded, reads) = self.find(tasks);
-        for completion in self.base.shared.psync().run(reads) {
+        let completions = self.base.shared.psync().run(reads);
+        self.take_in(tasks, &mut loaded, completions)?;
+        Ok(loaded)
+    }
+
+    /// Checks what was read for each task.
+    fn take_in(&self, tasks: &[Task], loaded: &mut [Loaded], completions: Vec<Completion>) -> Result<()> {
+        for completion in completions {
             completion.result?;
             let index = usize::try_from(completion.tag).expect("the index of a task");
             let buffer = completion.buffer.expect("a read hands its buffer back");
             loaded[index] = self.parse(&tasks[index], buffer)?;
         }
-        Ok(loaded)
+        Ok(())
     }
 
     /// Checks what was read for a task that has a leaf.

@@ -10,7 +10,7 @@ use super::device::Device;
 use super::ours::{Estimate, estimate, fill};
 use super::paper::{self, Times, Tree};
 use super::{LEAF_PAGES, Memory, Workload};
-use crate::apply::layout;
+use crate::leaf_size;
 
 /// What costs no more than this times the least is as good: figures are measured, and minima are flat.
 pub const AS_GOOD: f64 = 1.05;
@@ -70,11 +70,11 @@ pub fn choose(profile: &DeviceProfile, workload: &Workload) -> Choice {
     }
 }
 
-/// Leaves have at least so many pages, whatever they cost: those of long entries ([`layout::least_pages`]).
+/// Leaves have at least so many pages, whatever they cost: those of long entries ([`leaf_size::least_pages`]).
 fn least_leaf_pages(workload: &Workload) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of an entry")]
     let entry_bytes = workload.sound().entry_bytes() as usize;
-    layout::least_pages(1, entry_bytes) as usize
+    leaf_size::least_pages(1, entry_bytes) as usize
 }
 
 /// Requests that a database keeps in flight on a device.

@@ -11,7 +11,7 @@ use btree::{BTree, Shared};
 use doclog::DocPointer;
 pub use index::testing::steps::Store;
 pub use index::testing::{Change, Model, Updates, change_of, found, id_of, scan};
-use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stored, TableId, Visit};
+use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stats, Stored, TableId, Visit};
 use psync::sim::SimDisk;
 use psync::{Psync, Request};
 use rand::rngs::StdRng;
@@ -164,6 +164,10 @@ impl Home {
             self.tree.replay(redo).expect("a redo");
         }
         self.pages.release_all_retired();
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.tree.view().stats().expect("whole")
     }
 
     pub fn verify(&self) -> Seen {
