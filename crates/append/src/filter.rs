@@ -13,7 +13,7 @@ use index::bloom::{self, Hash};
 
 use crate::format::node::{Group, Node};
 
-/// Most bytes of a filter: so eight leaves at least fit in a node.
+/// Most bytes of a filter: so seven leaves at least fit in a node, whatever their chunks.
 pub(crate) const BYTES_MAX: usize = 480;
 
 /// Bits for each key: one lookup in forty of a key that is not there is misled, for it asks for the key, and for its chunk.

@@ -43,7 +43,8 @@ use window::Parent;
 const CHUNK_MIN: usize = 256;
 /// Leaves of a window, as many psyncs of reads: one is under way while the next is made ready.
 const LEAF_PSYNCS: usize = 2;
-/// Bytes of the leaves of a window, if all of them are full and rewritten. Three windows are in memory: one is read, one computed, one written.
+/// Bytes of the leaves of a window, if all of them are full and rewritten. Three windows are in memory: one that is read, one that is computed, as it was and as it
+/// becomes, and one that is written.
 const WINDOW_BYTES: usize = 8 << 20;
 /// Leaves of a window, however large they are.
 const WINDOW_LEAVES_MIN: usize = 32;
@@ -140,8 +141,11 @@ impl<'a> Apply<'a> {
     fn chunk(&self, level: u8) -> usize {
         let leaves = WINDOW_BYTES / (self.leaf_pages_max() as usize * PAGE);
         let pio_max = self.base.shared.psync().pio_max();
-        let chunk = if level == 1 { LEAF_PSYNCS * pio_max } else { (4 * pio_max).max(CHUNK_MIN) };
-        chunk.min(leaves.max(WINDOW_LEAVES_MIN))
+        if level > 1 {
+            (4 * pio_max).max(CHUNK_MIN)
+        } else {
+            (LEAF_PSYNCS * pio_max).min(leaves.max(WINDOW_LEAVES_MIN))
+        }
     }
 
     pub(crate) fn run(mut self) -> Result<Done> {
@@ -150,11 +154,21 @@ impl<'a> Apply<'a> {
     }
 
     fn pass(&mut self) -> Result<()> {
+        let outcome = self.go_down();
+        self.settled(outcome)
+    }
+
+    fn go_down(&mut self) -> Result<()> {
         let all = 0..self.batch.len();
         if !all.is_empty() {
             self.root = self.root(all)?;
         }
         self.write_nodes_out()
+    }
+
+    /// What came of something, when nothing is being written any more. That a write failed goes before any other failure: after that nothing may be tried again.
+    fn settled<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| self.writes.settle().err().unwrap_or(error))
     }
 
     fn write_nodes_out(&mut self) -> Result<()> {
@@ -177,7 +191,6 @@ impl<'a> Apply<'a> {
             // The batch is in, and that was the task. There will be space when later batches look.
             Err(Error::Space(error)) if error.is_disk_full() => {
                 let (claims, documents, root) = mark;
-                next.writes.settle()?;
                 next.nodes = NodeWriter::default();
                 next.claims.undo(claims);
                 next.dropped_documents.truncate(documents);

@@ -107,12 +107,12 @@ impl Reading {
     fn refill(&mut self, documents: &mut [Wanted], mut spare: Option<Buffer>) {
         while let Some(window) = self.windows.get(self.next)
             && self.stream.in_flight() < self.stream.depth()
-            && (self.bytes == 0 || self.bytes + window.length() <= BYTES_IN_FLIGHT)
+            && (self.bytes == 0 || self.bytes + window.buffer_bytes() <= BYTES_IN_FLIGHT)
         {
             match self.opener.open(window) {
                 Ok(file) => {
                     self.stream.push(window.request(&file, self.next, spare.take()));
-                    self.bytes += window.length();
+                    self.bytes += window.buffer_bytes();
                 }
                 // Those that are being read are closed in time.
                 Err(error) if error.is_too_many_open_files() && self.stream.in_flight() > 0 => return,

@@ -204,7 +204,7 @@ fn offset_in(offset: u64, start: u64) -> usize {
 /// Reads all documents, which are sorted by place and no two of which are the same.
 pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
     let (windows, psync) = (plan(documents, BLOCK as u64), files.psync());
-    let total: u64 = windows.iter().map(Window::length).sum();
+    let total: u64 = windows.iter().map(Window::buffer_bytes).sum();
     let segments = windows.chunk_by(|one, next| one.segment == next.segment).count();
     if total > BYTES_IN_FLIGHT || segments > OPEN_AT_ONCE {
         return Reading::begin(files, windows, documents, psync.pio_max()).finish(documents);
@@ -251,8 +251,10 @@ impl Opener {
 }
 
 impl Window {
-    pub(crate) fn length(&self) -> u64 {
-        self.bytes.end - self.bytes.start
+    /// Most bytes of the buffer that it is read into: the blocks that it lies in.
+    pub(crate) const fn buffer_bytes(&self) -> u64 {
+        let block = BLOCK as u64;
+        self.bytes.end.next_multiple_of(block) - self.bytes.start / block * block
     }
 
     /// The read of this window, which is number `number`, in whole units of the file; into a buffer that another read has left if it is of
@@ -274,7 +276,7 @@ impl Window {
     }
 }
 
-/// Gives a completed window to its documents. Returns the bytes that it had in flight.
+/// Gives a completed window to its documents. Returns the bytes that its buffer had in flight.
 pub(crate) fn deliver(
     files: &SegmentFiles, windows: &[Window], documents: &mut [Wanted], completion: &Completion,
 ) -> u64 {
@@ -302,7 +304,7 @@ pub(crate) fn deliver(
             });
         }
     }
-    window.length()
+    window.buffer_bytes()
 }
 
 fn missing(files: &SegmentFiles, pointer: &DocPointer, end: u64, have: u64) -> Error {

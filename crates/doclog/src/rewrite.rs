@@ -77,7 +77,7 @@ fn checksum_of(read: &Completion) -> u32 {
 fn batch(windows: &[Window]) -> usize {
     let mut bytes = 0;
     let fits = windows.iter().take(BATCH_WINDOWS).take_while(|window| {
-        bytes += window.length();
+        bytes += window.buffer_bytes();
         bytes <= BATCH_BYTES
     });
     fits.count().max(1)

@@ -164,7 +164,7 @@ fn open_with(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<fs:
     Ok(file)
 }
 
-/// The unit in which the file takes direct I/O; none where that is none that divides [`BLOCK`]. Where the kernel cannot tell (before
+/// The unit in which the file takes direct I/O, of offsets, lengths and memory; none where that is none that divides [`BLOCK`]. Where the kernel cannot tell (before
 /// Linux 6.1), that it could be opened for it must do.
 fn direct_unit(file: &fs::File) -> Option<usize> {
     let mut status = MaybeUninit::<libc::statx>::zeroed();
@@ -179,7 +179,7 @@ fn direct_unit(file: &fs::File) -> Option<usize> {
     }
     let fits = |alignment: usize| alignment != 0 && BLOCK.is_multiple_of(alignment);
     let [memory, offset] = [status.stx_dio_mem_align, status.stx_dio_offset_align].map(|alignment| alignment as usize);
-    (fits(memory) && fits(offset)).then_some(offset.max(SECTOR))
+    (fits(memory) && fits(offset)).then_some(offset.max(memory).max(SECTOR))
 }
 
 /// A shared lock needs no more than read permission, if the file is there.

@@ -4,8 +4,8 @@
 //!    one is full: so a queue that grows moves nothing, and a small one takes little.
 //! 2. A key is three bits of one word of a level (a Bloom filter whose blocks are words). About one key in fifty that
 //!    is not there may be.
-//! 3. Of keys that rise from the first one on, it knows the first eight bytes of the lowest and of the highest ([`Filter::cover`]), until others come
-//!    as well: to add each of them would take a part of what filling a table in order takes, and a lookup among them is a binary search.
+//! 3. Of keys that rise from the first one on, it knows the first eight bytes of the lowest and of the highest ([`Filter::cover`]), and forgets that
+//!    where they were few: to add each of many would take a part of what filling a table in order takes, and a lookup among them is a binary search.
 //! 4. The thread that appends an operation, and holds the queue's lock for that, adds its key first ([`Filter::add`]).
 //!
 //! Invariant: a reader at a visible seq finds every key of the commits up to it. The key was added before its commit

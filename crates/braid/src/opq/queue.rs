@@ -143,22 +143,20 @@ impl Opq {
         self.filtered += 1;
     }
 
-    /// A key comes that is not above the last one. Operations that rose are added to the filter one by one, and few of them to the hash table; they
-    /// stay a run.
+    /// A key comes that is not above the last one. Few operations that rose are added to filter and hash table one by one. Many stay as they are, covered by the filter and
+    /// found by a binary search: to add them would hold up the commit that ends their rise, and all behind it.
     fn end_rising(&mut self) {
-        let are_few = self.rising < RISING_MIN;
-        for index in 0..u32::try_from(self.rising).expect("bounded by append") {
+        if self.rising >= RISING_MIN {
+            return;
+        }
+        for index in 0..u32::try_from(self.rising).expect("few") {
             let hash = self.hasher.hash_one(self.operations.key(index));
             self.note_in_filter(hash);
-            if are_few {
-                let (operations, hasher) = (&self.operations, &self.hasher);
-                self.newest.insert_unique(hash, index, |&other| hasher.hash_one(operations.key(other)));
-            }
+            let (operations, hasher) = (&self.operations, &self.hasher);
+            self.newest.insert_unique(hash, index, |&other| hasher.hash_one(operations.key(other)));
         }
         self.filter.uncover();
-        if are_few {
-            self.rising = 0;
-        }
+        self.rising = 0;
     }
 
     /// Notes the entry that `key` is about to get as its newest. Its newest one before.

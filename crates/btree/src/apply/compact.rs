@@ -187,8 +187,8 @@ impl Apply<'_> {
 
     /// Whether the last of some leaves is half empty, as a stretch leaves it.
     fn ends_short(&self, leaves: &Edges) -> bool {
-        let full = packed(self.root.leaf_pages as usize * PAGE) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
-        leaves.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full)
+        let full = |leaf: &Pointer| packed(leaf.capacity()) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
+        leaves.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full(leaf))
     }
 
     /// Moves the last leaf before the stretch into it if the stretch before has left it half empty.
@@ -208,9 +208,11 @@ impl Apply<'_> {
         let first_low = if gathered.leaves.is_empty() { Vec::new() } else { gathered.leaves.low(0).to_vec() };
         gathered.leaves = self.without_bare(&gathered.leaves, high);
         let leaves = self.read_all(&gathered.leaves)?;
-        let total: usize = gathered.leaves.pointers().iter().map(|leaf| leaf.length as usize).sum();
-        let capacity = self.root.leaf_pages as usize * PAGE;
-        let mut out = Output::new(self.root.leaf_pages, total / packed(capacity) + 1);
+        let sum = |of: fn(&Pointer) -> u32| gathered.leaves.pointers().iter().map(|leaf| of(leaf) as usize).sum();
+        let (entries, total): (usize, usize) = (sum(|leaf| leaf.entries), sum(|leaf| leaf.length));
+        let leaf_pages = self.base.shared.leaf_size().pages(self.root.leaf_pages, entries, total);
+        let capacity = leaf_pages as usize * PAGE;
+        let mut out = Output::new(leaf_pages, total / packed(capacity) + 1);
         let mut edges = gathered.before;
         let mut low = first_low;
         let (mut waiting, mut bytes): (Vec<Update<'_>>, usize) = (Vec::new(), 0);
@@ -263,7 +265,7 @@ impl Apply<'_> {
     fn put_leaves(
         &mut self, waiting: &mut Vec<Update<'_>>, low: &mut Vec<u8>, all: bool, out: &mut Output, edges: &mut Edges,
     ) -> Result<()> {
-        let cuts = layout::cut(waiting, self.root.leaf_pages, Growth::Above)?;
+        let cuts = layout::cut(waiting, out.leaf_pages, Growth::Above)?;
         let whole = if all { cuts.len() } else { cuts.len().saturating_sub(1) };
         let mut start = 0;
         for cut in &cuts[..whole] {
@@ -347,6 +349,7 @@ fn is_sparse(edges: &Edges) -> bool {
 
 /// Where new leaves go.
 struct Output {
+    /// Pages of each of them.
     leaf_pages: u32,
     /// Leaves that are still expected.
     expected: usize,

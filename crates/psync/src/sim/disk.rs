@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng};
 
 use super::node::Node;
 use super::{Fault, Garble};
+use crate::{BLOCK, SECTOR};
 
 /// A file without its name. Locked only while the disk is.
 pub(super) type SharedNode = Arc<Mutex<Node>>;
@@ -83,6 +84,8 @@ struct Holders {
 
 pub(super) struct Disk {
     random: SmallRng,
+    /// The unit of direct I/O.
+    unit: usize,
     life: u64,
     crashed: bool,
     operations: u64,
@@ -114,6 +117,7 @@ impl Disk {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             random: SmallRng::seed_from_u64(seed),
+            unit: if seed % 4 == 3 { BLOCK } else { SECTOR },
             life: 0,
             crashed: false,
             operations: 0,
@@ -128,6 +132,11 @@ impl Disk {
             pending: Vec::new(),
             locks: BTreeMap::new(),
         }
+    }
+
+    /// The unit of direct I/O.
+    pub(super) fn unit(&self) -> usize {
+        self.unit
     }
 
     pub(super) fn life(&self) -> u64 {

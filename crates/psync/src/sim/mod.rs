@@ -3,7 +3,8 @@
 //! # The fault model
 //!
 //! 1. A file has **volatile** content, which reads see, and **durable** content. What was written since the file's last successful
-//!    flush is *pending*, in sectors of [`SECTOR`](crate::SECTOR) bytes, the unit of direct I/O here. A sector is atomic; a write of several is not. A pending sector is an image of
+//!    flush is *pending*, in sectors of [`SECTOR`](crate::SECTOR) bytes. They are the unit of direct I/O too, but with every fourth seed that is a
+//!    [`BLOCK`](crate::BLOCK). A sector is atomic; a write of several is not. A pending sector is an image of
 //!    the sector as the page cache had it after the write, so of several writes to one sector any may be the last on the platter.
 //! 2. **Power goes** after a chosen number of operations ([`SimDisk::crash_after`]; writes, flushes and name changes count,
 //!    reads do not). The operation that meets it may be done, in part, or not at all; it and every later one fail.

@@ -12,7 +12,7 @@ use super::disk::{Disk, SharedNode};
 use crate::backend::{Backend, BackendKind, CallLane, Lane, Transfer};
 use crate::file::{self, File, FileInner};
 use crate::names::{Lock, Names};
-use crate::{Error, OpenOptions, Result, SECTOR};
+use crate::{Error, OpenOptions, Result};
 
 /// One life of a disk.
 #[derive(Clone)]
@@ -112,13 +112,13 @@ impl Names for Simulated {
             let error = io::Error::from_raw_os_error(libc::EINVAL);
             return Err(Error::path("open", path, error));
         }
+        let unit = options.direct.then(|| self.disk.lock().unit());
         let node = self
             .disk
             .lock()
             .open(self.life, path, options.create, options.create_new)
             .map_err(|error| Error::path("open", path, error))?;
         let handle = Handle { disk: Arc::clone(&self.disk), life: self.life, node, write: options.write };
-        let unit = options.direct.then_some(SECTOR);
         Ok(File::new(path, unit, options.counters.clone(), file::Handle::Simulated(handle)))
     }
 
