@@ -174,6 +174,7 @@ pub(crate) fn trees(
     let segment_bytes = superblock.current().segment_bytes;
     let btree = btree::Shared::new(Arc::clone(pages), tuning.cache_bytes, epoch)
         .with_gap(tuning.gap_pages())
+        .with_lookups_in_flight(tuning.lookups_in_flight())
         .with_longer_leaves(!tuning.sets_leaf_pages());
     Ok(Trees::new(store, btree, tuning.cache_bytes, read_ahead, segment_bytes))
 }

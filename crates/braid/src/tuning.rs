@@ -82,6 +82,11 @@ impl Tuning {
         cost::pio_max(&self.profile)
     }
 
+    /// Requests that a batch of lookups keeps in flight.
+    pub(crate) fn lookups_in_flight(&self) -> usize {
+        cost::lookups_in_flight(&self.profile)
+    }
+
     /// Pages that are read with those on both sides of them rather than left out.
     pub(crate) fn gap_pages(&self) -> usize {
         cost::gap_pages(&self.profile)

@@ -8,7 +8,7 @@
 //!    root nobody knows the fences: it is searched in all.
 //! 4. Blocks are asked for as soon as the last level names them, while the other keys are still on their way down; blocks of a leaf that lie
 //!    close together come in one request. Blocks that the cache has are looked into first. As each request completes its keys are looked
-//!    up, while the others are in flight, at most PioMax at a time.
+//!    up, while the others are in flight, at most PioMax at a time, or as many as [`Shared::with_lookups_in_flight`](crate::Shared::with_lookups_in_flight) says.
 //!
 //! Memory: one request per block of a leaf and at most [`KEYS_MAX`] keys go down together, so the lists of a level are bounded. A single key
 //! goes the same way without the lists.
@@ -200,7 +200,7 @@ impl<'v> Leaves<'v> {
             Some(stream) => stream,
             None => {
                 self.spares = self.version.shared.take_spares();
-                self.stream.insert(psync.stream(psync.pio_max()))
+                self.stream.insert(psync.stream(self.version.shared.lookups_in_flight()))
             }
         };
         while self.asked < self.fetches.len() && stream.in_flight() < stream.depth() {

@@ -36,6 +36,7 @@ pub struct Shared {
     epoch: u32,
     incarnations: AtomicU64,
     gap_bytes: usize,
+    lookups_in_flight: Option<usize>,
     leaf_size: LeafSize,
     spares: Mutex<Spares>,
     read_ahead: Arc<ReadAhead>,
@@ -134,6 +135,7 @@ impl Shared {
             epoch,
             incarnations: AtomicU64::new(1),
             gap_bytes: GAP_PAGES * PAGE,
+            lookups_in_flight: None,
             leaf_size: LeafSize::default(),
             spares: Mutex::new(Spares::new(SPARE_BYTES)),
             read_ahead: Arc::new(ReadAhead::new(u64::MAX)),
@@ -146,6 +148,17 @@ impl Shared {
     pub fn with_gap(mut self, pages: usize) -> Self {
         self.gap_bytes = pages * PAGE;
         self
+    }
+
+    /// A batch of lookups keeps so many requests in flight, instead of as many as everything else does. They are of a page each, mostly.
+    #[must_use]
+    pub const fn with_lookups_in_flight(mut self, requests: usize) -> Self {
+        self.lookups_in_flight = Some(requests);
+        self
+    }
+
+    pub(crate) fn lookups_in_flight(&self) -> usize {
+        self.lookups_in_flight.unwrap_or_else(|| self.psync().pio_max())
     }
 
     /// Leaves of long entries may have more pages than the tree's others, so that a batch brings several entries to each.

@@ -83,6 +83,13 @@ pub fn pio_max(profile: &DeviceProfile) -> usize {
     profile.best_depth.clamp(*PIO_MAX_BOUNDS.start(), *PIO_MAX_BOUNDS.end())
 }
 
+/// Requests that a batch of lookups keeps in flight. A batch begins and ends with few, and what it reads are pages: to keep a device busy on average takes more of them
+/// than of what goes on.
+#[must_use]
+pub fn lookups_in_flight(profile: &DeviceProfile) -> usize {
+    (2 * pio_max(profile)).min(*PIO_MAX_BOUNDS.end())
+}
+
 /// Pages between two that are wanted which a device reads in the time that a request more costs it.
 #[must_use]
 pub fn gap_pages(profile: &DeviceProfile) -> usize {
