@@ -28,6 +28,7 @@ use crate::{
     commit::UnflushedDocuments,
     health::Health,
     keeper::{self, Keeper},
+    learned,
     pressure::Pressure,
     publish::Publisher,
     recent::Recent,
@@ -78,6 +79,8 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// The log has its segments for deletes and upkeep.
     log_reserved: AtomicBool,
+    /// Why what earlier processes learned of the device could not be used.
+    pub(crate) unusable: Option<String>,
     _lock: Option<Lock>,
 }
 
@@ -106,6 +109,7 @@ impl Engine {
         let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
         let transactions = Budget::new(parts.tuning.transaction_bytes);
         Self {
+            unusable: learned::recall(parts.store.psync(), &parts.path),
             pressure,
             retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
             path: parts.path,

@@ -23,7 +23,7 @@ use crate::{
     choice::{self, Choice},
     clean,
     engine::Engine,
-    expiry, garbage,
+    expiry, garbage, learned,
     opq::Opq,
     round,
     signal::Request as Asked,
@@ -149,6 +149,7 @@ impl Worker {
         let yields = engine.retention.yields();
         if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle || trim)) {
             checkpoint::write(engine)?;
+            learned::keep(engine);
         }
         if outcome.is_ok() && !asked.stop {
             self.expired.turn(engine)?;

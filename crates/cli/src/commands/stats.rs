@@ -1,8 +1,9 @@
 //! `braid stats`: what a database holds.
 
-use braid::{Stats as Counted, TableStats};
+use braid::{ProfileSource, Stats as Counted, TableStats};
 use clap::Args;
 
+use super::device::learned::figures;
 use crate::exit::{Exit, Result};
 use crate::open::{DatabaseArgs, Mode};
 use crate::output::{Output, list, table};
@@ -51,6 +52,7 @@ fn sections(stats: &Counted) -> Vec<(String, Vec<String>)> {
         ("opening".into(), list(&opening(stats))),
         ("cache".into(), list(&cache(stats))),
         ("I/O since opening".into(), table(&streams(stats))),
+        (format!("device, taken for {}", source(stats)), device(stats)),
     ];
     sections.extend(stats.tables.iter().map(|table| {
         let title = format!("table {} ({})", crate::bytes::escape(table.name.as_bytes()), table.structure);
@@ -147,6 +149,27 @@ fn cache(stats: &Counted) -> Rows {
     rows
 }
 
+fn source(stats: &Counted) -> &'static str {
+    match stats.device.source {
+        ProfileSource::Options => "what the options say",
+        ProfileSource::Saved => "what the profile saved in the database says",
+        ProfileSource::OrdinaryDrive => "an ordinary NVMe drive",
+    }
+}
+
+/// What was learned from requests, beside what the database goes by.
+fn device(stats: &Counted) -> Vec<String> {
+    let device = &stats.device;
+    let mut lines: Vec<String> = device.unusable.iter().cloned().collect();
+    if device.learned.figures.iter().all(|figure| figure.timings == 0) {
+        lines.push("nothing learned from requests yet".into());
+    } else {
+        lines.extend(figures(&device.learned));
+        lines.push("`braid device --save --learned` has the database go by what was learned".into());
+    }
+    lines
+}
+
 fn streams(stats: &Counted) -> Vec<Vec<String>> {
     let title = ["stream", "reads", "bytes read", "writes", "bytes written", "flushes"].map(String::from).to_vec();
     let stream = |stream: &braid::StreamStats| {
@@ -171,6 +194,14 @@ fn new_leaf(table: &TableStats, page: u64) -> String {
     }
 }
 
+/// Leaves of a table that is created or compacted now for what this one holds and is used for.
+fn leaves_now(table: &TableStats, page: u64) -> Option<String> {
+    let (in_use, learned) = (table.pages_of_leaf_in_use?, table.pages_of_leaf_learned?);
+    let size = |pages: u32| bytes(u64::from(pages) * page);
+    let puts = percent(table.insert_share.unwrap_or(0.5));
+    Some(format!("{} by the profile in use, {} by what was learned, for {puts} puts", size(in_use), size(learned)))
+}
+
 fn one_table(table: &TableStats, page: u64) -> Rows {
     let fill = if table.leaf_pages == 0 { 0.0 } else { table.run_bytes as f64 / (table.leaf_pages * page) as f64 };
     let mut rows = vec![
@@ -193,6 +224,7 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
             format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),
         ),
     ];
+    rows.extend(leaves_now(table, page).map(|leaves| row("a leaf chosen now", leaves)));
     if table.node_segments > 0 {
         let (live, all) = (bytes(table.node_live_bytes), bytes(table.node_bytes));
         rows.push(row("nodes (appended)", format!("{live} live of {all} in {} segments", count(table.node_segments))));

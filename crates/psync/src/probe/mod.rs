@@ -4,12 +4,14 @@
 //!    a few seconds: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
 //! 2. [`read_costs`] measures its reads again on a file of the caller's.
 //! 3. [`save`] keeps a profile in a directory ([`PROFILE_NAME`]), where [`known`] finds it for the same device and backend.
-//! 4. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
+//! 4. [`learned()`] says what the requests of a backend's users showed of it meanwhile, as a profile, without a request more.
+//! 5. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
 //!
 //! All figures are measured in turn, five times over, and each is the median of its rounds, so that a neighbour's burst does not end up in it; how far the
 //! rounds lay apart stands beside them ([`DeviceProfile::spread`]).
 //! Where direct I/O does not work ([`DeviceProfile::direct`]) the figures are those of the page cache.
 
+mod learned;
 mod limits;
 mod measure;
 
@@ -21,9 +23,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+pub use learned::{LEARNED_NAME, LearnedFigure, LearnedProfile, TIMINGS_MIN, keep, keep_times, learned, recall};
 pub use limits::{Limits, LimitsOptions, RateAtDepth, flushed_writes_per_second, limits, random_reads_per_second};
 use measure::{Cell, Scratch};
 
+pub use crate::learn::{RequestKind, RequestTimes};
 use crate::{BackendKind, Error, File, Psync, Result};
 
 /// Name of a saved profile in its directory.
@@ -378,11 +382,18 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<DeviceProfile> {
 fn store(path: &Path, profile: &DeviceProfile) -> Result<()> {
     let text = serde_json::to_vec_pretty(profile)
         .map_err(|error| Error::Profile { path: path.to_owned(), reason: error.to_string() })?;
-    let scratch = path.with_extension(format!("json.{}", std::process::id()));
-    let stored = fs::write(&scratch, text).and_then(|()| fs::rename(&scratch, path));
+    replace(path, &text)
+}
+
+/// Puts a file in the place of what was there, as a whole.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut scratch = path.as_os_str().to_owned();
+    scratch.push(format!(".{}", std::process::id()));
+    let scratch = Path::new(&scratch);
+    let stored = fs::write(scratch, bytes).and_then(|()| fs::rename(scratch, path));
     stored.map_err(|error| {
         // What is left over harms nothing but to the eye.
-        let _ = fs::remove_file(&scratch);
+        let _ = fs::remove_file(scratch);
         Error::path("write", path, error)
     })
 }

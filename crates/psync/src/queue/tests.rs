@@ -123,10 +123,15 @@ fn scripted(outcomes: &[i64]) -> (Arc<dyn Backend>, Arc<Script>, File) {
     (Arc::new(Scripted(Arc::clone(&script))), script, file)
 }
 
+fn learning(backend: &Arc<dyn Backend>) -> Learning {
+    Learning::new(Arc::new(Learner::new(Arc::clone(backend))), false)
+}
+
 fn run(backend: &Arc<dyn Backend>, depth: usize, requests: Vec<Request>) -> Vec<Completion> {
-    let mut queue = Queue::new(backend, backend.lane(), Traffic::new(&Arc::default()), depth, &|_| {
-        unreachable!("the lane is always given")
-    });
+    let mut queue =
+        Queue::new(backend, backend.lane(), Traffic::new(&Arc::default()), learning(backend), depth, &|_| {
+            unreachable!("the lane is always given")
+        });
     let count = requests.len();
     for (index, request) in requests.into_iter().enumerate() {
         queue.push(index, request);
@@ -141,12 +146,12 @@ fn run(backend: &Arc<dyn Backend>, depth: usize, requests: Vec<Request>) -> Vec<
 
 fn one(outcomes: &[i64], request: impl Fn(&File) -> Request) -> (Result<()>, Vec<Asked>) {
     let (backend, script, file) = scripted(outcomes);
-    let alone = perform(&*backend, request(&file));
+    let alone = perform(&*backend, &Learner::new(Arc::clone(&backend)), request(&file));
     let asked = script.asked();
     // Through a lane it goes the same way.
     script.outcomes.lock().clear();
     script.outcomes.lock().extend(outcomes);
-    let mut queue = Queue::new(&backend, backend.lane(), Traffic::new(&Arc::default()), 4, &|_| {
+    let mut queue = Queue::new(&backend, backend.lane(), Traffic::new(&Arc::default()), learning(&backend), 4, &|_| {
         unreachable!("the lane is always given")
     });
     queue.push(0, request(&file));

@@ -11,7 +11,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::node::Node;
+use super::service::Service;
 use super::{Fault, Garble};
+use crate::probe::DeviceProfile;
 
 /// A file without its name. Locked only while the disk is.
 pub(super) type SharedNode = Arc<Mutex<Node>>;
@@ -97,6 +99,7 @@ pub(super) struct Disk {
     durable: Tree,
     pending: Vec<NameChange>,
     locks: BTreeMap<PathBuf, Holders>,
+    service: Option<Service>,
 }
 
 /// What happens to an operation that may go on.
@@ -127,7 +130,16 @@ impl Disk {
             durable: Tree::default(),
             pending: Vec::new(),
             locks: BTreeMap::new(),
+            service: None,
         }
+    }
+
+    pub(super) fn serve_as(&mut self, profile: DeviceProfile) {
+        self.service = Some(Service::new(profile));
+    }
+
+    pub(super) fn service(&mut self) -> Option<&mut Service> {
+        self.service.as_mut()
     }
 
     pub(super) fn life(&self) -> u64 {
