@@ -24,10 +24,11 @@ use index::merge::Rules;
 use index::{Again, Batch, Horizon, Operation, Payload, Result, Seq, Time, Update};
 use psync::File;
 
+use crate::filter;
 use crate::format::Link;
 use crate::format::node::Node;
 use crate::format::record::{Commit, Header, Redo, Shape};
-use crate::search::descend;
+use crate::search::{Leaves, descend};
 use crate::shared::corrupt;
 use crate::version::Version;
 use content::Content;
@@ -186,9 +187,9 @@ impl<'a> Apply<'a> {
             through: self.through,
             shape: self.shape,
             live_bytes: live + Header::stored_bytes(),
-            root: root.map(|root| root.pointer),
+            root: root.as_ref().map(|root| root.pointer),
             before: commit.place,
-            due: root.and_then(|root| root.due),
+            due: root.as_ref().and_then(|root| root.due),
             expires: self.expires && root.is_some(),
             ..*base.header()
         };
@@ -265,7 +266,8 @@ impl<'a> Apply<'a> {
             ahead.extend(pointers.iter().map(place_of).zip(nodes.iter().cloned()));
             Ok(nodes)
         };
-        descend(root, count, base.header().chunk_bytes(), |number| work.key(index + number), &mut fetch, &mut |_, _| {})
+        let (chunk_bytes, key) = (base.header().chunk_bytes(), |number| work.key(index + number));
+        descend(root, count, chunk_bytes, Leaves::All, key, &mut fetch, &mut |_, _| {})
     }
 
     /// Appends a node. `is_root` says that it is the root of a B+-tree.
@@ -279,9 +281,10 @@ impl<'a> Apply<'a> {
         // What has expired and was only copied is due at once, and what had to stay later.
         let looked_at = if content.is_copied { Time(0) } else { self.rules.horizon.now };
         let due = if self.expires { node.due(looked_at) } else { None };
+        let filter = filter::of(&node);
         let node = (is_root || node.level() > 0).then(|| Arc::new(node));
         self.made.insert(place_of(&pointer), Made { pointer, node });
-        Ok(Link { pointer, due })
+        Ok(Link { pointer, due, filter })
     }
 
     /// A node that was in the trie is not referred to any more.

@@ -24,7 +24,8 @@
 //! .  CRC-32C of the document, 4 bytes
 //! ```
 //!
-//! Behind the pointer to a node below stands when it, or the first below it, is due ([`index::due`]): a number, in units of 1024 ms since 1970; 0: never.
+//! Behind the pointer to a node below stands when it, or the first below it, is due ([`index::due`]): a number, in units of 1024 ms since 1970; 0: never. Behind
+//! that stands its filter ([`crate::filter`]), as bytes: empty where it has none.
 
 pub(crate) mod input;
 pub(crate) mod node;
@@ -86,17 +87,19 @@ pub(crate) fn put_pointer(out: &mut Vec<u8>, pointer: &DocPointer) {
     out.extend_from_slice(&pointer.crc.to_le_bytes());
 }
 
-/// A pointer to a node, and when it, or the first below it, is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A pointer to a node, when it, or the first below it, is due, and its filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) pointer: DocPointer,
     pub(crate) due: Option<Due>,
+    pub(crate) filter: Box<[u8]>,
 }
 
 /// Writes a link.
 pub(crate) fn put_link(out: &mut Vec<u8>, link: &Link) {
     put_pointer(out, &link.pointer);
     put_number(out, Due::to_units(link.due));
+    put_bytes(out, &link.filter);
 }
 
 /// Writes a version.

@@ -12,6 +12,7 @@
 //!    few keys share costs no node.
 //! 3. A **node** is a document of the table's node segments ([`doclog::Content::Nodes`]), up to 4 KiB, written once and never changed. A node is
 //!    found by its place, and known by the checksum in the pointer to it.
+//!    A pointer to a leaf has a **filter** beside it, so a key that is not there is mostly not looked for in the leaf.
 //! 4. A batch makes a new **version** ([`index::Index::apply`]): values too large for a node go to the document log, in key order; every node on
 //!    the way to what changed is written anew, what it refers to before it; last comes the **commit header**, which tells all of the version
 //!    and where the header before it is. Everything is appended, in few large writes, and nothing is flushed.
@@ -32,6 +33,7 @@ mod apply;
 mod cursor;
 mod documents;
 mod empty;
+mod filter;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

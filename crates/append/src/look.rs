@@ -2,12 +2,13 @@
 //!
 //! It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory
 //! that others read. A node that is nowhere in memory is read; the version is shown in the node that has it, which can
-//! be kept.
+//! be kept. A leaf whose filter excludes the key is not asked for.
 
 use std::sync::Arc;
 
 use index::{Image, Moment, Result, Seen, Update};
 
+use crate::filter;
 use crate::format::node::{Group, Node};
 use crate::search::chunk_at;
 use crate::version::Version;
@@ -28,13 +29,22 @@ pub(crate) fn look(version: &Version, key: &[u8], at: Moment, show: &mut dyn FnM
         }
         let chunk = chunk_at(key, depth, chunk_bytes);
         if node.level() > 0 {
-            (pointer, is_root) = (node.child(node.child_of(chunk)), false);
+            let child = node.child_of(chunk);
+            if !filter::may_have(node.filter(child), &key[depth..], chunk_bytes) {
+                return Ok(());
+            }
+            (pointer, is_root) = (node.child(child), false);
             continue;
         }
         let Some(group) = node.group_of(chunk) else { return Ok(()) };
         depth += chunk.len();
         match node.group(group) {
-            Group::Tree(root) => (pointer, is_root) = (root, true),
+            Group::Tree(root) => {
+                if !filter::may_have(node.filter(group), &key[depth..], chunk_bytes) {
+                    return Ok(());
+                }
+                (pointer, is_root) = (root, true);
+            }
             Group::Keys(keys) => {
                 let versions = keys.find(&key[depth..]);
                 let newest = versions.and_then(|mut versions| versions.find(|(seq, _)| *seq <= at.seq));

@@ -101,7 +101,7 @@ enum Piece {
 pub(crate) fn walk(version: &Version, walk: &mut dyn Walk) {
     let header = version.header();
     let Some(pointer) = header.root else { return };
-    let link = Link { pointer, due: header.due };
+    let link = Link { pointer, due: header.due, filter: Box::default() };
     let (mut ahead, mut window) = (Vec::new(), FIRST_WINDOW);
     let root = At { link, prefix: [].into(), is_root: true, span: Span::all(), read: None };
     push(&mut ahead, walk, vec![Piece::Node(root)]);

@@ -1,7 +1,8 @@
 //! Many keys at once (the multi-path search of Roh et al., PVLDB 5(4), 2011, section 3.1.1).
 //!
 //! All keys go down together, a node at a time: the nodes that they are in next are fetched as one psync, whatever level of whatever B+-tree
-//! of the trie each of them is on. A key that does not have the chunks that a B+-tree leaves out, or no group, is not there.
+//! of the trie each of them is on. A key that does not have the chunks that a B+-tree leaves out, or no group, is not there. Neither is one that the
+//! filter of a leaf excludes ([`crate::filter`]): who looks for keys that are there does not enter the leaf for it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use doclog::DocPointer;
 use index::{Found, Moment, Result, Update};
 
+use crate::filter;
 use crate::format::node::{Group, Node, Versions};
 use crate::version::Version;
 
@@ -30,11 +32,28 @@ struct Walk {
 /// Gets nodes.
 type Fetch<'a> = dyn FnMut(&[DocPointer]) -> Result<Vec<Arc<Node>>> + 'a;
 
+/// Which leaves are entered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// Those that may have one of the keys.
+    MayHave,
+    /// Those that the keys belong to, there or not.
+    All,
+}
+
 /// Leads `count` sorted keys down from `root`. `fetch` gets nodes; `found` is shown each key that is there, with its versions.
 pub(crate) fn descend<'k>(
-    root: DocPointer, count: usize, chunk_bytes: usize, key: impl Fn(usize) -> &'k [u8], fetch: &mut Fetch<'_>,
-    found: &mut dyn FnMut(usize, Versions<'_>),
+    root: DocPointer, count: usize, chunk_bytes: usize, leaves: Leaves, key: impl Fn(usize) -> &'k [u8],
+    fetch: &mut Fetch<'_>, found: &mut dyn FnMut(usize, Versions<'_>),
 ) -> Result<()> {
+    // From the first to the last of them that the filter does not exclude.
+    let wanted = |filter: &[u8], depth: usize, keys: Range<usize>| -> Range<usize> {
+        let may_be =
+            |index: &usize| leaves == Leaves::All || filter::may_have(filter, &key(*index)[depth..], chunk_bytes);
+        let Some(first) = keys.clone().find(may_be) else { return 0..0 };
+        let last = (first..keys.end).rfind(may_be).unwrap_or(first);
+        first..last + 1
+    };
     let mut walks = vec![Walk { pointer: root, depth: 0, is_root: true, keys: 0..count }];
     while !walks.is_empty() {
         let pointers: Vec<_> = walks.iter().map(|walk| walk.pointer).collect();
@@ -50,17 +69,21 @@ pub(crate) fn descend<'k>(
                         child + 1 == node.len() || chunk_at(key(index), depth, chunk_bytes) < node.bound(child + 1)
                     };
                     let end = (start + 1..keys.end).find(|index| !is_here(*index)).unwrap_or(keys.end);
-                    below.push(Walk { pointer: node.child(child), depth, is_root: false, keys: start..end });
+                    let keys = wanted(node.filter(child), depth, start..end);
+                    below.push(Walk { pointer: node.child(child), depth, is_root: false, keys });
                     start = end;
                     continue;
                 }
                 let is_here = |index: &usize| chunk_at(key(*index), depth, chunk_bytes) == chunk;
                 let end = (start + 1..keys.end).find(|index| !is_here(index)).unwrap_or(keys.end);
                 let depth = depth + chunk.len();
-                match node.group_of(chunk).map(|group| node.group(group)) {
+                match node.group_of(chunk).map(|index| (index, node.group(index))) {
                     None => {}
-                    Some(Group::Tree(pointer)) => below.push(Walk { pointer, depth, is_root: true, keys: start..end }),
-                    Some(Group::Keys(group)) => {
+                    Some((index, Group::Tree(pointer))) => {
+                        let keys = wanted(node.filter(index), depth, start..end);
+                        below.push(Walk { pointer, depth, is_root: true, keys });
+                    }
+                    Some((_, Group::Keys(group))) => {
                         for index in start..end {
                             if let Some(versions) = group.find(&key(index)[depth..]) {
                                 found(index, versions);
@@ -71,6 +94,7 @@ pub(crate) fn descend<'k>(
                 start = end;
             }
         }
+        below.retain(|walk| !walk.keys.is_empty());
         walks = below;
     }
     Ok(())
@@ -98,6 +122,7 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut 
         root,
         order.len(),
         version.header().chunk_bytes(),
+        Leaves::MayHave,
         |index| keys[order[index]],
         &mut fetch,
         &mut |index, mut versions| {

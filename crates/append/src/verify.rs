@@ -1,7 +1,7 @@
 //! Checking everything that a version refers to.
 //!
 //! 1. The trie is walked from the root, past the cache, many nodes in one psync. Of each node are checked: the checksum, its own form
-//!    ([`Node::decode`]), its level, and that its chunks are where its parents say.
+//!    ([`Node::decode`]), its level, that its chunks are where its parents say, and that its filter has what is in it.
 //! 2. The commit header is read, and compared with what was met: nodes, bytes, versions and keys, and the live bytes of each segment.
 //!
 //! What does not check is a finding; the walk goes on with the rest.
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use doclog::{DocPointer, SegmentId};
 use index::{Error, Operation, Result, Seq, Visit};
 
+use crate::filter;
 use crate::format::Damage;
 use crate::format::node::{Group, Node};
 use crate::format::record::{Header, Shape};
@@ -31,11 +32,13 @@ struct Task {
     high: Option<Vec<u8>>,
     /// What all keys below it begin with.
     prefix: Arc<[u8]>,
+    /// That of the link to it.
+    filter: Box<[u8]>,
 }
 
 impl Task {
-    fn root(pointer: DocPointer, prefix: Vec<u8>) -> Self {
-        Self { pointer, level: None, low: Vec::new(), high: None, prefix: prefix.into() }
+    fn root(pointer: DocPointer, prefix: Vec<u8>, filter: &[u8]) -> Self {
+        Self { pointer, level: None, low: Vec::new(), high: None, prefix: prefix.into(), filter: filter.into() }
     }
 }
 
@@ -53,7 +56,8 @@ struct Walk<'a> {
 pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
     let mut walk =
         Walk { version, visit, shape: Shape::default(), live: BTreeMap::new(), seen: HashSet::new(), is_whole: true };
-    let mut tasks: Vec<Task> = version.header().root.map(|root| Task::root(root, Vec::new())).into_iter().collect();
+    let mut tasks: Vec<Task> =
+        version.header().root.map(|root| Task::root(root, Vec::new(), b"")).into_iter().collect();
     while !tasks.is_empty() {
         let batch = tasks.split_off(tasks.len().saturating_sub(BATCH));
         walk.check(batch, &mut tasks);
@@ -102,6 +106,10 @@ impl Walk<'_> {
         if task.level.is_some() && !node.skip().is_empty() {
             return Err(Damage::new(1, "skip of a node below a root", "none", node.skip().len()));
         }
+        let is_known = if node.level() > 0 { task.filter.is_empty() } else { filter::knows(&task.filter, node) };
+        if !is_known {
+            return Err(Damage::new(0, "filter of a node", "all that is in it", "less"));
+        }
         let (versions, keys) = node.counts();
         let bytes = node.bytes() as u64;
         if node.level() == 0 {
@@ -137,12 +145,13 @@ impl Walk<'_> {
                     low,
                     high: high.or_else(|| task.high.clone()),
                     prefix: Arc::clone(&prefix),
+                    filter: node.filter(index).into(),
                 });
                 continue;
             }
             let begin = [&prefix, node.bound(index)].concat();
             match node.group(index) {
-                Group::Tree(pointer) => below.push(Task::root(pointer, begin)),
+                Group::Tree(pointer) => below.push(Task::root(pointer, begin, node.filter(index))),
                 Group::Keys(keys) => {
                     for (rest, versions) in keys.iter() {
                         let key = [&begin, rest].concat();

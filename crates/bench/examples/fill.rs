@@ -1,9 +1,9 @@
 //! How fast a new table is filled, and how many bytes are written for each byte that a user gives, by file.
 //!
 //! `cargo run --release -p braid-bench --example fill -- DIR [RECORDS [STRUCTURE [ORDER [DURABILITY [THREADS]]]]]` makes a database in DIR with a cache
-//! of 32 MiB and a write buffer of 64 MiB, and puts records of 16 + 100 bytes (or VALUE_BYTES) in batches of 1,000, with leaves of LEAF_PAGES where that is given. ORDER is `ascending`, `descending`, `random`, or
+//! of 32 MiB and a write buffer of 64 MiB, and puts records of 16 + 100 bytes in batches of 1,000. ORDER is `ascending`, `descending`, `random`, or
 //! `streams`: 200 prefixes, with ascending keys below each. The first rate is that of the writes, the second counts until all is applied. Then
-//! every record is read in key order and checked.
+//! every record is read in key order and checked. The environment may give other VALUE_BYTES, and LEAF_PAGES.
 
 use std::{error::Error, str::FromStr, thread, time::Instant};
 

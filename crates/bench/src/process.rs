@@ -81,7 +81,11 @@ pub fn bytes_below(directory: &Path) -> Result<u64> {
 /// When a file cannot be opened, flushed or advised on.
 pub fn evict_page_cache(directory: &Path) -> Result<()> {
     each_file(directory, &mut |path, _| {
-        let file = fs::File::open(path).map_err(Error::io("opening", path))?;
+        let file = match fs::File::open(path) {
+            // It may be released between listing and opening.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            opened => opened.map_err(Error::io("opening", path))?,
+        };
         file.sync_data().map_err(Error::io("flushing", path))?;
         let advised = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
         advised.map_err(|errno| Error::io("evicting from the page cache", path)(errno.into()))

@@ -175,7 +175,10 @@ pub(crate) fn trees(
     })?;
     let read_ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes));
     let segment_bytes = superblock.current().segment_bytes;
-    Ok(Trees::new(store, pages, tuning.cache_bytes, epoch, tuning.gap_pages(), read_ahead, segment_bytes))
+    let btree = btree::Shared::new(Arc::clone(pages), tuning.cache_bytes, epoch)
+        .with_gap(tuning.gap_pages())
+        .with_longer_leaves(!tuning.sets_leaf_pages());
+    Ok(Trees::new(store, btree, tuning.cache_bytes, read_ahead, segment_bytes))
 }
 
 pub(crate) fn log_options(

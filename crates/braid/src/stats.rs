@@ -251,9 +251,9 @@ pub struct TableStats {
     pub pages_of_leaf_for_use: Option<u32>,
     /// What it would choose with the profile in use for a table that holds the same: for that use, or for as many puts as lookups where there were too few operations to say. None
     /// for a structure without leaves to choose.
-    pub pages_of_leaf_in_use: Option<u32>,
+    pub pages_of_leaf_by_profile: Option<u32>,
     /// The same with the profile that was learned from requests ([`Database::learned_profile`](crate::Database::learned_profile)), if anything was learned.
-    pub pages_of_leaf_learned: Option<u32>,
+    pub pages_of_leaf_by_learned: Option<u32>,
     /// Bytes of runs in leaves.
     pub run_bytes: u64,
     /// Entries in runs, versions that are no longer visible included.
@@ -307,8 +307,8 @@ impl TableStats {
             pages_of_new_leaf: table.tree.leaf_pages(),
             insert_share: shares.map(|shares| shares.insert),
             pages_of_leaf_for_use: shares.filter(|_| has_leaf_sizes).map(now),
-            pages_of_leaf_in_use: has_leaf_sizes.then(|| chosen(&engine.tuning.profile)),
-            pages_of_leaf_learned: (has_leaf_sizes && learned.is_any_enough()).then(|| chosen(&learned.profile)),
+            pages_of_leaf_by_profile: has_leaf_sizes.then(|| chosen(&engine.tuning.profile)),
+            pages_of_leaf_by_learned: (has_leaf_sizes && learned.is_any_enough()).then(|| chosen(&learned.profile)),
             run_bytes: shape.run_bytes,
             entries: shape.entries,
             node_segments: nodes.segments,

@@ -82,17 +82,15 @@ pub(crate) enum Tree {
 }
 
 impl Trees {
-    /// Those of a database with these pages; incarnations begin with the epoch. Files of structures that only append have `segment_bytes` at most.
+    /// Those of a database. Files of structures that only append have `segment_bytes` at most.
     pub(crate) fn new(
-        store: &FileStore, pages: &Arc<PagedFile>, cache_bytes: u64, epoch: u32, gap_pages: usize,
-        read_ahead: Arc<ReadAhead>, segment_bytes: u64,
+        store: &FileStore, btree: btree::Shared, cache_bytes: u64, read_ahead: Arc<ReadAhead>, segment_bytes: u64,
     ) -> Self {
-        let btree = btree::Shared::new(Arc::clone(pages), cache_bytes, epoch);
         let reserve = Arc::new(Reserve::new(store));
         let append = append::Shared::new(store, cache_bytes).with_segment_bytes(segment_bytes);
         append.set_cache_bytes(0);
         Self {
-            btree: Arc::new(btree.with_gap(gap_pages).with_read_ahead(Arc::clone(&read_ahead))),
+            btree: Arc::new(btree.with_read_ahead(Arc::clone(&read_ahead))),
             append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead)).with_reserve(Arc::clone(&reserve))),
             documents: Documents::new(cache_bytes),
             reserve,
@@ -180,6 +178,8 @@ impl Trees {
         let of = |structure| tables.iter().filter(move |table| table.structure == structure);
         let (append, btree) = (of(Structure::Append).count() > 0, of(Structure::BTree).count() > 0);
         let nodes: u64 = of(Structure::Append).map(|table| table.tree.room().live_bytes).sum();
+        // With where things are in each, and what the cache needs for it.
+        let nodes = nodes + nodes / 4;
         let pages = self.btree.pages().stats();
         let used = if btree { (pages.total_pages - pages.free_pages) * space::PAGE as u64 } else { 0 };
         let documents: u64 = tables.iter().map(|table| table.documents.stats().live_bytes).sum();

@@ -104,6 +104,11 @@ impl Tuning {
         self.leaf_pages_by(profile, &expected.insert_share(shares.insert).batched_share(shares.batched))
     }
 
+    /// Whether all leaves have the size that the options set.
+    pub(crate) const fn sets_leaf_pages(&self) -> bool {
+        self.leaf_pages.is_some()
+    }
+
     /// Requests that the database keeps in flight.
     pub(crate) fn pio_max(&self) -> usize {
         cost::pio_max(&self.profile)

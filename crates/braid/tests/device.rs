@@ -166,7 +166,7 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     assert_eq!(seen.len(), 28);
     assert!(seen.iter().all(|figure| figure.timings >= 100 && figure.requests >= 100), "{seen:?}");
     let of_after = stats.tables.iter().find(|table| table.name == "after").expect("there");
-    let (in_use, learned) = (of_after.pages_of_leaf_in_use, of_after.pages_of_leaf_learned);
+    let (in_use, learned) = (of_after.pages_of_leaf_by_profile, of_after.pages_of_leaf_by_learned);
     assert!(in_use.is_some() && learned.is_some(), "{in_use:?} {learned:?}");
     drop(db);
 
@@ -203,7 +203,7 @@ fn too_little_learned_is_shown_and_changes_no_figure() {
     assert_eq!(learned.profile, DeviceProfile::default());
     assert!(learned.figures.iter().all(|figure| figure.seen_us.is_some() && !figure.is_enough()));
     let table = db.table("t", Structure::BTree).expect("a table");
-    assert_eq!(table.stats().expect("reads").pages_of_leaf_learned, None);
+    assert_eq!(table.stats().expect("reads").pages_of_leaf_by_learned, None);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! 1. The batch goes down the tree a level at a time; at each level, the nodes that it touches are read in one psync, so
 //!    many at a time ([`CHUNK_MIN`]) that memory stays bounded by chunk × fanout × height.
-//! 2. At the level above leaves, [`window`] changes some hundred leaves at a time: it reads what it needs in one psync,
-//!    computes, and writes in one psync, so that reads and writes do not mingle on the device. Leaves that cannot be
-//!    appended to are rewritten ([`rewrite`]).
+//! 2. At the level above leaves, [`window`] changes some hundred leaves at a time: what it needs is read in one psync, and what it makes is
+//!    written in another. While one window is computed, the next is read and the one before is written ([`under_way`]), so that neither the
+//!    processor nor the device waits. Leaves that cannot be appended to are rewritten ([`rewrite`]).
 //! 3. On the way up, [`nodes`] packs changed lists of children into new nodes: it splits those that are too large and
 //!    joins those that are nearly empty.
 //! 4. What could not be joined because it was alone under its parent is looked at again in another pass: the parent has been
@@ -17,10 +17,13 @@ pub(crate) mod compact;
 pub(crate) mod layout;
 pub(crate) mod nodes;
 mod rewrite;
+mod under_way;
 mod window;
 
+use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use doclog::DocPointer;
 use index::merge::Rules;
@@ -33,12 +36,15 @@ use crate::node::{Edges, Node};
 use crate::version::Version;
 use claims::Claims;
 use nodes::NodeWriter;
+use under_way::{Reads, Writes};
 use window::Parent;
 
-/// Least nodes of a level, or leaves of a window, that are worked on together.
+/// Least nodes of a level that are worked on together.
 const CHUNK_MIN: usize = 256;
-/// Bytes of the leaves of a window, if all of them are full and rewritten.
-const WINDOW_BYTES: usize = 16 << 20;
+/// Leaves of a window, as many psyncs of reads: one is under way while the next is made ready.
+const LEAF_PSYNCS: usize = 2;
+/// Bytes of the leaves of a window, if all of them are full and rewritten. Three windows are in memory: one is read, one computed, one written.
+const WINDOW_BYTES: usize = 8 << 20;
 /// Leaves of a window, however large they are.
 const WINDOW_LEAVES_MIN: usize = 32;
 
@@ -55,6 +61,9 @@ pub(crate) struct Apply<'a> {
     touching: bool,
     /// What another pass, or another batch, has to look at.
     again: Again,
+    reads: Reads,
+    /// Before the claims, so that nothing is given back that is being written.
+    writes: Writes,
     claims: Claims,
     nodes: NodeWriter,
     dropped_documents: Vec<DocPointer>,
@@ -112,6 +121,8 @@ impl<'a> Apply<'a> {
             progress,
             touching: false,
             again,
+            reads: Reads::new(base.shared.psync()),
+            writes: Writes::new(base.shared.psync()),
             claims: Claims::new(base.shared.pages(), class_of(batch, horizon)),
             nodes: NodeWriter::default(),
             dropped_documents: Vec::new(),
@@ -120,10 +131,17 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Nodes or leaves that are worked on together.
-    fn chunk(&self) -> usize {
-        let leaves = WINDOW_BYTES / (self.base.root.leaf_pages as usize * PAGE);
-        (4 * self.base.shared.psync().pio_max()).max(CHUNK_MIN).min(leaves.max(WINDOW_LEAVES_MIN))
+    /// Most pages of a leaf, but of one that has more versions of a key.
+    fn leaf_pages_max(&self) -> u32 {
+        self.base.shared.leaf_size().pages_max(self.root.leaf_pages)
+    }
+
+    /// Children of nodes on a level that are worked on together.
+    fn chunk(&self, level: u8) -> usize {
+        let leaves = WINDOW_BYTES / (self.leaf_pages_max() as usize * PAGE);
+        let pio_max = self.base.shared.psync().pio_max();
+        let chunk = if level == 1 { LEAF_PSYNCS * pio_max } else { (4 * pio_max).max(CHUNK_MIN) };
+        chunk.min(leaves.max(WINDOW_LEAVES_MIN))
     }
 
     pub(crate) fn run(mut self) -> Result<Done> {
@@ -141,9 +159,8 @@ impl<'a> Apply<'a> {
 
     fn write_nodes_out(&mut self) -> Result<()> {
         self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
-        let writes = self.nodes.take_writes();
-        self.base.shared.psync().run_all(writes)?;
-        Ok(())
+        self.writes.start(self.nodes.take_writes())?;
+        self.writes.settle()
     }
 
     /// Passes over what has to be looked at again, until nothing has; each takes care of a level at least.
@@ -160,6 +177,7 @@ impl<'a> Apply<'a> {
             // The batch is in, and that was the task. There will be space when later batches look.
             Err(Error::Space(error)) if error.is_disk_full() => {
                 let (claims, documents, root) = mark;
+                next.writes.settle()?;
                 next.nodes = NodeWriter::default();
                 next.claims.undo(claims);
                 next.dropped_documents.truncate(documents);
@@ -181,7 +199,9 @@ impl<'a> Apply<'a> {
         let old = self.root;
         let Some(pointer) = old.pointer.filter(|_| old.height > 1) else {
             let only = Parent::around(old.pointer, all);
-            let edges = self.window(vec![only])?.pop().expect("a list of children for each parent");
+            let mut window = self.begin(vec![only]);
+            self.read_in(&mut window)?;
+            let edges = self.change(window)?.pop().expect("a list of children for each parent");
             return self.grow(edges, 0, None);
         };
         let level = old.height - 1;
@@ -194,23 +214,21 @@ impl<'a> Apply<'a> {
 
     /// Applies the updates of nodes on `level`; gives the new children of each. Recursion as deep as the tree is high.
     fn update(&mut self, level: u8, items: Vec<Item>) -> Result<Vec<Edges>> {
-        let chunk = self.chunk();
         let mut out = Vec::with_capacity(items.len());
-        let mut items = items.into_iter().peekable();
-        while items.peek().is_some() {
-            let (mut together, mut children) = (Vec::new(), 0);
-            while let Some(item) = items.next_if(|_| children < chunk) {
-                children += item.updates.len().min(item.node.len());
-                together.push(item);
+        let mut chunks = Chunks { items: items.into_iter().peekable(), children: self.chunk(level) };
+        if level > 1 {
+            for together in chunks {
+                out.extend(self.above_nodes(level, together)?);
             }
-            out.extend(if level == 1 { self.above_leaves(together)? } else { self.above_nodes(level, together)? });
+            return Ok(out);
+        }
+        let mut next = chunks.next().map(|items| self.begin(parents(items)));
+        while let Some(mut window) = next {
+            self.read_in(&mut window)?;
+            next = chunks.next().map(|items| self.begin(parents(items)));
+            out.extend(self.change(window)?);
         }
         Ok(out)
-    }
-
-    fn above_leaves(&mut self, items: Vec<Item>) -> Result<Vec<Edges>> {
-        let parents = items.into_iter().map(|item| Parent::of(item.node, item.low, item.updates)).collect();
-        self.window(parents)
     }
 
     fn above_nodes(&mut self, level: u8, items: Vec<Item>) -> Result<Vec<Edges>> {
@@ -237,6 +255,29 @@ impl<'a> Apply<'a> {
         }
         Ok(out)
     }
+}
+
+/// Nodes, so many at a time that the batch touches about so many children of theirs.
+struct Chunks {
+    items: Peekable<IntoIter<Item>>,
+    children: usize,
+}
+
+impl Iterator for Chunks {
+    type Item = Vec<Item>;
+
+    fn next(&mut self) -> Option<Vec<Item>> {
+        let (mut together, mut children) = (Vec::new(), 0);
+        while let Some(item) = self.items.next_if(|_| children < self.children) {
+            children += item.updates.len().min(item.node.len());
+            together.push(item);
+        }
+        (!together.is_empty()).then_some(together)
+    }
+}
+
+fn parents(items: Vec<Item>) -> Vec<Parent> {
+    items.into_iter().map(|item| Parent::of(item.node, item.low, item.updates)).collect()
 }
 
 /// Gives a node's updates to its children.

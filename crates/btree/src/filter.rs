@@ -17,7 +17,7 @@
 //! key, the one in the later run is not the older one, so the first block that has a version at or below a seq has the newest of them. An append
 //! keeps that by the newest seq in the pointer (`apply::window`).
 
-use index::head;
+use index::bloom::{self, Hash, PROBES};
 
 use crate::format::{Pointer, u32_at};
 
@@ -26,9 +26,6 @@ pub(crate) const BYTES_MAX: usize = 328;
 
 /// Bits for each entry that a leaf has room for. Leaves are seven tenths full on average, so an entry has eleven, and one lookup in a hundred is misled.
 pub(crate) const ENTRY_BITS: usize = 8;
-
-/// Bits that a key sets.
-const PROBES: u32 = 4;
 
 /// Bytes of an end.
 const END: usize = 4;
@@ -99,36 +96,9 @@ impl Shape {
     }
 }
 
-/// A key, as filters know it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hash(u64);
-
-impl Hash {
-    pub(crate) fn of(key: &[u8]) -> Self {
-        let (words, rest) = key.as_chunks::<8>();
-        let hash = words.iter().fold(key.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-        Self(mix(hash, head(rest)))
-    }
-
-    /// One of 64 bits that the key chooses.
-    pub(crate) const fn mark(self) -> u64 {
-        1 << (self.0 >> 58)
-    }
-
-    /// Together with the page that it was appended on; or as sorted.
-    fn on(self, page: Option<u32>) -> (u32, u32) {
-        let hash = mix(self.0, page.map_or(0, |page| u64::from(page) + 1));
-        // The halves are two numbers, of which the others are made (Kirsch and Mitzenmacher, ESA 2006).
-        let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
-        (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]) | 1)
-    }
-}
-
-/// Folds a word into a hash: the halves of a product of 128 bits, so that each bit of both moves all bits of what comes out.
-#[expect(clippy::cast_possible_truncation, reason = "the halves of the product are what is wanted")]
-fn mix(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ 0x9E37_79B9_7F4A_7C15) * u128::from(word ^ 0xD1B5_4A32_D192_ED03);
-    (product as u64) ^ (product >> 64) as u64
+/// A key together with the page that it was appended on; or as sorted.
+fn on(hash: Hash, page: Option<u32>) -> Hash {
+    hash.with(page.map_or(0, |page| u64::from(page) + 1))
 }
 
 /// The filter of a leaf.
@@ -160,7 +130,7 @@ impl<'a> Filter<'a> {
             return true;
         }
         let bits = &self.bytes[self.pointer.ends() * END..];
-        probes(hash.on(page), bits.len()).all(|bit| bits[bit / 8] & 1 << (bit % 8) != 0)
+        bloom::may_have(bits, on(hash, page))
     }
 
     /// The next block to look for a key in whose part is `part`, after `last` had no version of it that counts.
@@ -221,13 +191,10 @@ impl Maker {
     }
 
     fn add(&mut self, hash: Hash, page: Option<u32>) {
-        if self.shape.is_none() || seeded::on(seeded::Bug::FilterMissesKey) && hash.0.is_multiple_of(16) {
+        if self.shape.is_none() || seeded::on(seeded::Bug::FilterMissesKey) && hash.bits().is_multiple_of(16) {
             return;
         }
-        let bits = &mut self.bytes[self.ends * END..];
-        for bit in probes(hash.on(page), bits.len()) {
-            bits[bit / 8] |= 1 << (bit % 8);
-        }
+        bloom::add(&mut self.bytes[self.ends * END..], on(hash, page));
     }
 
     /// The last run on a page ended with this CRC: `place` is 0 for the last sorted page.
@@ -240,16 +207,6 @@ impl Maker {
     pub(crate) fn finish(self) -> Vec<u8> {
         self.bytes
     }
-}
-
-/// The bits of a key in so many bytes.
-fn probes((one, other): (u32, u32), bytes: usize) -> impl Iterator<Item = usize> {
-    let bits = bytes as u64 * 8;
-    // The product of a number of 32 bits and a few thousand, without its lower half, is a bit.
-    (0..PROBES).map(move |probe| {
-        let number = one.wrapping_add(probe.wrapping_mul(other));
-        ((u64::from(number) * bits) >> 32) as usize
-    })
 }
 
 #[cfg(test)]
@@ -337,11 +294,5 @@ mod tests {
             link(102, None),
         ];
         assert_eq!(links, expected);
-    }
-
-    #[test]
-    fn keys_that_differ_in_their_length_alone_differ() {
-        let hashes: Vec<_> = (0..40).map(|length| Hash::of(&vec![0; length]).0).collect();
-        assert!((1..40).all(|index| !hashes[..index].contains(&hashes[index])));
     }
 }

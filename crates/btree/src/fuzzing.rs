@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use doclog::{DocLength, DocPointer, SegmentId};
+use index::bloom::Hash;
 use index::{Expiry, Operation, Payload, Seq, TableId, Update};
 use space::{Extent, PAGE, PageId};
 
-use crate::filter::{Filter, Hash, Link, Maker, Shape};
+use crate::filter::{Filter, Link, Maker, Shape};
 use crate::format::node::{NodeIdentity, decode, encode, node_bytes};
 use crate::format::root::{REDO_HEADER, ROOT_BYTES, Redo, Root, sign as sign_record};
 use crate::format::run::{Identity, Plan, RUN_HEADER, Run, RunHeader, sign as sign_run};

@@ -17,10 +17,11 @@ mod rest;
 use std::ops::Range;
 use std::sync::Arc;
 
+use index::bloom::Hash;
 use index::{Seq, TableId, Update, head};
 use space::PAGE;
 
-use crate::filter::{Filter, Hash, Link};
+use crate::filter::{Filter, Link};
 use crate::format::run::{Heads, Identity, RUN_HEADER, Run, RunHeader};
 use crate::format::{Damage, Pointer};
 use crate::node::partition_point;

@@ -39,6 +39,7 @@ mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod leaf;
+mod leaf_size;
 mod load;
 mod look;
 mod node;

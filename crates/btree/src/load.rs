@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use index::bloom::Hash;
 use index::{Again, Error, Expiry, Operation, Payload, Seq, TableId, Time, Update};
 use psync::{Buffer, Request, Stream};
 use space::{Extent, PAGE};
@@ -24,7 +25,7 @@ use crate::apply::layout::packed;
 use crate::apply::nodes::{self, NodeWriter};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
-use crate::filter::{Hash, Maker, Shape};
+use crate::filter::{Maker, Shape};
 use crate::format::node::{node_bytes, node_bytes_max};
 use crate::format::root::Root;
 use crate::format::run::{ENTRY_FIXED, EXPIRY_BYTES, Identity, OneSeqRun, RUN_HEADER};

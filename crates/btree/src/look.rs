@@ -9,9 +9,10 @@
 use std::sync::Arc;
 
 use cache::Held;
+use index::bloom::Hash;
 use index::{Found, Image, Moment, Result, Seen, Update};
 
-use crate::filter::{Filter, Hash, Link};
+use crate::filter::{Filter, Link};
 use crate::format::Pointer;
 use crate::leaf::Leaf;
 use crate::node::Node;

@@ -16,11 +16,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use index::bloom::Hash;
 use index::{Found, Moment, Result, head};
 use psync::{Buffer, Completion, Request, Spares, Stream};
 use space::PAGE;
 
-use crate::filter::{Filter, Hash, Link};
+use crate::filter::{Filter, Link};
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
 use crate::look::{self, Way};

@@ -26,6 +26,7 @@ use crate::filter::Link;
 use crate::format::node::{NodeIdentity, decode};
 use crate::format::{Damage, INCARNATION_COUNTER_BITS, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
+use crate::leaf_size::LeafSize;
 use crate::node::Node;
 
 /// What all trees of a database share.
@@ -35,6 +36,7 @@ pub struct Shared {
     epoch: u32,
     incarnations: AtomicU64,
     gap_bytes: usize,
+    leaf_size: LeafSize,
     spares: Mutex<Spares>,
     read_ahead: Arc<ReadAhead>,
     pub(crate) counters: Counters,
@@ -132,6 +134,7 @@ impl Shared {
             epoch,
             incarnations: AtomicU64::new(1),
             gap_bytes: GAP_PAGES * PAGE,
+            leaf_size: LeafSize::default(),
             spares: Mutex::new(Spares::new(SPARE_BYTES)),
             read_ahead: Arc::new(ReadAhead::new(u64::MAX)),
             counters: Counters::default(),
@@ -143,6 +146,17 @@ impl Shared {
     pub fn with_gap(mut self, pages: usize) -> Self {
         self.gap_bytes = pages * PAGE;
         self
+    }
+
+    /// Leaves of long entries may have more pages than the tree's others, so that a batch brings several entries to each.
+    #[must_use]
+    pub const fn with_longer_leaves(mut self, allowed: bool) -> Self {
+        self.leaf_size = LeafSize { follows_entries: allowed };
+        self
+    }
+
+    pub(crate) const fn leaf_size(&self) -> LeafSize {
+        self.leaf_size
     }
 
     /// What scans read ahead is bounded by this, and not only each by itself.
@@ -230,11 +244,7 @@ impl Shared {
 
     /// The internal node that `pointer` points to.
     pub(crate) fn node(&self, table: TableId, pointer: &Pointer, level: u8) -> Result<Arc<Node>> {
-        if let Some(node) = self.cached_node(pointer, level) {
-            return Ok(node);
-        }
-        let mut nodes = self.nodes(table, std::slice::from_ref(pointer), level)?;
-        Ok(nodes.pop().expect("as many nodes as pointers"))
+        self.held_node(table, pointer, level).map(|node| Arc::clone(node.shared()))
     }
 
     fn cached_node(&self, pointer: &Pointer, level: u8) -> Option<Arc<Node>> {
@@ -250,18 +260,28 @@ impl Shared {
     /// The internal node that `pointer` points to, borrowed where the front of the cache has it.
     #[inline]
     pub(crate) fn held_node(&self, table: TableId, pointer: &Pointer, level: u8) -> Result<Held<Node>> {
+        match self.found_node(pointer, level) {
+            Some(node) => Ok(node),
+            None => {
+                let mut read = self.read_nodes(table, &[pointer], level)?;
+                Ok(Held::of(read.pop().expect("as many nodes as pointers")))
+            }
+        }
+    }
+
+    /// The node, if the cache has it, by its front.
+    #[inline]
+    fn found_node(&self, pointer: &Pointer, level: u8) -> Option<Held<Node>> {
         let key = key_of(pointer);
         if let Some(node) = self.cache.front().nodes.get(key.words()).filter(|node| node.level() == level) {
             self.cache.count_front_hit();
             self.counters.node_hits.add(1);
-            return Ok(node);
+            return Some(node);
         }
-        if let Some(node) = self.cached_node(pointer, level) {
-            let is_it = |image: &Image| matches!(image, Image::Node(other) if Arc::ptr_eq(other, &node));
-            self.cache.lift(&key, &self.cache.front().nodes, key.words(), &node, is_it);
-            return Ok(Held::of(node));
-        }
-        self.node(table, pointer, level).map(Held::of)
+        let node = self.cached_node(pointer, level)?;
+        let is_it = |image: &Image| matches!(image, Image::Node(other) if Arc::ptr_eq(other, &node));
+        self.cache.lift(&key, &self.cache.front().nodes, key.words(), &node, is_it);
+        Some(Held::of(node))
     }
 
     /// An image of a block of a leaf, borrowed where the front of the cache has it. Whether it holds what `pointer` publishes, [`Leaf::seen`]
@@ -286,17 +306,26 @@ impl Shared {
 
     /// The nodes that `pointers` point to, in their order; what is not cached is read in one psync.
     pub(crate) fn nodes(&self, table: TableId, pointers: &[Pointer], level: u8) -> Result<Vec<Arc<Node>>> {
-        let mut nodes: Vec<_> = pointers.iter().map(|pointer| self.cached_node(pointer, level)).collect();
-        let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
+        let found = |pointer: &Pointer| self.found_node(pointer, level).map(|node| Arc::clone(node.shared()));
+        let mut nodes: Vec<_> = pointers.iter().map(found).collect();
+        let is_missing = |(pointer, node): (_, &Option<_>)| node.is_none().then_some(pointer);
+        let missing: Vec<_> = pointers.iter().zip(&nodes).filter_map(is_missing).collect();
         if !missing.is_empty() {
-            count(&self.counters.node_psyncs, 1);
-            let requests = missing.iter().map(|index| self.read(&pointers[*index], 0, PAGE, 0)).collect();
-            for (index, buffer) in missing.iter().zip(self.psync().run_all(requests)?) {
-                let page = buffer.expect("a read hands its buffer back");
-                nodes[*index] = Some(self.parse_node(table, &pointers[*index], level, &page)?);
-            }
+            let mut read = self.read_nodes(table, &missing, level)?.into_iter();
+            nodes.iter_mut().filter(|node| node.is_none()).for_each(|node| *node = read.next());
         }
         Ok(nodes.into_iter().flatten().collect())
+    }
+
+    /// Reads nodes in one psync.
+    fn read_nodes(&self, table: TableId, pointers: &[&Pointer], level: u8) -> Result<Vec<Arc<Node>>> {
+        count(&self.counters.node_psyncs, 1);
+        let requests = pointers.iter().map(|pointer| self.read(pointer, 0, PAGE, 0)).collect();
+        let pages = self.psync().run_all(requests)?.into_iter();
+        let parse = |(page, pointer): (Option<Buffer>, &&Pointer)| {
+            self.parse_node(table, pointer, level, &page.expect("a read hands its buffer back"))
+        };
+        pages.zip(pointers).map(parse).collect()
     }
 
     /// Parses a node that was read, and caches it.

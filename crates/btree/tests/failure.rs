@@ -32,8 +32,9 @@ fn random_batch(random: &mut StdRng, seq: u64) -> Updates {
 
 /// A tree that went through some batches.
 fn grown(seed: u64, random: &mut StdRng) -> (Home, Model, u64) {
-    let mut home =
-        Home::new(seed, [1, 2, 3, 12][random.random_range(0..4)], [0, 32 << 10, 4 << 20][random.random_range(0..3)]);
+    let (leaf_pages, cache_bytes) =
+        ([1, 2, 3, 12][random.random_range(0..4)], [0, 32 << 10, 4 << 20][random.random_range(0..3)]);
+    let mut home = Home::with_longer_leaves(seed, leaf_pages, cache_bytes, seed % 2 == 1);
     let mut model = Model::default();
     let batches = random.random_range(0..12);
     for seq in 1..=batches {

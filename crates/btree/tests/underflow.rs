@@ -22,10 +22,6 @@ fn key(number: u64) -> Vec<u8> {
     format!("key/{number:012}").into_bytes()
 }
 
-fn shape(home: &Home) -> Stats {
-    home.tree.view().stats().expect("whole")
-}
-
 fn puts(numbers: impl IntoIterator<Item = u64>, seq: u64) -> Updates {
     Updates::puts(numbers.into_iter().map(key), seq, &[5; VALUE])
 }
@@ -43,7 +39,7 @@ fn live_bytes(model: &Model) -> u64 {
 fn check_space(home: &Home, model: &Model, what: &str) {
     home.check(model, u64::MAX);
     home.check_pages();
-    let (stats, live) = (shape(home), live_bytes(model));
+    let (stats, live) = (home.stats(), live_bytes(model));
     let bound = SPACE_FACTOR * live + u64::from(home.leaf_pages) * PAGE as u64;
     let bytes = stats.leaf_pages * PAGE as u64;
     assert!(bytes <= bound, "{what}: {bytes} bytes of leaves for {live}: {stats:?}");
@@ -202,13 +198,13 @@ fn a_leaf_that_pinned_versions_made_long_is_of_usual_size_again() {
         snapshots.push(seq);
         model.apply(&updates);
     }
-    assert!(shape(&home).leaf_pages > 2 * shape(&home).leaves, "{:?}", shape(&home));
+    assert!(home.stats().leaf_pages > 2 * home.stats().leaves, "{:?}", home.stats());
     for number in 0..3 {
         let touch = puts([number], 1501 + number);
         home.apply(&touch, &[]).expect("a disk that works");
         model.apply(&touch);
     }
-    let stats = shape(&home);
+    let stats = home.stats();
     assert_eq!((stats.leaves, stats.leaf_pages, stats.height), (1, 2, 1), "{stats:?}");
     home.check(&model, u64::MAX);
     home.check_pages();
@@ -220,7 +216,7 @@ fn a_tree_that_grows_at_its_end_is_left_packed() {
     for seq in 1..=400 {
         home.apply(&puts((seq - 1) * 100..seq * 100, seq), &[]).expect("a disk that works");
     }
-    let stats = shape(&home);
+    let stats = home.stats();
     let fill = stats.run_bytes as f64 / (stats.leaf_pages * PAGE as u64) as f64;
     assert!(fill > 0.9 && home.shared.counters().leaves_merged == 0, "{fill}: {stats:?}");
     assert!(stats.internal_pages <= stats.leaves / 25, "{stats:?}");
@@ -259,7 +255,7 @@ fn where_there_is_no_room_to_clear_up_the_batch_is_in_and_a_later_one_does_it() 
             model.apply(&last);
             home.check(&model, u64::MAX);
             home.check_pages();
-            outcomes[if shape(&home).entries > 420 { 1 } else { 2 }] += 1;
+            outcomes[if home.stats().entries > 420 { 1 } else { 2 }] += 1;
         } else {
             outcomes[0] += 1;
         }
@@ -269,7 +265,7 @@ fn where_there_is_no_room_to_clear_up_the_batch_is_in_and_a_later_one_does_it() 
         model.apply(&last);
         model.apply(&again);
         check_space(&home, &model, "with room again");
-        assert!(shape(&home).entries <= 420, "{:?}", shape(&home));
+        assert!(home.stats().entries <= 420, "{:?}", home.stats());
     }
     assert!(outcomes.iter().all(|count| *count > 0), "refused, in, and cleared up: {outcomes:?}");
 }
@@ -284,7 +280,7 @@ fn a_high_tree_loses_its_height() {
         let load = Updates::puts((0..3000).map(long), 1, &[5; VALUE]);
         home.apply(&load, &[]).expect("a disk that works");
         model.apply(&load);
-        assert!(shape(&home).height >= 5, "{:?}", shape(&home));
+        assert!(home.stats().height >= 5, "{:?}", home.stats());
         let mut gone: Vec<u64> = (0..3000).filter(|number| number % keep != 0).collect();
         gone.shuffle(&mut random);
         for (batch, numbers) in gone.chunks(600).enumerate() {
@@ -295,7 +291,7 @@ fn a_high_tree_loses_its_height() {
         }
         home.check(&model, u64::MAX);
         home.check_pages();
-        let (stats, left) = (shape(&home), 3000_u64.div_ceil(keep));
+        let (stats, left) = (home.stats(), 3000_u64.div_ceil(keep));
         // A key fills a quarter of a leaf, and a node has two children at least.
         assert!(stats.leaves <= left, "{left} keys in {stats:?}");
         assert!(stats.internal_pages < stats.leaves, "{stats:?}");

@@ -111,7 +111,7 @@ impl Reading {
         {
             match self.opener.open(window) {
                 Ok(file) => {
-                    self.stream.push(window.request(&file, self.next as u64, spare.take()));
+                    self.stream.push(window.request(&file, self.next, spare.take()));
                     self.bytes += window.length();
                 }
                 // Those that are being read are closed in time.

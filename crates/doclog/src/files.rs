@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use psync::{BLOCK, File, Psync};
+use psync::{File, Psync, SECTOR};
 use space::{FileStore, StreamKind};
 
 use crate::{Error, Result, SegmentId};
@@ -54,13 +54,12 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Reads begin and end at multiples of so many bytes.
-    pub(crate) fn block(&self) -> u64 {
-        let direct = match self {
-            Self::Open(file) => file.is_direct(),
-            Self::Sealed { direct } => *direct,
-        };
-        if direct { BLOCK as u64 } else { 1 }
+    /// Reads begin and end at multiples of so many bytes at least; the file may want more ([`File::unit`]), which is known when it is open.
+    pub(crate) const fn unit(&self) -> u64 {
+        match self {
+            Self::Open(_) | Self::Sealed { direct: false } => 1,
+            Self::Sealed { direct: true } => SECTOR as u64,
+        }
     }
 }
 

@@ -239,15 +239,8 @@ pub(crate) fn check_header(
         let found = bytes[..4].escape_ascii();
         return Err(Error::corrupt(&file(), at, "document magic", MAGIC.escape_ascii(), found));
     }
+    // A newer version is damage too: newer software says in the superblock first that the directory is of one.
     let [version, kind] = [get_u16(bytes, 4), get_u16(bytes, 6)];
-    if version > VERSION {
-        return Err(Error::NewerVersion {
-            file: file(),
-            offset: at.saturating_add(4),
-            found: version.into(),
-            known: VERSION.into(),
-        });
-    }
     let fields: [(u64, &'static str, u64, u64); 5] = [
         (4, "document version", VERSION.into(), version.into()),
         (6, "document type", TYPE_DOCUMENT.into(), kind.into()),

@@ -1,7 +1,9 @@
 //! Reading documents, any number in one psync.
 //!
-//! 1. The documents are sorted by place. Those that share or touch blocks are read together, in windows of up to [`WINDOW_BYTES`] whose
-//!    ends are block boundaries where the file is read directly; a large document is read in several windows.
+//! 1. The documents are sorted by place. Those less than a block apart are read together, in windows of up to [`WINDOW_BYTES`] whose
+//!    ends are boundaries of sectors where the file is read directly; a large document is read in several windows. Sectors, not blocks: a
+//!    document that lies across two blocks mostly takes no more of them than one block has. Where a file system wants whole blocks, a
+//!    window is read with what is around it.
 //! 2. All windows are one psync; of a large one, windows of no more than [`BYTES_IN_FLIGHT`] are in memory at a time. A file is open while it is read: documents
 //!    may be in more segments than a process may have files open.
 //! 3. A completed window is cut into parts of documents. Every part is checksummed at once, and copied if its bytes are
@@ -13,7 +15,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use psync::{BLOCK, Buffer, Completion, File, Request};
+use psync::{BLOCK, Buffer, Completion, File, Request, SECTOR};
 
 use crate::ahead::Reading;
 use crate::compression::unpack;
@@ -28,7 +30,7 @@ pub(crate) const BYTES_IN_FLIGHT: u64 = 32 << 20;
 /// Most segments whose files are opened for one call before the first of them is closed.
 const OPEN_AT_ONCE: usize = 64;
 
-const _: () = assert!(WINDOW_BYTES.is_multiple_of(BLOCK as u64));
+const _: () = assert!(WINDOW_BYTES.is_multiple_of(SECTOR as u64));
 
 /// What is wanted of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,11 @@ pub(crate) struct Window {
     pub(crate) bytes: Range<u64>,
     documents: Range<usize>,
 }
+
+/// Bits of a request's tag that say how many bytes before its window it begins; the others are the number of the window.
+const LEAD_BITS: u32 = 12;
+
+const _: () = assert!(BLOCK <= 1 << LEAD_BITS);
 
 impl Wanted {
     pub(crate) fn new(table: u32, pointer: DocPointer, source: Source, wants: Wants) -> Self {
@@ -204,9 +211,9 @@ pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
     }
     let mut opener = Opener::new(Arc::clone(files));
     let mut requests = Vec::with_capacity(windows.len());
-    for (window, tag) in windows.iter().zip(0..) {
+    for (number, window) in windows.iter().enumerate() {
         match opener.open(window) {
-            Ok(file) => requests.push(window.request(&file, tag, None)),
+            Ok(file) => requests.push(window.request(&file, number, None)),
             Err(error) => window.fail(documents, &error),
         }
     }
@@ -248,11 +255,15 @@ impl Window {
         self.bytes.end - self.bytes.start
     }
 
-    /// The read of this window, into a buffer that another read has left if it is of the right length.
-    pub(crate) fn request(&self, file: &File, tag: u64, spare: Option<Buffer>) -> Request {
-        let length = offset_in(self.bytes.end, self.bytes.start);
+    /// The read of this window, which is number `number`, in whole units of the file; into a buffer that another read has left if it is of
+    /// the right length.
+    pub(crate) fn request(&self, file: &File, number: usize, spare: Option<Buffer>) -> Request {
+        let unit = file.unit() as u64;
+        let lead = self.bytes.start % unit;
+        let start = self.bytes.start - lead;
+        let length = offset_in(self.bytes.end.next_multiple_of(unit), start);
         let buffer = spare.filter(|buffer| buffer.len() == length).unwrap_or_else(|| Buffer::for_read(length));
-        Request::read(file, self.bytes.start, buffer, tag)
+        Request::read(file, start, buffer, (number as u64) << LEAD_BITS | lead)
     }
 
     /// Nothing of it can be read.
@@ -267,7 +278,8 @@ impl Window {
 pub(crate) fn deliver(
     files: &SegmentFiles, windows: &[Window], documents: &mut [Wanted], completion: &Completion,
 ) -> u64 {
-    let window = &windows[usize::try_from(completion.tag).expect("tags are window numbers")];
+    let number = usize::try_from(completion.tag >> LEAD_BITS).expect("there is a window for each tag");
+    let (window, lead) = (&windows[number], offset_in(completion.tag % (1 << LEAD_BITS), 0));
     let buffer = completion.buffer.as_deref().unwrap_or_default();
     let (read, failure) = match &completion.result {
         Ok(()) => (buffer.len(), None),
@@ -277,11 +289,12 @@ pub(crate) fn deliver(
         }
         Err(error) => (0, Some(error)),
     };
+    let bytes = &buffer[lead.min(read)..read.min(lead + offset_in(window.bytes.end, window.bytes.start))];
     for document in &mut documents[window.documents.clone()] {
         let wanted = document.place().end.min(window.bytes.end);
-        let have = window.bytes.start + read as u64;
+        let have = window.bytes.start + bytes.len() as u64;
         if wanted <= have {
-            document.take(window.bytes.start, &buffer[..read]);
+            document.take(window.bytes.start, bytes);
         } else if document.failure.is_none() {
             document.failure = Some(match failure {
                 Some(error) if !matches!(error, psync::Error::ShortRead { .. }) => error.clone().into(),
@@ -302,10 +315,10 @@ fn missing(files: &SegmentFiles, pointer: &DocPointer, end: u64, have: u64) -> E
 pub(crate) fn plan(documents: &[Wanted], gap: u64) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     for (index, document) in documents.iter().enumerate() {
-        let (block, segment) = (document.source.block(), document.pointer.segment);
+        let (unit, segment) = (document.source.unit(), document.pointer.segment);
         let place = document.place();
-        let end = place.end.next_multiple_of(block);
-        let mut start = place.start - place.start % block;
+        let end = place.end.next_multiple_of(unit);
+        let mut start = place.start - place.start % unit;
         if let Some(last) = windows.last_mut()
             && last.segment == segment
             && (last.bytes.start..last.bytes.start + WINDOW_BYTES).contains(&place.start)
@@ -370,7 +383,7 @@ mod tests {
                 let length = window.bytes.end - window.bytes.start;
                 prop_assert!((1..=WINDOW_BYTES).contains(&length));
                 if direct {
-                    prop_assert!(window.bytes.start.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK as u64));
+                    prop_assert!(window.bytes.start.is_multiple_of(SECTOR as u64) && length.is_multiple_of(SECTOR as u64));
                 }
             }
             for (index, document) in documents.iter().enumerate() {
@@ -389,6 +402,44 @@ mod tests {
                 }
                 prop_assert_eq!(end, place.end);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_around_a_window_in_whole_units_is_left_out() {
+        let psync = psync::sim::SimDisk::new(1).psync();
+        let store = space::FileStore::open(psync.clone(), "/db".as_ref(), false).expect("opens");
+        let files = SegmentFiles::new(&store, crate::Content::Documents, 1);
+        let file = files.create(SegmentId(1)).expect("created");
+        let payload: Vec<u8> = (0..6000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let length = DocLength::from_bits(payload.len() as u64);
+        let mut bytes = vec![1; 4096];
+        let pointers = [1000, 7032].map(|offset| {
+            let crc = checksum::crc32c_append(identity_crc(1, SegmentId(1), offset, length), &payload);
+            let pointer = DocPointer { segment: SegmentId(1), offset, length, crc };
+            bytes.resize(14_000, 2);
+            let at = offset_in(offset, 0);
+            bytes[at..at + HEADER].copy_from_slice(&crate::format::encode_header(1, &pointer));
+            bytes[at + HEADER..at + HEADER + payload.len()].copy_from_slice(&payload);
+            pointer
+        });
+        let written = Request::write(&file, 0, Buffer::from_slice(&bytes), 0);
+        psync.run_all(vec![written]).expect("written");
+        let direct = files.open(SegmentId(1), &Source::Sealed { direct: true }).expect("opens");
+        assert!(direct.unit() > 1);
+        // Windows that know nothing of units, the second of which is the end of one document and all of another.
+        let mut documents =
+            pointers.map(|pointer| Wanted::new(1, pointer, Source::Open(file.clone()), Wants::Document));
+        let window =
+            |bytes, documents| Window { segment: SegmentId(1), source: Source::Open(file.clone()), bytes, documents };
+        let windows = [window(1000..5001, 0..1), window(5001..13_056, 0..2)];
+        let requests =
+            windows.iter().enumerate().map(|(number, window)| window.request(&direct, number, None)).collect();
+        for completion in psync.run(requests) {
+            deliver(&files, &windows, &mut documents, &completion);
+        }
+        for document in documents {
+            assert_eq!(document.finish(&files).expect("whole"), payload);
         }
     }
 }

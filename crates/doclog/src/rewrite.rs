@@ -59,9 +59,10 @@ fn in_batches(
     let mut first = 0;
     while first < windows.len() {
         let batch = &windows[first..first + batch(&windows[first..])];
-        let read =
-            |(window, tag): (&Window, u64)| Ok(window.request(&files.open(window.segment, &window.source)?, tag, None));
-        let reads = batch.iter().zip(first as u64..).map(read).collect::<Result<_>>()?;
+        let read = |(window, number): (&Window, usize)| {
+            Ok(window.request(&files.open(window.segment, &window.source)?, number, None))
+        };
+        let reads = batch.iter().zip(first..).map(read).collect::<Result<_>>()?;
         take(first, files.psync().run(reads))?;
         first += batch.len();
     }

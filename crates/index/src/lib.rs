@@ -11,6 +11,7 @@
 //! Left to others: what is visible ([`Seq`]s are handed out above), the log, and the order in which views are published.
 
 mod again;
+pub mod bloom;
 mod class;
 pub mod due;
 mod error;

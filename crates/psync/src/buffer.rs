@@ -16,8 +16,13 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Alignment of memory, offset and length for direct I/O, in bytes.
+/// Alignment of memory, offset and length with which direct I/O works on every file that is opened for it, in bytes.
 pub const BLOCK: usize = 4096;
+
+/// The least unit that any file has for direct I/O, in bytes.
+pub const SECTOR: usize = 512;
+
+const _: () = assert!(BLOCK.is_multiple_of(SECTOR));
 
 /// Most bytes of freed buffers that a thread keeps: a batch of 128 buffers of 32 KiB.
 const KEPT_BYTES_MAX: usize = 4 << 20;

@@ -66,11 +66,10 @@ pub enum Error {
         /// Why it cannot be had.
         reason: String,
     },
-    /// A request to a file opened for direct I/O is not a multiple of [`crate::BLOCK`].
+    /// A request to a file opened for direct I/O is not a multiple of the file's unit.
     #[error(
-        "offset {offset} and length {length} on {} must be multiples of {}: the file is open for direct I/O",
-        path.display(),
-        crate::BLOCK
+        "offset {offset} and length {length} on {} must be multiples of {unit}: the file is open for direct I/O",
+        path.display()
     )]
     Misaligned {
         /// The file.
@@ -79,6 +78,8 @@ pub enum Error {
         offset: u64,
         /// Bytes of the request.
         length: u64,
+        /// What both must be multiples of.
+        unit: u64,
     },
     /// A file with an unknown or foreign content where a device profile was expected, or one that cannot be written.
     #[error("cannot use the device profile {}: {reason}", path.display())]

@@ -35,7 +35,8 @@ pub struct File(pub(crate) Arc<FileInner>);
 
 pub(crate) struct FileInner {
     pub(crate) path: PathBuf,
-    pub(crate) direct: bool,
+    /// Of a file that bypasses the page cache.
+    pub(crate) direct_unit: Option<usize>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) handle: Handle,
 }
@@ -56,8 +57,11 @@ impl FileInner {
 }
 
 impl File {
-    pub(crate) fn new(path: &Path, direct: bool, counters: Option<Arc<Counters>>, handle: Handle) -> Self {
-        Self(Arc::new(FileInner { path: path.to_owned(), direct, counters: counters.unwrap_or_default(), handle }))
+    pub(crate) fn new(
+        path: &Path, direct_unit: Option<usize>, counters: Option<Arc<Counters>>, handle: Handle,
+    ) -> Self {
+        let counters = counters.unwrap_or_default();
+        Self(Arc::new(FileInner { path: path.to_owned(), direct_unit, counters, handle }))
     }
 
     /// The path it was opened under.
@@ -65,9 +69,15 @@ impl File {
         &self.0.path
     }
 
-    /// Whether it bypasses the page cache. If so, offsets and lengths must be multiples of [`crate::BLOCK`].
+    /// Whether it bypasses the page cache.
     pub fn is_direct(&self) -> bool {
-        self.0.direct
+        self.0.direct_unit.is_some()
+    }
+
+    /// Offsets and lengths of requests must be multiples of so many bytes: 1, or, of a file that bypasses the page cache, what its
+    /// file system and device allow, from [`crate::SECTOR`] to [`crate::BLOCK`].
+    pub fn unit(&self) -> usize {
+        self.0.direct_unit.unwrap_or(1)
     }
 
     /// Length in bytes.

@@ -36,7 +36,7 @@ mod stream;
 mod traffic;
 
 pub use backend::BackendKind;
-pub use buffer::{BLOCK, Buffer};
+pub use buffer::{BLOCK, Buffer, SECTOR};
 pub use counters::{Counters, CountersSnapshot};
 pub use error::{Error, Result};
 pub use file::{File, OpenOptions};

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::file::{File, Handle, retry_interrupted};
-use crate::{BLOCK, Error, OpenOptions, Result, sim};
+use crate::{BLOCK, Error, OpenOptions, Result, SECTOR, sim};
 
 /// Files and directories by name: the system's, or a simulated disk's.
 pub(crate) trait Names: Send + Sync {
@@ -67,10 +67,11 @@ impl Names for SystemNames {
     fn open(&self, path: &Path, options: &OpenOptions) -> Result<File> {
         if options.direct {
             match open_with(path, options, true) {
-                Ok(file) if direct_works(&file) => {
-                    return Ok(File::new(path, true, options.counters.clone(), Handle::System(file)));
+                Ok(file) => {
+                    if let Some(unit) = direct_unit(&file) {
+                        return Ok(File::new(path, Some(unit), options.counters.clone(), Handle::System(file)));
+                    }
                 }
-                Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
                 Err(error) => return Err(Error::path("open", path, error)),
             }
@@ -146,7 +147,7 @@ impl Names for SystemNames {
 
 fn open_buffered(path: &Path, options: &OpenOptions) -> Result<File> {
     open_with(path, options, false)
-        .map(|file| File::new(path, false, options.counters.clone(), Handle::System(file)))
+        .map(|file| File::new(path, None, options.counters.clone(), Handle::System(file)))
         .map_err(|error| Error::path("open", path, error))
 }
 
@@ -163,9 +164,9 @@ fn open_with(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<fs:
     Ok(file)
 }
 
-/// Whether the file takes direct I/O in units of [`BLOCK`], where the kernel can tell (Linux 6.1); otherwise that it could be
-/// opened for it must do.
-fn direct_works(file: &fs::File) -> bool {
+/// The unit in which the file takes direct I/O; none where that is none that divides [`BLOCK`]. Where the kernel cannot tell (before
+/// Linux 6.1), that it could be opened for it must do.
+fn direct_unit(file: &fs::File) -> Option<usize> {
     let mut status = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is empty and terminated, so the descriptor is what is asked about; `status` has room for the answer.
     let returned = unsafe {
@@ -174,10 +175,11 @@ fn direct_works(file: &fs::File) -> bool {
     // SAFETY: all of it is integers and was zeroed.
     let status = unsafe { status.assume_init() };
     if returned != 0 || status.stx_mask & libc::STATX_DIOALIGN == 0 {
-        return true;
+        return Some(BLOCK);
     }
-    let fits = |alignment: u32| alignment != 0 && BLOCK.is_multiple_of(alignment as usize);
-    fits(status.stx_dio_mem_align) && fits(status.stx_dio_offset_align)
+    let fits = |alignment: usize| alignment != 0 && BLOCK.is_multiple_of(alignment);
+    let [memory, offset] = [status.stx_dio_mem_align, status.stx_dio_offset_align].map(|alignment| alignment as usize);
+    (fits(memory) && fits(offset)).then_some(offset.max(SECTOR))
 }
 
 /// A shared lock needs no more than read permission, if the file is there.

@@ -22,8 +22,9 @@ use std::time::Duration;
 
 use crate::backend::{Backend, CallLane, Done, Lane, Transfer};
 use crate::learn::{Learner, RequestKind, STRETCH_REQUESTS_MAX, Shape, Stretch};
+use crate::probe::PAGE_BYTES;
 use crate::traffic::Traffic;
-use crate::{BLOCK, Buffer, Completion, Error, File, Operation, Request, Result};
+use crate::{Buffer, Completion, Error, File, Operation, Request, Result};
 
 /// Most times that one attempt is repeated because the system was interrupted or busy.
 const RETRIES_MAX: u32 = 64;
@@ -79,11 +80,13 @@ impl Started {
             retries: 0,
         };
         let length = started.length();
-        if started.file.is_direct() && !(request.offset.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK)) {
+        let unit = started.file.unit();
+        if !(request.offset.is_multiple_of(unit as u64) && length.is_multiple_of(unit)) {
             let error = Error::Misaligned {
                 path: started.file.path().to_owned(),
                 offset: request.offset,
                 length: length as u64,
+                unit: unit as u64,
             };
             return Err(started.complete(Err(error)));
         }
@@ -104,7 +107,9 @@ impl Started {
             Kind::Write { durable: false } => RequestKind::Write,
             Kind::Write { durable: true } | Kind::Flush => return None,
         };
-        Shape::new(kind, self.length()).filter(|_| self.file.is_direct())
+        // A device reads whole pages, whatever part of one is asked for.
+        let bytes = if kind == RequestKind::Read { self.length().max(PAGE_BYTES) } else { self.length() };
+        Shape::new(kind, bytes).filter(|_| self.file.is_direct())
     }
 
     /// The transfer of what is left, at most `most` bytes of it.
@@ -142,8 +147,8 @@ impl Started {
             return Step::Finished(Ok(()));
         }
         match self.kind {
-            // A direct read that stops within a block has met the end of the file.
-            Kind::Read if count == 0 || (self.file.is_direct() && !self.progress.is_multiple_of(BLOCK)) => {
+            // A direct read that stops within a unit has met the end of the file.
+            Kind::Read if count == 0 || !self.progress.is_multiple_of(self.file.unit()) => {
                 Step::Finished(Err(Error::ShortRead {
                     path: self.file.path().to_owned(),
                     offset: self.offset,

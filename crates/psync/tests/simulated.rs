@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use psync::sim::{Fault, Garble, SECTOR, SimDisk};
-use psync::{BLOCK, Buffer, Error, File, OpenOptions, Psync, Request};
+use psync::sim::{Fault, Garble, SimDisk};
+use psync::{BLOCK, Buffer, Error, File, OpenOptions, Psync, Request, SECTOR};
 
 const ROOT: &str = "/";
 const SEEDS: u64 = 300;

@@ -51,7 +51,7 @@ impl Apply<'_> {
     pub(super) fn update_trie(&mut self, range: Range<usize>) -> Result<Option<Link>> {
         let header = self.base.header();
         if range.is_empty() {
-            return Ok(header.root.map(|pointer| Link { pointer, due: header.due }));
+            return Ok(header.root.map(|pointer| Link { pointer, due: header.due, filter: Box::default() }));
         }
         let outcome = match header.root {
             Some(root) => self.update_tree(&root, 0, range, true)?,

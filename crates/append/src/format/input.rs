@@ -5,9 +5,10 @@ use index::due::{Due, UNITS_LIMIT};
 use index::{Expiry, Operation, Payload, Seq};
 
 use super::{
-    ALIGNMENT, Checked, DOCUMENT, DOCUMENT_EXPIRING, Damage, INLINE_BYTES_MAX, KIND_BITS, Link, TOMBSTONE, VALUE,
+    ALIGNMENT, Checked, DOCUMENT, DOCUMENT_EXPIRING, Damage, INLINE_BYTES_MAX, KIND_BITS, TOMBSTONE, VALUE,
     VALUE_EXPIRING,
 };
+use crate::filter;
 
 /// Bytes, and how far they are read.
 #[derive(Clone, Debug)]
@@ -101,14 +102,20 @@ impl<'a> Input<'a> {
         Ok(DocPointer { segment, offset, length, crc: u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]) })
     }
 
-    /// A link.
-    pub(crate) fn link(&mut self) -> Checked<Link> {
+    /// The parts of a link.
+    pub(crate) fn link(&mut self) -> Checked<(DocPointer, Option<Due>, &'a [u8])> {
         let pointer = self.pointer()?;
         let begin = self.at;
-        match self.number()? {
-            units if units < UNITS_LIMIT => Ok(Link { pointer, due: Due::from_units(units) }),
-            units => Err(Damage::new(begin, "time when a node is due", format!("less than {UNITS_LIMIT}"), units)),
+        let units = self.number()?;
+        if units >= UNITS_LIMIT {
+            return Err(Damage::new(begin, "time when a node is due", format!("less than {UNITS_LIMIT}"), units));
         }
+        let (begin, filter) = (self.at, self.bytes()?);
+        if filter.len() > filter::BYTES_MAX {
+            let expected = format!("at most {} bytes", filter::BYTES_MAX);
+            return Err(Damage::new(begin, "filter of a node", expected, filter.len()));
+        }
+        Ok((pointer, Due::from_units(units), filter))
     }
 
     /// A version.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An entry of an internal node is a **child**: its lower bound as bytes, below which no chunk of it is, and a pointer. The bound of
-//! the first says nothing. Both pointers are followed by when what they lead to is due. An entry of a leaf is a **group**, the keys that share a chunk:
+//! the first says nothing. Both pointers are followed by when what they lead to is due, and its filter. An entry of a leaf is a **group**, the keys that share a chunk:
 //!
 //! ```text
 //! .  chunk, as bytes: of the length of all chunks, or what is left of the one key that ends in it
@@ -19,6 +19,8 @@
 //! Chunks rise, and so do the keys of a group; seqs of versions fall. Nothing in an entry refers to another one: what an update leaves alone
 //! is copied as it is.
 
+use std::ops::Range;
+
 use doclog::DocPointer;
 use index::due::{self, Due};
 use index::{Operation, Seq, Time, Update};
@@ -26,57 +28,84 @@ use index::{Operation, Seq, Time, Update};
 use super::input::Input;
 use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_number, put_version};
 
-/// Where something is in the bytes of a node.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    at: u32,
-    length: u32,
+/// Bytes of an entry at least: of a group with a single tombstone under an empty chunk.
+const ENTRY_BYTES_MIN: usize = 6;
+
+/// Where the skip is: behind the level.
+const SKIP_AT: usize = 1;
+
+const CHECKED: &str = "a node was checked when it was read";
+
+/// Places in the bytes of a node, rising: two bytes each, unless an entry makes the node longer than these tell.
+#[derive(Debug)]
+enum Places {
+    Short(Vec<u16>),
+    Long(Vec<u32>),
 }
 
-impl Place {
-    fn of(bytes: &[u8], part: &[u8]) -> Self {
-        // Parts are cut out of the bytes of a document, which are bounded far below this.
-        let at = part.as_ptr().addr() - bytes.as_ptr().addr();
-        Self { at: small(at), length: small(part.len()) }
+impl Places {
+    /// None yet, in a node of so many bytes.
+    fn new(bytes: usize, capacity: usize) -> Self {
+        if u16::try_from(bytes).is_ok() {
+            Self::Short(Vec::with_capacity(capacity))
+        } else {
+            Self::Long(Vec::with_capacity(capacity))
+        }
     }
 
-    fn get(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.at as usize..][..self.length as usize]
+    fn push(&mut self, at: usize) {
+        match self {
+            Self::Short(places) => places.push(u16::try_from(at).expect("places are within the bytes of the node")),
+            Self::Long(places) => places.push(u32::try_from(at).expect("documents are shorter than 4 GiB")),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Short(places) => places.len(),
+            Self::Long(places) => places.len(),
+        }
+    }
+
+    fn get(&self, index: usize) -> usize {
+        match self {
+            Self::Short(places) => usize::from(places[index]),
+            Self::Long(places) => places[index] as usize,
+        }
+    }
+
+    /// The first that is not below `at`, among those of `range`.
+    fn first_from(&self, at: usize, range: Range<usize>) -> usize {
+        partition(range, |index| self.get(index) < at)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Short(places) => places.capacity() * size_of::<u16>(),
+            Self::Long(places) => places.capacity() * size_of::<u32>(),
+        }
     }
 }
 
-fn small(number: usize) -> u32 {
-    u32::try_from(number).expect("documents are shorter than 4 GiB")
+/// The first index of a range that is not `below`, as none is behind it.
+fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
+    let Range { mut start, mut end } = range;
+    while start < end {
+        let middle = start.midpoint(end);
+        if below(middle) { start = middle + 1 } else { end = middle }
+    }
+    start
 }
 
-/// An entry: where it is, what it is found by, and where that leads.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    whole: Place,
-    /// Lower bound of a child, or chunk of a group.
-    bound: Place,
-    /// Number of the group's first key.
-    first_key: u32,
-    /// Where the pointer of a child or tree is; 0: the entry has keys.
-    pointer_at: u32,
-}
-
-/// A key of a group.
-#[derive(Clone, Copy, Debug)]
-struct Key {
-    rest: Place,
-    versions_at: u32,
-    versions: u32,
-}
-
-/// A node that was checked.
+/// A node that was checked. Beside its bytes stands where entries and keys begin, and nothing else, so that many fit in memory.
 #[derive(Debug)]
 pub(crate) struct Node {
     bytes: Box<[u8]>,
     level: u8,
-    skip: Place,
-    entries: Vec<Entry>,
-    keys: Vec<Key>,
+    /// Entries, and behind them the end of the last one.
+    entries: Places,
+    /// Keys of all groups.
+    keys: Places,
 }
 
 /// What is in a group.
@@ -92,19 +121,31 @@ pub(crate) enum Group<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys<'a> {
     bytes: &'a [u8],
-    keys: &'a [Key],
+    places: &'a Places,
+    start: usize,
+    end: usize,
+}
+
+/// What is behind the chunk of the key at a place, and its versions, in the bytes of a node.
+fn key_at(bytes: &[u8], at: usize) -> (&[u8], Versions<'_>) {
+    let mut input = Input::new(bytes, at);
+    let key = input.bytes().and_then(|rest| Ok((rest, input.count()?)));
+    let (rest, left) = key.expect(CHECKED);
+    (rest, Versions { input, left })
 }
 
 impl<'a> Keys<'a> {
     /// What is behind the chunk, and the versions, newest first.
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = (&'a [u8], Versions<'a>)> + ExactSizeIterator {
-        self.keys.iter().map(move |key| (key.rest.get(self.bytes), versions(self.bytes, key)))
+        (self.start..self.end).map(move |index| key_at(self.bytes, self.places.get(index)))
     }
 
     /// The versions of the key that goes on like this behind the chunk.
     pub(crate) fn find(self, rest: &[u8]) -> Option<Versions<'a>> {
-        let found = self.keys.binary_search_by(|key| key.rest.get(self.bytes).cmp(rest)).ok()?;
-        Some(versions(self.bytes, &self.keys[found]))
+        let at = |index| key_at(self.bytes, self.places.get(index));
+        let found = partition(self.start..self.end, |index| at(index).0 < rest);
+        let (there, versions) = (found < self.end).then(|| at(found))?;
+        (there == rest).then_some(versions)
     }
 }
 
@@ -112,11 +153,7 @@ impl<'a> Keys<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Versions<'a> {
     input: Input<'a>,
-    left: u32,
-}
-
-fn versions<'a>(bytes: &'a [u8], key: &Key) -> Versions<'a> {
-    Versions { input: Input::new(bytes, key.versions_at as usize), left: key.versions }
+    left: usize,
 }
 
 impl<'a> Iterator for Versions<'a> {
@@ -137,41 +174,41 @@ impl Node {
         let skip = input.bytes()?;
         if !skip.len().is_multiple_of(chunk_bytes) || skip.len() > KEY_BYTES_MAX {
             let expected = format!("whole chunks of {chunk_bytes} bytes, at most {KEY_BYTES_MAX}");
-            return Err(Damage::new(1, "skip of a node", expected, skip.len()));
+            return Err(Damage::new(SKIP_AT, "skip of a node", expected, skip.len()));
         }
-        let skip = Place::of(&bytes, skip);
         let count = input.count()?;
         if count == 0 {
             return Err(Damage::new(input.at(), "entries of a node", "at least one", 0));
         }
-        let (mut entries, mut keys): (Vec<Entry>, Vec<Key>) =
-            (Vec::with_capacity(count.min(bytes.len() / 8)), Vec::new());
+        let most = count.min(bytes.len() / ENTRY_BYTES_MIN);
+        let mut entries = Places::new(bytes.len(), most + 1);
+        let mut keys = Places::new(bytes.len(), if level == 0 { most } else { 0 });
+        let mut before: Option<&[u8]> = None;
         for _ in 0..count {
             let begin = input.at();
             let bound = input.bytes()?;
             if bound.len() > chunk_bytes.min(KEY_BYTES_MAX) {
                 return Err(Damage::new(begin, "chunk", format!("at most {chunk_bytes} bytes"), bound.len()));
             }
-            let first_key = small(keys.len());
-            let is_tree = level > 0 || read_keys(&mut input, &bytes, &mut keys)?;
-            let pointer_at = if is_tree { small(input.at()) } else { 0 };
+            let first_key = keys.len();
+            let is_tree = level > 0 || read_keys(&mut input, &mut keys)?;
             if is_tree {
                 input.link()?;
             }
             let is_full = bound.len() == chunk_bytes;
-            let alone = !is_tree && keys.len() == first_key as usize + 1 && keys[first_key as usize].rest.length == 0;
-            if level == 0 && !is_full && !alone {
+            let alone = || !is_tree && keys.len() == first_key + 1 && key_at(&bytes, keys.get(first_key)).0.is_empty();
+            if level == 0 && !is_full && !alone() {
                 return Err(Damage::new(begin, "group of a short chunk", "one key that ends in it", "another"));
             }
-            let bound = Place::of(&bytes, bound);
-            if entries.last().is_some_and(|before| before.bound.get(&bytes) >= bound.get(&bytes)) {
+            if before.is_some_and(|before| before >= bound) {
                 return Err(Damage::new(begin, "order of a node", "rising chunks", "others"));
             }
-            let whole = Place { at: small(begin), length: small(input.at() - begin) };
-            entries.push(Entry { whole, bound, first_key, pointer_at });
+            before = Some(bound);
+            entries.push(begin);
         }
+        entries.push(input.at());
         input.end()?;
-        Ok(Self { level, skip, entries, keys, bytes })
+        Ok(Self { level, entries, keys, bytes })
     }
 
     pub(crate) const fn level(&self) -> u8 {
@@ -180,12 +217,12 @@ impl Node {
 
     /// Whole chunks that are left out in the B+-tree that this is the root of.
     pub(crate) fn skip(&self) -> &[u8] {
-        self.skip.get(&self.bytes)
+        Input::new(&self.bytes, SKIP_AT).bytes().expect(CHECKED)
     }
 
     /// How many entries.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - 1
     }
 
     /// Bytes of the node.
@@ -195,76 +232,94 @@ impl Node {
 
     /// Bytes that it takes beside the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.bytes.len() + self.entries.capacity() * size_of::<Entry>() + self.keys.capacity() * size_of::<Key>()
+        self.bytes.len() + self.entries.heap_bytes() + self.keys.heap_bytes()
     }
 
     /// An entry as it is.
     pub(crate) fn entry(&self, index: usize) -> &[u8] {
-        self.entries[index].whole.get(&self.bytes)
+        &self.bytes[self.entries.get(index)..self.entries.get(index + 1)]
+    }
+
+    /// The lower bound of a child, or the chunk of a group, and what is behind it.
+    fn taken_apart(&self, index: usize) -> (&[u8], Input<'_>) {
+        let mut input = Input::new(&self.bytes, self.entries.get(index));
+        (input.bytes().expect(CHECKED), input)
     }
 
     /// The lower bound of a child, or the chunk of a group.
     pub(crate) fn bound(&self, index: usize) -> &[u8] {
-        self.entries[index].bound.get(&self.bytes)
+        self.taken_apart(index).0
     }
 
     /// Where a child is.
     pub(crate) fn child(&self, index: usize) -> DocPointer {
         debug_assert!(self.level > 0, "leaves have no children");
-        self.pointer(&self.entries[index])
+        self.taken_apart(index).1.pointer().expect(CHECKED)
     }
 
-    fn pointer(&self, entry: &Entry) -> DocPointer {
-        let mut input = Input::new(&self.bytes, entry.pointer_at as usize);
-        input.pointer().expect("the pointers of a node were checked when it was read")
+    /// What a child or tree is found by; none where a group has keys.
+    fn link_at(&self, index: usize) -> Option<(DocPointer, Option<Due>, &[u8])> {
+        let mut input = self.taken_apart(index).1;
+        if self.level == 0 && input.number().expect(CHECKED) > 0 {
+            return None;
+        }
+        Some(input.link().expect(CHECKED))
     }
 
     /// What a child or tree is found by; none where a group has keys.
     pub(crate) fn link(&self, index: usize) -> Option<Link> {
-        let at = self.entries[index].pointer_at;
-        let link =
-            |at| Input::new(&self.bytes, at).link().expect("the pointers of a node were checked when it was read");
-        (at > 0).then(|| link(at as usize))
+        let (pointer, due, filter) = self.link_at(index)?;
+        Some(Link { pointer, due, filter: filter.into() })
+    }
+
+    /// The filter of a child or tree; empty where it has none.
+    pub(crate) fn filter(&self, index: usize) -> &[u8] {
+        self.link_at(index).map_or(&[], |(_, _, filter)| filter)
+    }
+
+    /// Versions of all keys.
+    fn versions(&self) -> impl Iterator<Item = Versions<'_>> {
+        (0..self.keys.len()).map(|index| key_at(&self.bytes, self.keys.get(index)).1)
     }
 
     /// When what its own groups have is due, of a leaf that is made at `now`.
     pub(crate) fn own_due(&self, now: Time) -> Option<Due> {
-        let versions = || self.keys.iter().flat_map(|key| versions_of(self, key));
+        let versions = || self.versions().flatten();
         due::made(versions().filter_map(|(_, operation)| operation.expiry()).collect(), versions().count(), now)
     }
 
     /// When it is due, or the first below it, of one that is made at `now`.
     pub(crate) fn due(&self, now: Time) -> Option<Due> {
-        let below = (0..self.len()).filter_map(|index| self.link(index)).map(|link| link.due);
+        let below = (0..self.len()).filter_map(|index| self.link_at(index)).map(|(_, due, _)| due);
         due::first(below.chain([self.own_due(now)]))
     }
 
     /// What is in a group.
     pub(crate) fn group(&self, index: usize) -> Group<'_> {
         debug_assert!(self.level == 0, "only leaves have groups");
-        let entry = &self.entries[index];
-        if entry.pointer_at > 0 {
-            return Group::Tree(self.pointer(entry));
+        if let Some((pointer, ..)) = self.link_at(index) {
+            return Group::Tree(pointer);
         }
-        let end = self.entries.get(index + 1).map_or(self.keys.len(), |next| next.first_key as usize);
-        Group::Keys(Keys { bytes: &self.bytes, keys: &self.keys[entry.first_key as usize..end] })
+        let start = self.keys.first_from(self.entries.get(index), 0..self.keys.len());
+        let end = self.keys.first_from(self.entries.get(index + 1), start..self.keys.len());
+        Group::Keys(Keys { bytes: &self.bytes, places: &self.keys, start, end })
     }
 
     /// The child that a chunk belongs to.
     pub(crate) fn child_of(&self, chunk: &[u8]) -> usize {
-        self.entries.partition_point(|entry| entry.bound.get(&self.bytes) <= chunk).saturating_sub(1)
+        partition(0..self.len(), |index| self.bound(index) <= chunk).saturating_sub(1)
     }
 
     /// The group of a chunk.
     pub(crate) fn group_of(&self, chunk: &[u8]) -> Option<usize> {
-        self.entries.binary_search_by(|entry| entry.bound.get(&self.bytes).cmp(chunk)).ok()
+        let found = partition(0..self.len(), |index| self.bound(index) < chunk);
+        (found < self.len() && self.bound(found) == chunk).then_some(found)
     }
 
     /// Versions, and keys whose newest is no tombstone, in its groups.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        let versions = self.keys.iter().map(|key| u64::from(key.versions)).sum();
-        let is_live = |key: &&Key| versions_live(versions_of(self, key));
-        (versions, self.keys.iter().filter(is_live).count() as u64)
+        let versions = self.versions().map(|versions| versions.left as u64).sum();
+        (versions, self.versions().filter(|versions| versions_live(versions.clone())).count() as u64)
     }
 }
 
@@ -274,16 +329,12 @@ impl index::Image for Node {
     }
 }
 
-fn versions_of<'a>(node: &'a Node, key: &Key) -> Versions<'a> {
-    versions(&node.bytes, key)
-}
-
 fn versions_live(mut versions: Versions<'_>) -> bool {
     versions.next().is_some_and(|(_, operation)| operation != Operation::Delete)
 }
 
 /// Reads the keys of a group; true where it is a tree instead.
-fn read_keys(input: &mut Input<'_>, bytes: &[u8], keys: &mut Vec<Key>) -> Checked<bool> {
+fn read_keys(input: &mut Input<'_>, keys: &mut Places) -> Checked<bool> {
     let count = input.count()?;
     let mut before: Option<&[u8]> = None;
     for _ in 0..count {
@@ -293,7 +344,7 @@ fn read_keys(input: &mut Input<'_>, bytes: &[u8], keys: &mut Vec<Key>) -> Checke
             return Err(Damage::new(begin, "key of a group", "one that fits, above the one before it", rest.len()));
         }
         before = Some(rest);
-        let (versions, versions_at) = (input.count()?, input.at());
+        let versions = input.count()?;
         if versions == 0 {
             return Err(Damage::new(begin, "versions of a key", "at least one", 0));
         }
@@ -306,7 +357,7 @@ fn read_keys(input: &mut Input<'_>, bytes: &[u8], keys: &mut Vec<Key>) -> Checke
             }
             newer = Some(seq);
         }
-        keys.push(Key { rest: Place::of(bytes, rest), versions_at: small(versions_at), versions: small(versions) });
+        keys.push(begin);
     }
     Ok(count == 0)
 }
@@ -352,6 +403,7 @@ mod tests {
     use index::{Expiry, Payload};
 
     use super::*;
+    use crate::filter;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -367,7 +419,7 @@ mod tests {
         let versions =
             [version(b"x", 5, Operation::Put(Payload::Inline(b"one"), None)), version(b"x", 9, Operation::Delete)];
         put_keys(&mut groups, b"ab", &versions);
-        put_tree(&mut groups, b"ac", &Link { pointer: pointer(), due: Due::from_units(200) });
+        put_tree(&mut groups, b"ac", &Link { pointer: pointer(), due: Due::from_units(200), filter: [1, 2, 3].into() });
         let expiring = Operation::Put(Payload::Document(pointer()), Expiry::at(5));
         put_keys(&mut groups, b"b", &[version(b"", 7, expiring)]);
         encode(0, b"skip", 3, &groups)
@@ -376,13 +428,13 @@ mod tests {
     #[test]
     fn golden_nodes() {
         let place = "ac0208a01f04030201";
-        let never = [place, "00"].concat();
+        let never = [place, "00", "00"].concat();
         let group = concat!("026162", "01", "0178", "02", "0902", "0519", "6f6e65");
-        let tree = ["026163", "00", place, "c801"].concat();
+        let tree = ["026163", "00", place, "c801", "03010203"].concat();
         let short = ["0162", "01", "00", "01", "070505", place].concat();
         assert_eq!(hex(&leaf()), ["00", "04736b6970", "03", group, &tree, &short].concat());
         let mut children = Vec::new();
-        let link = Link { pointer: pointer(), due: None };
+        let link = Link { pointer: pointer(), due: None, filter: Box::default() };
         put_child(&mut children, b"", &link);
         put_child(&mut children, b"m", &link);
         let internal = encode(1, b"", 2, &children);
@@ -391,6 +443,7 @@ mod tests {
         let leaf = Node::decode(leaf(), 2).expect("whole");
         assert_eq!((leaf.skip(), leaf.len(), leaf.counts()), (&b"skip"[..], 3, (3, 1)));
         assert!(matches!(leaf.group(1), Group::Tree(found) if found == pointer()));
+        assert_eq!([0, 1, 2].map(|index| leaf.filter(index)), [&b""[..], &[1, 2, 3], b""]);
         // One of three versions expires, and that is a quarter; the tree is due later.
         let dues = [leaf.own_due(Time(0)), leaf.due(Time(0)), leaf.link(1).and_then(|link| link.due)];
         assert_eq!(dues.map(Due::to_units), [1, 1, 200]);
@@ -413,9 +466,35 @@ mod tests {
         };
         Node::decode(encode(0, b"", 2, &[group(b"b"), group(b"a")].concat()), 2).expect_err("falling chunks");
         Node::decode(encode(0, b"", 0, b""), 2).expect_err("nothing");
+        assert!(group(b"").len() >= ENTRY_BYTES_MIN);
         let rising = Update { seq: Seq(2), ..version };
         let mut out = Vec::new();
         put_keys(&mut out, b"a", &[rising, version]);
         Node::decode(encode(0, b"", 1, &out), 2).expect_err("seqs that do not fall");
+        let mut tree = Vec::new();
+        let filter = vec![0; filter::BYTES_MAX + 1].into();
+        put_tree(&mut tree, b"ab", &Link { pointer: pointer(), due: None, filter });
+        Node::decode(encode(0, b"", 1, &tree), 2).expect_err("a filter that is too long");
+    }
+
+    #[test]
+    fn a_node_may_be_longer_than_short_places_tell() {
+        let value = [7; 200];
+        let keys: Vec<_> = (0..400_u32).map(|number| number.to_be_bytes()).collect();
+        let versions: Vec<_> = keys
+            .iter()
+            .map(|key| Update { key, seq: Seq(5), operation: Operation::Put(Payload::Inline(&value), None) })
+            .collect();
+        let mut entries = Vec::new();
+        put_keys(&mut entries, b"ab", &versions);
+        put_keys(&mut entries, b"ac", &versions[..2]);
+        let node = Node::decode(encode(0, b"", 2, &entries), 2).expect("whole");
+        assert!(node.bytes() > usize::from(u16::MAX) && node.counts() == (402, 402));
+        let Group::Keys(last) = node.group(1) else { panic!("keys") };
+        assert_eq!(last.iter().map(|(rest, _)| rest.to_vec()).collect::<Vec<_>>(), keys[..2].to_vec());
+        let Group::Keys(all) = node.group(0) else { panic!("keys") };
+        assert!(
+            keys.iter().all(|key| all.find(key).is_some()) && all.find(b"").is_none() && last.find(&keys[2]).is_none()
+        );
     }
 }

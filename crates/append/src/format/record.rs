@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  0  4  magic "BAPH"
-//!  4  4  version, 1
+//!  4  4  version, 2
 //!  8  4  table
 //! 12  4  bytes of a chunk
 //! 16  8  number: that of the header before it, and one
@@ -46,7 +46,7 @@ use super::{Checked, Damage, KEY_BYTES_MAX};
 const HEADER_MAGIC: &[u8; 4] = b"BAPH";
 const ROOT_MAGIC: &[u8; 4] = b"BAPR";
 const REDO_MAGIC: &[u8; 4] = b"BAPD";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes of a commit header.
 pub(crate) const HEADER_BYTES: usize = 116 + DocPointer::BYTES + 16;
@@ -336,7 +336,7 @@ mod tests {
         let root = "01000000000000000800000000000000650000000000000004030201";
         let expected = [
             "42415048",
-            "01000000",
+            "02000000",
             "09000000",
             "08000000",
             &numbers,

@@ -4,7 +4,9 @@
 //!    one is full: so a queue that grows moves nothing, and a small one takes little.
 //! 2. A key is three bits of one word of a level (a Bloom filter whose blocks are words). About one key in fifty that
 //!    is not there may be.
-//! 3. The thread that appends an operation, and holds the queue's lock for that, adds its key first ([`Filter::add`]).
+//! 3. Of keys that rise from the first one on, it knows the first eight bytes of the lowest and of the highest ([`Filter::cover`]), until others come
+//!    as well: to add each of them would take a part of what filling a table in order takes, and a lookup among them is a binary search.
+//! 4. The thread that appends an operation, and holds the queue's lock for that, adds its key first ([`Filter::add`]).
 //!
 //! Invariant: a reader at a visible seq finds every key of the commits up to it. The key was added before its commit
 //! became visible, which the reader has seen (`Publisher::visible`). Who asks for what is not visible yet asks the
@@ -19,6 +21,7 @@ use std::{
 };
 
 use hashbrown::DefaultHashBuilder;
+use index::head;
 
 /// Levels: the last of them takes all keys that come.
 const LEVELS: usize = 7;
@@ -33,13 +36,33 @@ const KEYS_PER_WORD: usize = 6;
 /// The keys of one queue.
 pub(crate) struct Filter {
     hasher: DefaultHashBuilder,
+    /// Heads of the lowest and of the highest key of those that rise; none where the first is above the other.
+    rising: [AtomicU64; 2],
     levels: [OnceLock<Box<[AtomicU64]>>; LEVELS],
 }
 
 impl Filter {
     /// Of no keys, which are hashed by `hasher`.
     pub(super) fn new(hasher: DefaultHashBuilder) -> Self {
-        Self { hasher, levels: [const { OnceLock::new() }; LEVELS] }
+        let rising = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
+        Self { hasher, rising, levels: [const { OnceLock::new() }; LEVELS] }
+    }
+
+    /// Covers a key that is above all that it has covered.
+    pub(super) fn cover(&self, key: &[u8]) {
+        let [low, high] = &self.rising;
+        let head = head(key);
+        high.store(head, Ordering::Relaxed);
+        if head < low.load(Ordering::Relaxed) {
+            low.store(head, Ordering::Relaxed);
+        }
+    }
+
+    /// Covers no keys any more, but those that were added.
+    pub(super) fn uncover(&self) {
+        // Who finds that they are not covered finds that they were added.
+        self.rising[0].store(u64::MAX, Ordering::Release);
+        self.rising[1].store(0, Ordering::Release);
     }
 
     /// Adds a key by its hash, as number `index` of those that were added. Only one thread adds at a time.
@@ -56,6 +79,10 @@ impl Filter {
     /// Whether the queue may have `key`.
     #[inline]
     pub(super) fn may_have(&self, key: &[u8]) -> bool {
+        let [low, high] = self.rising.each_ref().map(|bound| bound.load(Ordering::Acquire));
+        if (low..=high).contains(&head(key)) {
+            return true;
+        }
         if self.levels[0].get().is_none() {
             return false;
         }
@@ -121,6 +148,23 @@ mod tests {
         assert!(others < 30_000 / 8, "{others} of 30,000 other keys may be there");
         let made: usize = filter.levels.iter().filter_map(OnceLock::get).map(|words| words.len() * 8).sum();
         assert_eq!(Filter::bytes(keys as usize), made);
+    }
+
+    #[test]
+    fn keys_that_rise_are_covered_until_they_are_added() {
+        let hasher = DefaultHashBuilder::default();
+        let filter = Filter::new(hasher);
+        let key = |number: u64| number.to_be_bytes();
+        assert!(!filter.may_have(&key(0)) && !filter.may_have(&key(u64::MAX)));
+        (100..200).for_each(|number| filter.cover(&key(number)));
+        assert!((100..200).all(|number| filter.may_have(&key(number))));
+        assert!(!filter.may_have(&key(99)) && !filter.may_have(&key(200)));
+        for number in 100..200 {
+            filter.add(hasher.hash_one(&key(number)[..]), usize::try_from(number - 100).expect("small"));
+        }
+        filter.uncover();
+        assert!((100..200).all(|number| filter.may_have(&key(number))));
+        assert!((1000..2000).filter(|number| filter.may_have(&key(*number))).count() < 200);
     }
 
     #[test]

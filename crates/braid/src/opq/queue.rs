@@ -127,7 +127,7 @@ impl Opq {
     }
 
     fn append_rising(&mut self, update: &Update<'_>, lsn: Lsn, index: u32) {
-        self.note_in_filter(self.hasher.hash_one(update.key));
+        self.filter.cover(update.key);
         self.operations.push(update, lsn, NO_ENTRY);
         match self.runs.last_mut() {
             Some(run) => run.indexes.push(index),
@@ -143,16 +143,21 @@ impl Opq {
         self.filtered += 1;
     }
 
-    /// A key comes that is not above the last one. Few operations that rose are put into the hash table; they stay a run.
+    /// A key comes that is not above the last one. Operations that rose are added to the filter one by one, and few of them to the hash table; they
+    /// stay a run.
     fn end_rising(&mut self) {
-        if self.rising >= RISING_MIN {
-            return;
-        }
-        let before = std::mem::take(&mut self.rising);
-        for index in 0..u32::try_from(before).expect("few") {
+        let are_few = self.rising < RISING_MIN;
+        for index in 0..u32::try_from(self.rising).expect("bounded by append") {
             let hash = self.hasher.hash_one(self.operations.key(index));
-            let (operations, hasher) = (&self.operations, &self.hasher);
-            self.newest.insert_unique(hash, index, |&other| hasher.hash_one(operations.key(other)));
+            self.note_in_filter(hash);
+            if are_few {
+                let (operations, hasher) = (&self.operations, &self.hasher);
+                self.newest.insert_unique(hash, index, |&other| hasher.hash_one(operations.key(other)));
+            }
+        }
+        self.filter.uncover();
+        if are_few {
+            self.rising = 0;
         }
     }
 

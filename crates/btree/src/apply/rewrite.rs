@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use index::bloom::Hash;
 use index::merge::{self, is_document};
 use index::{Operation, Result, Seq, Update};
 use psync::{Buffer, Request};
@@ -20,7 +21,7 @@ use super::layout::{self, Cut, Growth};
 use super::window::{How, Loaded, Parent, Task};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
-use crate::filter::{Hash, Maker, Shape};
+use crate::filter::{Maker, Shape};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan};
 use crate::node::{Keys, separator};
@@ -87,6 +88,7 @@ pub(super) struct Made {
 struct Candidate {
     children: Range<usize>,
     bytes: usize,
+    entries: usize,
     rewritten: bool,
     /// Whether it is not just the end at which the tree grows.
     settled: bool,
@@ -96,6 +98,7 @@ impl Candidate {
     fn join(&mut self, next: Self) {
         self.children.end = next.children.end;
         self.bytes += next.bytes;
+        self.entries += next.entries;
         self.rewritten = true;
         self.settled |= next.settled;
     }
@@ -169,14 +172,14 @@ impl<'a> Apply<'a> {
         (groups, second)
     }
 
-    /// Bytes of a leaf of usual size.
-    fn capacity(&self) -> usize {
-        self.root.leaf_pages as usize * PAGE
+    /// Bytes of a leaf of usual size, for entries of which so many take so many bytes.
+    fn capacity(&self, entries: usize, bytes: usize) -> usize {
+        self.base.shared.leaf_size().pages(self.root.leaf_pages, entries, bytes) as usize * PAGE
     }
 
-    /// Whether a leaf of so many bytes is nearly empty.
-    pub(super) fn is_small(&self, bytes: usize) -> bool {
-        bytes > 0 && bytes < self.capacity() / 4
+    /// Whether a leaf of so many entries in so many bytes is nearly empty.
+    pub(super) fn is_small(&self, entries: usize, bytes: usize) -> bool {
+        bytes > 0 && bytes < self.capacity(entries, bytes) / 4
     }
 
     fn candidates(&self, parent: &Parent, tasks: &[Task], merged: &[Option<Merged<'_>>]) -> Vec<Candidate> {
@@ -186,31 +189,32 @@ impl<'a> Apply<'a> {
             merged.as_ref().map(|merged| Candidate {
                 children,
                 bytes: merged.length,
+                entries: merged.entries.len(),
                 rewritten: true,
                 settled: settled(merged.growth),
             })
         });
         let rewritten: Vec<_> = rewritten.collect();
-        if !rewritten.iter().any(|candidate| self.is_small(candidate.bytes)) {
+        let is_small = |of: &Candidate| of.rewritten && self.is_small(of.entries, of.bytes);
+        if !rewritten.iter().any(is_small) {
             return rewritten;
         }
         let (mut tasks, mut rewritten) = (tasks.iter().peekable(), rewritten.into_iter().peekable());
         let mut out: Vec<Candidate> = Vec::new();
         for child in 0..parent.children() {
             let task = tasks.next_if(|task| task.child == child);
-            let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| Candidate {
-                children: child..child + 1,
-                bytes: expected_length(parent, child, task, !self.rules.horizon.is_empty()),
-                rewritten: false,
-                settled: false,
+            let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| {
+                let (entries, bytes) = expected(parent, child, task, !self.rules.horizon.is_empty());
+                Candidate { children: child..child + 1, bytes, entries, rewritten: false, settled: false }
             });
             let Some(last) = out.last_mut() else {
                 out.push(next);
                 continue;
             };
             let free = last.rewritten && next.rewritten && (last.bytes == 0 || next.bytes == 0);
-            let small = last.rewritten && self.is_small(last.bytes) || next.rewritten && self.is_small(next.bytes);
-            if free || small && last.bytes + next.bytes <= self.capacity() * 2 / 3 {
+            let (entries, bytes) = (last.entries + next.entries, last.bytes + next.bytes);
+            let small = is_small(last) || is_small(&next);
+            if free || small && bytes <= self.capacity(entries, bytes) * 2 / 3 {
                 last.join(next);
             } else {
                 out.push(next);
@@ -224,10 +228,12 @@ impl<'a> Apply<'a> {
         let mut out: Vec<Candidate> = Vec::with_capacity(candidates.len());
         let mut rest = candidates.into_iter().peekable();
         while let Some(mut one) = rest.next() {
-            if one.rewritten && one.settled && self.is_small(one.bytes) {
+            if one.rewritten && one.settled && self.is_small(one.entries, one.bytes) {
                 let bytes = |neighbour: Option<&Candidate>| {
                     // A longer leaf has keys with many versions, which cannot be cut.
-                    let cut = |other: &&Candidate| other.children.len() > 1 || other.bytes <= self.capacity();
+                    let cut = |other: &&Candidate| {
+                        other.children.len() > 1 || other.bytes <= self.capacity(other.entries, other.bytes)
+                    };
                     neighbour.filter(cut).map(|other| other.bytes)
                 };
                 let (before, after) = (bytes(out.last()), bytes(rest.peek()));
@@ -262,10 +268,13 @@ impl<'a> Apply<'a> {
             let mut all = parts.next().expect("a group has a member");
             for part in parts {
                 all.entries.extend(part.entries);
+                all.length += part.length;
                 all.hot |= part.hot;
                 all.growth = Growth::Anywhere;
             }
-            let cuts = layout::cut(&all.entries, self.root.leaf_pages, all.growth)?;
+            let leaf_size = self.base.shared.leaf_size();
+            let pages = leaf_size.pages(self.root.leaf_pages, all.entries.len(), all.length);
+            let cuts = layout::cut(&all.entries, pages, all.growth)?;
             self.packed |= cuts.len() > 1 && matches!(all.growth, Growth::Above | Growth::Below);
             self.count_group(group, cuts.len());
             out.push(Laid { entries: all.entries, cuts, hot: all.hot });
@@ -322,17 +331,10 @@ impl<'a> Apply<'a> {
 
     /// An extent for each cut, in order.
     fn extents(&mut self, laid: &[Laid<'_>]) -> Result<Vec<Extent>> {
-        let leaf_pages = self.root.leaf_pages;
-        let cuts = || laid.iter().flat_map(|laid| &laid.cuts);
-        let usual = cuts().filter(|cut| cut.pages == leaf_pages).count();
-        let mut extents = if usual > 0 { self.claims.allocate(usual, leaf_pages)? } else { Vec::new() }.into_iter();
-        let mut out = Vec::new();
-        for cut in cuts() {
-            out.push(if cut.pages == leaf_pages {
-                extents.next().expect("as many usual extents as usual leaves")
-            } else {
-                self.claims.allocate(1, cut.pages)?[0]
-            });
+        let pages: Vec<u32> = laid.iter().flat_map(|laid| &laid.cuts).map(|cut| cut.pages).collect();
+        let mut out = Vec::with_capacity(pages.len());
+        for alike in pages.chunk_by(|one, other| one == other) {
+            out.extend(self.claims.allocate(alike.len(), alike[0])?);
         }
         Ok(out)
     }
@@ -419,10 +421,10 @@ pub(super) const fn is_sparse(keys_min: u32, entries: u32) -> bool {
     3 * keys_min <= entries
 }
 
-/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: where its runs will end, less
+/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: its entries, and where its runs will end; less
 /// half of the entries that may be dead, unless snapshots may hold on to them.
-fn expected_length(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool) -> usize {
-    let Some(pointer) = parent.pointer(child) else { return 0 };
+fn expected(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool) -> (usize, usize) {
+    let Some(pointer) = parent.pointer(child) else { return (0, 0) };
     let (mut length, mut entries, mut least) =
         (pointer.length as usize, pointer.entries as usize, pointer.keys_min as usize);
     if let Some(Task { how: How::Append { runs, keys_min }, updates, .. }) = task {
@@ -430,7 +432,11 @@ fn expected_length(parent: &Parent, child: usize, task: Option<&Task>, snapshots
         entries += updates.len();
         least = *keys_min as usize;
     }
-    if snapshots { length } else { length * (entries + least) / (2 * entries.max(1)) }
+    if snapshots {
+        return (entries, length);
+    }
+    let stay = usize::midpoint(entries, least);
+    (stay, length * stay / entries.max(1))
 }
 
 /// The members of a group; those that are not loaded become tasks of the second round.

@@ -4,27 +4,29 @@
 //!    leaf that they do not fit in will be rewritten; so will one from which they delete, if two thirds of its entries may be dead
 //!    then, and one that is longer than usual: both only while no snapshot needs what is in them. So is one that has something as new as an update: a
 //!    batch came again, documents were moved, or a leaf lies in two sections.
-//! 2. One psync reads what is not cached: of leaves to be appended to the last page, if the new run begins in it; of the others
-//!    everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf is rewritten, because a
-//!    document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
+//! 2. While the window before is computed, one psync reads what is not cached: of leaves to be appended to the last page, if the
+//!    new run begins in it; of the others everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf
+//!    is rewritten, because a document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
 //! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write
 //!    can only hurt what is new. What a failed batch left behind them is overwritten with the new runs and zeros.
 //! 4. Leaves to be rewritten are merged, joined and laid out ([`super::rewrite`]); joining may take a second psync of reads.
-//! 5. One psync writes everything, and only then do cached images of the leaves follow.
+//! 5. Cached images of the leaves follow, and everything is written together. Nobody looks for what is new in an image before its
+//!    pointer is published.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use index::bloom::Hash;
 use index::merge::{is_document, merge};
 use index::{Operation, Result, Seq, Update};
-use psync::{Buffer, Request};
+use psync::{Buffer, Completion, Request};
 use seeded::Bug;
 use space::PAGE;
 
 use super::rewrite::{Group, NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
-use crate::filter::{Hash, Link, Maker};
+use crate::filter::{Link, Maker};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan, RUN_HEADER};
 use crate::leaf::{Leaf, check_tail};
@@ -84,6 +86,14 @@ impl Parent {
     }
 }
 
+/// Leaves on their way to being changed.
+pub(super) struct Window {
+    parents: Vec<Parent>,
+    tasks: Vec<Task>,
+    /// What is in memory of each task's leaf.
+    loaded: Vec<Loaded>,
+}
+
 /// A leaf that the window changes.
 pub(super) struct Task {
     pub(super) parent: usize,
@@ -133,10 +143,23 @@ struct Append {
 }
 
 impl<'a> Apply<'a> {
-    /// Changes the leaves of some parents; gives each parent's new children.
-    pub(super) fn window(&mut self, parents: Vec<Parent>) -> Result<Vec<Edges>> {
-        let mut tasks = self.plan(&parents);
-        let loaded = self.load(&tasks)?;
+    /// Begins to change the leaves of some parents: what is needed of them and not cached is being read.
+    pub(super) fn begin(&mut self, parents: Vec<Parent>) -> Window {
+        let tasks = self.plan(&parents);
+        let (loaded, reads) = self.find(&tasks);
+        self.reads.start(reads);
+        Window { parents, tasks, loaded }
+    }
+
+    /// Waits for what is being read of a window's leaves.
+    pub(super) fn read_in(&mut self, window: &mut Window) -> Result<()> {
+        let completions = self.reads.finish();
+        self.take_in(&window.tasks, &mut window.loaded, completions)
+    }
+
+    /// Changes the leaves of a window that was read in; gives each parent's new children.
+    pub(super) fn change(&mut self, window: Window) -> Result<Vec<Edges>> {
+        let Window { parents, mut tasks, loaded } = window;
         self.rewrite_for_documents(&mut tasks, &loaded)?;
         let merged = self.merge_all(&tasks, &loaded)?;
         let (groups, second) = self.group(&parents, &mut tasks, &merged);
@@ -146,9 +169,9 @@ impl<'a> Apply<'a> {
         let mut writes = self.nodes.take_writes();
         let new = self.place(&parents, &groups, &laid, &mut writes)?;
         let appends = self.append_all(&parents, &tasks, &loaded, &mut writes)?;
-        let written = self.base.shared.psync().run_all(writes)?;
-        self.follow(&tasks, &loaded, &appends, &written);
-        self.cache_new(&new, &written);
+        self.follow(&tasks, &loaded, &appends, &writes);
+        self.cache_new(&new, &writes);
+        self.writes.start(writes)?;
         self.retire(&tasks, &second);
         if !self.touching {
             self.done += parents.iter().map(|parent| parent.updates.len()).sum::<usize>();
@@ -194,7 +217,7 @@ impl<'a> Apply<'a> {
         let tombstones = u32::try_from(tombstones).expect("at most all of them");
         let keys_min = pointer.keys_min.saturating_sub(tombstones);
         let too_large =
-            pointer.pages > self.root.leaf_pages && self.updates(updates.clone()).any(|update| replaces(&update));
+            pointer.pages > self.leaf_pages_max() && self.updates(updates.clone()).any(|update| replaces(&update));
         let deletes = || self.updates(updates).any(|update| is_delete(&update) && replaces(&update));
         if too_large || is_sparse(keys_min, pointer.entries + count) && deletes() {
             return How::Rewrite;
@@ -273,11 +296,10 @@ impl<'a> Apply<'a> {
         range.map(move |index| batch.get(index))
     }
 
-    /// Reads what the tasks need and the cache does not have, in one psync.
-    fn load(&self, tasks: &[Task]) -> Result<Vec<Loaded>> {
+    /// What the cache has of what each task needs, and reads of the rest, with the tasks' indices as tags.
+    fn find(&self, tasks: &[Task]) -> (Vec<Loaded>, Vec<Request>) {
         let shared = &self.base.shared;
-        let mut loaded = Vec::with_capacity(tasks.len());
-        let (mut requests, mut readers) = (Vec::new(), Vec::new());
+        let (mut loaded, mut reads) = (Vec::with_capacity(tasks.len()), Vec::new());
         for (index, task) in tasks.iter().enumerate() {
             let needed = task.pointer.filter(|pointer| task.reads_all(pointer) || shares_last_page(pointer));
             let Some(pointer) = needed else {
@@ -294,20 +316,35 @@ impl<'a> Apply<'a> {
             if cached.is_none() {
                 let length = pointer.length as usize;
                 let (first, bytes) = if all { (0, pointer.published_bytes()) } else { (length / PAGE, PAGE) };
-                requests.push(shared.read(&pointer, first, bytes, 0));
-                readers.push((index, pointer));
+                reads.push(shared.read(&pointer, first, bytes, index as u64));
             }
             loaded.push(cached.unwrap_or(Loaded::Nothing));
         }
-        let buffers = shared.psync().run_all(requests)?;
-        for ((index, pointer), buffer) in readers.into_iter().zip(buffers.into_iter().flatten()) {
-            loaded[index] = self.parse(&tasks[index], &pointer, buffer)?;
-        }
+        (loaded, reads)
+    }
+
+    /// Reads what the tasks need and the cache does not have, in one psync.
+    fn load(&self, tasks: &[Task]) -> Result<Vec<Loaded>> {
+        let (mut loaded, reads) = self.find(tasks);
+        let completions = self.base.shared.psync().run(reads);
+        self.take_in(tasks, &mut loaded, completions)?;
         Ok(loaded)
     }
 
-    fn parse(&self, task: &Task, pointer: &Pointer, buffer: Buffer) -> Result<Loaded> {
-        let shared = &self.base.shared;
+    /// Checks what was read for each task.
+    fn take_in(&self, tasks: &[Task], loaded: &mut [Loaded], completions: Vec<Completion>) -> Result<()> {
+        for completion in completions {
+            completion.result?;
+            let index = usize::try_from(completion.tag).expect("the index of a task");
+            let buffer = completion.buffer.expect("a read hands its buffer back");
+            loaded[index] = self.parse(&tasks[index], buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what was read for a task that has a leaf.
+    fn parse(&self, task: &Task, buffer: Buffer) -> Result<Loaded> {
+        let (shared, pointer) = (&self.base.shared, &task.pointer.expect("only leaves are read"));
         if task.reads_all(pointer) {
             let leaf = shared.parse_leaf(self.base.table, pointer, &buffer)?;
             return Ok(Loaded::Leaf(Arc::new(leaf), false));
@@ -394,12 +431,12 @@ impl<'a> Apply<'a> {
     }
 
     /// Lets the cached images of appended leaves follow.
-    fn follow(&self, tasks: &[Task], loaded: &[Loaded], appends: &[Append], written: &[Option<Buffer>]) {
+    fn follow(&self, tasks: &[Task], loaded: &[Loaded], appends: &[Append], writes: &[Request]) {
         if seeded::on(Bug::StaleCachedTail) {
             return;
         }
         for append in appends {
-            let Some(pages) = &written[append.write] else { continue };
+            let Some(pages) = written(&writes[append.write]) else { continue };
             let old = tasks[append.task].pointer.map_or(0, |pointer| pointer.length as usize);
             let cached = match &loaded[append.task] {
                 Loaded::Leaf(leaf, _) => Some(Arc::clone(leaf)),
@@ -423,9 +460,9 @@ impl<'a> Apply<'a> {
     }
 
     /// Caches new leaves as their predecessors were; those with documents, of which the next update needs everything, whole.
-    fn cache_new(&self, new: &[Vec<NewLeaf>], written: &[Option<Buffer>]) {
+    fn cache_new(&self, new: &[Vec<NewLeaf>], writes: &[Request]) {
         for leaf in new.iter().flatten() {
-            let Some(pages) = written[leaf.write].as_ref().map(|pages| &pages[leaf.bytes.clone()]) else { continue };
+            let Some(pages) = written(&writes[leaf.write]).map(|pages| &pages[leaf.bytes.clone()]) else { continue };
             if !leaf.hot && !leaf.pointer.documents {
                 self.keep_tail(&leaf.pointer, &pages[pages.len() - PAGE..]);
             } else if let Ok(image) =
@@ -446,7 +483,7 @@ impl<'a> Apply<'a> {
         // A root with one child goes, and the leaf is alone indeed.
         for list in lists.iter().filter(|_| self.root.height > 2) {
             if let [only] = list.pointers()
-                && self.is_small(only.length as usize)
+                && self.is_small(only.entries as usize, only.length as usize)
             {
                 self.again.add(list.low(0), Seq(0));
             }
@@ -460,6 +497,14 @@ impl<'a> Apply<'a> {
                 self.claims.retire(pointer.extent());
             }
         }
+    }
+}
+
+/// What a write writes.
+const fn written(write: &Request) -> Option<&Buffer> {
+    match &write.operation {
+        psync::Operation::Write(buffer) => Some(buffer),
+        _ => None,
     }
 }
 

@@ -10,6 +10,7 @@ use super::device::Device;
 use super::ours::{Estimate, estimate, fill};
 use super::paper::{self, Times, Tree};
 use super::{LEAF_PAGES, Memory, Workload};
+use crate::leaf_size;
 
 /// What costs no more than this times the least is as good: figures are measured, and minima are flat.
 pub const AS_GOOD: f64 = 1.05;
@@ -57,7 +58,9 @@ pub fn choose(profile: &DeviceProfile, workload: &Workload) -> Choice {
     let least = |estimates: &Vec<Estimate>| estimates.iter().map(|of| of.cost_us).fold(f64::INFINITY, f64::min);
     let division = first_as_good(all.iter().map(least));
     let estimates = all.swap_remove(division);
-    let chosen = estimates[first_as_good(estimates.iter().map(|of| of.cost_us))];
+    let least_pages = least_leaf_pages(workload);
+    let possible: Vec<&Estimate> = estimates.iter().filter(|of| of.leaf_pages >= least_pages).collect();
+    let chosen = *possible[first_as_good(possible.iter().map(|of| of.cost_us))];
     Choice {
         leaf_pages: u32::try_from(chosen.leaf_pages).expect("few pages"),
         cache_bytes: chosen.cache_bytes,
@@ -65,6 +68,13 @@ pub fn choose(profile: &DeviceProfile, workload: &Workload) -> Choice {
         pio_max: pio_max(profile),
         estimates,
     }
+}
+
+/// Leaves have at least so many pages, whatever they cost: those of long entries ([`leaf_size::least_pages`]).
+fn least_leaf_pages(workload: &Workload) -> usize {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of an entry")]
+    let entry_bytes = workload.sound().entry_bytes() as usize;
+    leaf_size::least_pages(1, entry_bytes) as usize
 }
 
 /// Requests that a database keeps in flight on a device.

@@ -43,6 +43,7 @@ pub mod paper;
 #[cfg(test)]
 mod tests;
 
+pub use crate::leaf_size::{ROOM_ENTRIES, ROOM_PAGES_MAX};
 pub use choice::{AS_GOOD, Choice, NodeChoice, PIO_MAX_BOUNDS, choose, gap_pages, node_pages, pio_max};
 pub use ours::{Estimate, InsertCost, SearchCost, estimate};
 

@@ -525,7 +525,9 @@ mod tests {
 
     use super::super::tests::hex;
     use super::*;
-    use crate::filter::{Hash, Maker, Shape};
+    use index::bloom::Hash;
+
+    use crate::filter::{Maker, Shape};
     use crate::node::Keys;
 
     const IDENTITY: NodeIdentity = NodeIdentity { table: TableId(2), page: 77, incarnation: 5, level: 1 };

@@ -11,7 +11,7 @@ use btree::{BTree, Shared};
 use doclog::DocPointer;
 pub use index::testing::steps::Store;
 pub use index::testing::{Change, Model, Updates, change_of, found, id_of, scan};
-use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stored, TableId, Visit};
+use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stats, Stored, TableId, Visit};
 use psync::sim::SimDisk;
 use psync::{Psync, Request};
 use rand::rngs::StdRng;
@@ -61,6 +61,7 @@ pub struct Home {
     pub tree: BTree,
     pub cache_bytes: u64,
     pub leaf_pages: u32,
+    longer_leaves: bool,
     epoch: u32,
     /// The last checkpoint, and the redos after it.
     checkpoint: (AllocatorImage, Vec<u8>),
@@ -71,12 +72,18 @@ pub struct Home {
 
 impl Home {
     pub fn new(seed: u64, leaf_pages: u32, cache_bytes: u64) -> Self {
+        Self::with_longer_leaves(seed, leaf_pages, cache_bytes, false)
+    }
+
+    /// One in which leaves of long entries may have more pages.
+    pub fn with_longer_leaves(seed: u64, leaf_pages: u32, cache_bytes: u64, longer_leaves: bool) -> Self {
         let disk = SimDisk::new(seed);
         let psync = disk.psync().with_pio_max(16);
         let store = FileStore::open(psync.clone(), Path::new("/db"), false).expect("a store");
         let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
         store.sync_directories().expect("a disk that works");
-        let shared = Arc::new(Shared::new(Arc::clone(&pages), cache_bytes, 1));
+        let shared = Shared::new(Arc::clone(&pages), cache_bytes, 1).with_longer_leaves(longer_leaves);
+        let shared = Arc::new(shared);
         let tree = BTree::create(Arc::clone(&shared), TABLE, leaf_pages);
         let checkpoint = (pages.image(), tree.root());
         let home = Self {
@@ -87,6 +94,7 @@ impl Home {
             tree,
             cache_bytes,
             leaf_pages,
+            longer_leaves,
             epoch: 1,
             checkpoint,
             redos: Vec::new(),
@@ -149,12 +157,17 @@ impl Home {
         let store = FileStore::open(self.psync.clone(), Path::new("/db"), false).expect("a store");
         self.pages = Arc::new(PagedFile::open(&store, "data", &self.checkpoint.0).expect("a file"));
         self.epoch += 1;
-        self.shared = Arc::new(Shared::new(Arc::clone(&self.pages), self.cache_bytes, self.epoch));
+        let shared = Shared::new(Arc::clone(&self.pages), self.cache_bytes, self.epoch);
+        self.shared = Arc::new(shared.with_longer_leaves(self.longer_leaves));
         self.tree = BTree::open(Arc::clone(&self.shared), TABLE, &self.checkpoint.1).expect("a root");
         for redo in &self.redos {
             self.tree.replay(redo).expect("a redo");
         }
         self.pages.release_all_retired();
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.tree.view().stats().expect("whole")
     }
 
     pub fn verify(&self) -> Seen {

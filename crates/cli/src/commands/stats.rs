@@ -196,7 +196,7 @@ fn new_leaf(table: &TableStats, page: u64) -> String {
 
 /// Leaves of a table that is created or compacted now for what this one holds and is used for.
 fn leaves_now(table: &TableStats, page: u64) -> Option<String> {
-    let (in_use, learned) = (table.pages_of_leaf_in_use?, table.pages_of_leaf_learned?);
+    let (in_use, learned) = (table.pages_of_leaf_by_profile?, table.pages_of_leaf_by_learned?);
     let size = |pages: u32| bytes(u64::from(pages) * page);
     let puts = percent(table.insert_share.unwrap_or(0.5));
     Some(format!("{} by the profile in use, {} by what was learned, for {puts} puts", size(in_use), size(learned)))

@@ -288,7 +288,7 @@ mod tests {
     fn only_a_durable_write_carries_the_flag() {
         let opened = std::fs::File::open("/dev/null").expect("open");
         let null =
-            crate::file::File::new(std::path::Path::new("/dev/null"), false, None, crate::file::Handle::System(opened));
+            crate::file::File::new(std::path::Path::new("/dev/null"), None, None, crate::file::Handle::System(opened));
         let mut lane = AioLane { context: None, gathered: Vec::new(), called: Vec::new(), in_flight: 0 };
         let mut bytes = [1; 4];
         let write = |durable| Transfer::Write { memory: bytes.as_ptr(), length: 4, durable };

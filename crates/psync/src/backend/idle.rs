@@ -36,7 +36,7 @@ pub(super) fn keeps_its_queue(backend: &dyn super::Backend, take: impl Fn() -> b
     use crate::file::{File, Handle};
 
     let opened = std::fs::File::open("/dev/zero").expect("open");
-    let zero = File::new(std::path::Path::new("/dev/zero"), false, None, Handle::System(opened));
+    let zero = File::new(std::path::Path::new("/dev/zero"), None, None, Handle::System(opened));
     let mut buffer = crate::Buffer::from_slice(&[1; 100]);
     let transfer = Transfer::Read { memory: buffer.pointer(), length: 100 };
     let mut lane = backend.lane().expect("lane");

@@ -179,7 +179,7 @@ impl Lane for UringLane {
 
     unsafe fn push(&mut self, slot: u32, file: &FileInner, offset: u64, transfer: Transfer) {
         let descriptor = types::Fd(file.descriptor());
-        if matches!(transfer, Transfer::Write { durable: false, .. }) && !file.direct {
+        if matches!(transfer, Transfer::Write { durable: false, .. }) && file.direct_unit.is_none() {
             // SAFETY: the memory is valid, as the caller promises.
             let outcome = unsafe { call::attempt(descriptor.0, offset, transfer) };
             self.called.push(Done { slot, outcome });

@@ -119,7 +119,7 @@ fn scripted(outcomes: &[i64]) -> (Arc<dyn Backend>, Arc<Script>, File) {
     let script = Arc::new(Script::default());
     script.outcomes.lock().extend(outcomes);
     let null = fs::File::open("/dev/null").expect("open");
-    let file = File::new(Path::new("file"), false, None, Handle::System(null));
+    let file = File::new(Path::new("file"), None, None, Handle::System(null));
     (Arc::new(Scripted(Arc::clone(&script))), script, file)
 }
 

@@ -3,7 +3,7 @@
 //! # The fault model
 //!
 //! 1. A file has **volatile** content, which reads see, and **durable** content. What was written since the file's last successful
-//!    flush is *pending*, in sectors of [`SECTOR`] bytes. A sector is atomic; a write of several is not. A pending sector is an image of
+//!    flush is *pending*, in sectors of [`SECTOR`](crate::SECTOR) bytes, the unit of direct I/O here. A sector is atomic; a write of several is not. A pending sector is an image of
 //!    the sector as the page cache had it after the write, so of several writes to one sector any may be the last on the platter.
 //! 2. **Power goes** after a chosen number of operations ([`SimDisk::crash_after`]; writes, flushes and name changes count,
 //!    reads do not). The operation that meets it may be done, in part, or not at all; it and every later one fail.
@@ -68,9 +68,6 @@ use crate::probe::DeviceProfile;
 use disk::Disk;
 use system::Simulated;
 pub(crate) use system::{Handle, HeldLock};
-
-/// The unit that a simulated disk writes whole or not at all, in bytes.
-pub const SECTOR: usize = 512;
 
 /// The operations that [`SimDisk::fail_operation`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

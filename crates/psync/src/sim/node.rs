@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::SECTOR;
+use crate::SECTOR;
 
 /// A file without its name.
 #[derive(Default)]

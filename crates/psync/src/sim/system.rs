@@ -14,7 +14,7 @@ use super::service::Service;
 use crate::backend::{Backend, BackendKind, CallLane, Lane, Transfer};
 use crate::file::{self, File, FileInner};
 use crate::names::{Lock, Names};
-use crate::{Error, OpenOptions, Result};
+use crate::{Error, OpenOptions, Result, SECTOR};
 
 /// One life of a disk.
 #[derive(Clone)]
@@ -139,7 +139,8 @@ impl Names for Simulated {
             .open(self.life, path, options.create, options.create_new)
             .map_err(|error| Error::path("open", path, error))?;
         let handle = Handle { disk: Arc::clone(&self.disk), life: self.life, node, write: options.write };
-        Ok(File::new(path, options.direct, options.counters.clone(), file::Handle::Simulated(handle)))
+        let unit = options.direct.then_some(SECTOR);
+        Ok(File::new(path, unit, options.counters.clone(), file::Handle::Simulated(handle)))
     }
 
     fn create_directory(&self, path: &Path) -> Result<()> {

@@ -1,6 +1,6 @@
 //! `braid device --explain`: each term of the cost model, and what was chosen for which reason.
 
-use btree::cost::{AS_GOOD, Choice, Estimate, Memory, PIO_MAX_BOUNDS, Workload};
+use btree::cost::{AS_GOOD, Choice, Estimate, Memory, PIO_MAX_BOUNDS, ROOM_ENTRIES, ROOM_PAGES_MAX, Workload};
 
 use super::section;
 use crate::exit::Result;
@@ -101,7 +101,7 @@ fn reasons(workload: &Workload, choice: &Choice) -> Vec<String> {
     };
     vec![
         format!(
-            "L       {} page{}: the smallest leaves whose time per operation, with what space counts, is {within}",
+            "L       {} page{}: of leaves with room for {ROOM_ENTRIES} entries, or of {ROOM_PAGES_MAX} pages, the smallest whose time per operation, with what space counts, is {within}",
             choice.leaf_pages,
             if choice.leaf_pages == 1 { "" } else { "s" }
         ),

@@ -1,0 +1,73 @@
+//! What is read and written while a window of leaves is computed.
+//!
+//! Everything written is new, or behind the published bytes of a leaf: nothing that is read meanwhile changes. The reads of one window at a time
+//! are under way, and the writes of one, which bounds their memory. A batch is done when all of its writes are ([`Writes::settle`]).
+
+use std::iter;
+
+use index::Result;
+use psync::{Completion, Psync, Request, Stream};
+
+/// Reads under way.
+pub(super) struct Reads {
+    stream: Stream,
+}
+
+impl Reads {
+    pub(super) fn new(psync: &Psync) -> Self {
+        Self { stream: psync.stream(psync.pio_max()) }
+    }
+
+    /// Starts reads, of which none is under way.
+    pub(super) fn start(&mut self, reads: Vec<Request>) {
+        reads.into_iter().for_each(|read| self.stream.push(read));
+        self.stream.submit();
+    }
+
+    /// Waits for all.
+    pub(super) fn finish(&mut self) -> Vec<Completion> {
+        complete(&mut self.stream).collect()
+    }
+}
+
+/// Writes under way. Dropping them waits for them.
+pub(super) struct Writes {
+    stream: Stream,
+}
+
+impl Writes {
+    pub(super) fn new(psync: &Psync) -> Self {
+        Self { stream: psync.stream(psync.pio_max()) }
+    }
+
+    /// Starts writes, when those before them are complete.
+    ///
+    /// # Errors
+    /// Where one of those before failed.
+    pub(super) fn start(&mut self, writes: Vec<Request>) -> Result<()> {
+        self.settle()?;
+        writes.into_iter().for_each(|write| self.stream.push(write));
+        self.stream.submit();
+        Ok(())
+    }
+
+    /// Waits for all.
+    ///
+    /// # Errors
+    /// Where one failed; all of them are complete nevertheless.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for completion in complete(&mut self.stream) {
+            outcome = outcome.and(completion.result);
+        }
+        Ok(outcome?)
+    }
+}
+
+/// Everything that is under way, as it completes.
+fn complete(stream: &mut Stream) -> impl Iterator<Item = Completion> {
+    iter::from_fn(|| {
+        stream.gather(stream.in_flight());
+        stream.next()
+    })
+}
