@@ -1,11 +1,14 @@
 //! What a database learned of its device from its own requests.
 //!
-//! 1. `psync` times some of them ([`psync::probe::learned`]). What was saved by earlier processes is added when a database opens.
-//! 2. All of it is saved in the file `device.learned` with each checkpoint, and when the database closes: as a whole, and by the worker or whoever closes. A process that only reads saves
-//!    nothing.
+//! 1. `psync` times some of them ([`psync::probe::learned`]). What earlier processes saved is brought back when a database opens.
+//! 2. All of it is saved as a whole in the file `device.learned`: by the worker, after a turn in which a checkpoint was due and once those who wait for it have their answer, and at the
+//!    close by the thread that closes. So a process that changes nothing and never closes saves nothing, and neither does one that opened the database for reading only.
 //! 3. It is shown as a profile, beside the one in use, with the leaves that it would choose. Nothing follows from it by itself.
 //!
-//! Invariant: neither a file that cannot be used nor one that cannot be written keeps a database from working. Why is logged, and the former shown.
+//! Invariants: neither a file that cannot be used nor one that cannot be written keeps a database from working; why is logged, and the former shown. A database that failed, or whose disk is
+//! full, saves nothing.
+
+use std::path::Path;
 
 use psync::{
     Psync,
@@ -29,32 +32,46 @@ pub struct DeviceStats {
 }
 
 impl DeviceStats {
-    pub(crate) fn of(engine: &Engine) -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self {
             source: engine.tuning.source,
             profile: engine.tuning.profile.clone(),
-            learned: learned(engine)?,
-            unusable: engine.unusable.clone(),
-        })
+            learned: learned(engine),
+            unusable: engine.learned_unusable.clone(),
+        }
     }
 }
 
-pub(crate) fn learned(engine: &Engine) -> Result<LearnedProfile> {
-    Ok(probe::learned(engine.store.psync(), &engine.path, &engine.tuning.profile)?)
+pub(crate) fn learned(engine: &Engine) -> LearnedProfile {
+    probe::learned(engine.store.psync(), engine.device, &engine.tuning.profile)
 }
 
-/// Adds what earlier processes learned. Why that cannot be, if it cannot.
-pub(crate) fn recall(psync: &Psync, path: &std::path::Path) -> Option<String> {
-    let error = probe::recall(psync, path).err()?;
-    tracing::warn!(%error, "what was learned from requests is learned anew");
-    Some(error.to_string())
+/// Brings back what earlier processes learned. The device of the database, 0 where that is not known, and why nothing could be brought back, if it could not.
+pub(crate) fn recall(psync: &Psync, path: &Path) -> (u64, Option<String>) {
+    let unusable = probe::recall(psync, path).err().map(|error| {
+        tracing::warn!(%error, "what was learned from requests is learned anew");
+        error.to_string()
+    });
+    (probe::device_of(path).unwrap_or_default(), unusable)
 }
 
 /// Saves what was learned, if there is anything new.
 pub(crate) fn keep(engine: &Engine) {
+    if engine.health.check().is_err() || engine.pressure.full_disk().is_some() {
+        return;
+    }
     if let Err(error) = probe::keep(engine.store.psync(), &engine.path) {
         tracing::warn!(%error, "what was learned from requests could not be saved");
     }
+}
+
+/// Leaves nothing that was saved in a directory.
+pub(crate) fn forget(psync: &Psync, path: &Path) -> Result<()> {
+    let file = path.join(probe::LEARNED_NAME);
+    if psync.exists(&file)? {
+        psync.remove(&file)?;
+    }
+    Ok(())
 }
 
 impl Database {
@@ -63,17 +80,15 @@ impl Database {
     ///
     /// The database does not go by it, so that no choice follows from a busy minute. It does from the next opening on that gives it to [`Options::profile`](crate::Options::profile), or
     /// when `braid device --save --learned` has saved it: for tables that are created, and with `compact`.
-    ///
-    /// # Errors
-    /// When the directory cannot be looked at.
-    pub fn learned_profile(&self) -> Result<LearnedProfile> {
+    #[must_use]
+    pub fn learned_profile(&self) -> LearnedProfile {
         learned(self.engine())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::time::Duration;
 
     use psync::sim::SimDisk;
 
@@ -104,10 +119,12 @@ mod tests {
         }
         db.drain().expect("applies");
         for number in 0..600_u32 {
+            disk.pass(Duration::from_secs(1));
             db.drop_caches();
             assert!(table.get(number.wrapping_mul(0x9E37_79B9).to_be_bytes()).expect("reads").is_some());
         }
         for round in 0..400_u32 {
+            disk.pass(Duration::from_secs(1));
             db.drop_caches();
             let keys: Vec<_> =
                 (0..200).map(|key| (round * 17 + key * 131).wrapping_mul(0x9E37_79B9).to_be_bytes()).collect();
@@ -126,6 +143,6 @@ mod tests {
             assert!(figure.is_enough(), "{figure:?}");
             assert!((figure.learned_us / expected_us - 1.0).abs() < 0.1, "{figure:?}");
         }
-        assert_eq!(db.learned_profile().expect("derived").profile.reads, device.learned.profile.reads);
+        assert_eq!(db.learned_profile().profile.reads, device.learned.profile.reads);
     }
 }

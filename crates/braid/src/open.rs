@@ -8,7 +8,7 @@ use std::{path::Path, sync::Arc};
 use index::{ReadAhead, Time};
 use psync::{
     Lock, Psync,
-    probe::{LEARNED_NAME, PROFILE_NAME},
+    probe::{LEARNED_NAME, LEARNED_SCRATCH_NAME, PROFILE_NAME, PROFILE_SCRATCH_NAME},
 };
 use rand::RngCore;
 use space::{FileStore, PagedFile};
@@ -33,7 +33,17 @@ use crate::{
 pub(crate) const DATA: &str = "data";
 pub(crate) const LOCK: &str = "LOCK";
 /// What a directory can hold before its superblock is there.
-const OURS: [&str; 7] = [LOCK, superblock::NAME, "wal", "doc", "node", PROFILE_NAME, LEARNED_NAME];
+const OURS: [&str; 9] = [
+    LOCK,
+    superblock::NAME,
+    "wal",
+    "doc",
+    "node",
+    PROFILE_NAME,
+    PROFILE_SCRATCH_NAME,
+    LEARNED_NAME,
+    LEARNED_SCRATCH_NAME,
+];
 
 /// Whether a database directory has a file or directory of that name.
 pub(crate) fn is_ours(name: &str) -> bool {

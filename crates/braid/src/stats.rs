@@ -16,7 +16,7 @@ use crate::{
     engine::Engine,
     learned::DeviceStats,
     snapshot::SnapshotStats,
-    traffic, tree,
+    tree,
 };
 
 /// What opening replayed from the log.
@@ -249,9 +249,6 @@ pub struct TableStats {
     pub insert_share: Option<f64>,
     /// Pages of a leaf that the cost model chooses for that use and what the table holds now.
     pub pages_of_leaf_for_use: Option<u32>,
-    /// What it would choose with the profile in use for a table that holds the same: for that use, or for as many puts as lookups where there were too few operations to say. None
-    /// for a structure without leaves to choose.
-    pub pages_of_leaf_by_profile: Option<u32>,
     /// The same with the profile that was learned from requests ([`Database::learned_profile`](crate::Database::learned_profile)), if anything was learned.
     pub pages_of_leaf_by_learned: Option<u32>,
     /// Bytes of runs in leaves.
@@ -281,11 +278,9 @@ impl TableStats {
     pub(crate) fn of(engine: &Engine, table: &TableCore, state: &TableState, learned: &LearnedProfile) -> Result<Self> {
         let shape = state.view.stats()?;
         let shares = table.traffic.shares();
-        let has_leaf_sizes = tree::has_leaf_sizes(table.structure);
-        let now = |shares| engine.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares);
         let chosen = |profile| {
-            let shares = shares.unwrap_or(traffic::USUAL);
-            engine.tuning.leaf_pages_now_by(profile, shape.entries, shape.run_bytes, shares)
+            let shares = shares.filter(|_| tree::has_leaf_sizes(table.structure))?;
+            Some(engine.tuning.leaf_pages_now(profile, shape.entries, shape.run_bytes, shares))
         };
         let (mut operations, mut bytes) = (state.active.operations() as u64, state.active.bytes());
         if let Some(frozen) = &state.frozen {
@@ -306,9 +301,8 @@ impl TableStats {
             leaf_pages: shape.leaf_pages,
             pages_of_new_leaf: table.tree.leaf_pages(),
             insert_share: shares.map(|shares| shares.insert),
-            pages_of_leaf_for_use: shares.filter(|_| has_leaf_sizes).map(now),
-            pages_of_leaf_by_profile: has_leaf_sizes.then(|| chosen(&engine.tuning.profile)),
-            pages_of_leaf_by_learned: (has_leaf_sizes && learned.is_any_enough()).then(|| chosen(&learned.profile)),
+            pages_of_leaf_for_use: chosen(&engine.tuning.profile),
+            pages_of_leaf_by_learned: chosen(&learned.profile).filter(|_| learned.is_any_enough()),
             run_bytes: shape.run_bytes,
             entries: shape.entries,
             node_segments: nodes.segments,
@@ -401,7 +395,7 @@ impl Stats {
         let user_bytes = load(&counters.user_bytes);
         let pages = engine.pages.stats();
         let psync = engine.store.psync();
-        let device = DeviceStats::of(engine)?;
+        let device = DeviceStats::of(engine);
         #[expect(clippy::cast_precision_loss, reason = "ratios and seconds need no more digits")]
         Ok(Self {
             path: engine.path.display().to_string(),

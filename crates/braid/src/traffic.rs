@@ -21,9 +21,6 @@ pub(crate) struct Traffic {
     changes: AtomicU64,
 }
 
-/// What a table is taken to be used for that was not asked enough to say: as one that is created without saying.
-pub(crate) const USUAL: Shares = Shares { insert: 0.5, batched: 0.0 };
-
 /// Shares of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shares {

@@ -90,15 +90,8 @@ impl Tuning {
             .unwrap_or_else(|| cost::choose(profile, &workload(expected, memory)).leaf_pages)
     }
 
-    /// Pages of a leaf of a table that is there: for as many entries as it has, of that size on average.
-    pub(crate) fn leaf_pages_now(&self, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
-        self.leaf_pages_now_by(&self.profile, entries, run_bytes, shares)
-    }
-
-    /// The same by another profile than the one in use.
-    pub(crate) fn leaf_pages_now_by(
-        &self, profile: &DeviceProfile, entries: u64, run_bytes: u64, shares: Shares,
-    ) -> u32 {
+    /// Pages of a leaf of a table that is there, by the profile in use or another one: for as many entries as it has, of that size on average.
+    pub(crate) fn leaf_pages_now(&self, profile: &DeviceProfile, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
         let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
         let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
         self.leaf_pages_by(profile, &expected.insert_share(shares.insert).batched_share(shares.batched))
@@ -165,7 +158,7 @@ impl Engine {
         let shares = used_for.or_else(|| table.traffic.shares()).filter(|_| tree::has_leaf_sizes(table.structure));
         let Some(shares) = shares else { return Ok(table.tree.leaf_pages()) };
         let shape = table.state.load_full().view.stats()?;
-        Ok(self.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares))
+        Ok(self.tuning.leaf_pages_now(&self.tuning.profile, shape.entries, shape.run_bytes, shares))
     }
 }
 
@@ -230,7 +223,9 @@ mod tests {
     #[test]
     fn a_table_that_is_written_gets_larger_leaves_than_one_that_is_read() {
         let tuning = Tuning::new(&Options::new(), ordinary(), 0);
-        let leaves = |insert| tuning.leaf_pages_now(20_000_000, 20_000_000 * 126, Shares { insert, batched: 0.0 });
+        let leaves = |insert| {
+            tuning.leaf_pages_now(&tuning.profile, 20_000_000, 20_000_000 * 126, Shares { insert, batched: 0.0 })
+        };
         assert!(leaves(0.05) < leaves(0.95), "{} {}", leaves(0.05), leaves(0.95));
         let fixed = Tuning::new(&Options::new().leaf_pages(3), ordinary(), 0);
         assert_eq!(fixed.leaf_pages(&TableOptions::new()), 3);

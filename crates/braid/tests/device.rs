@@ -121,17 +121,17 @@ fn an_impossible_use_or_profile_is_refused() {
     assert!(db.tables().is_empty());
 }
 
-/// Leaves behind what requests took in a process that used the database: so many timings of each, as long as on a drive.
+/// Leaves behind what requests took in a process that used the database: so many timings of each, one a minute, as long as on a drive.
 fn requests_took(path: &Path, profile: &DeviceProfile, timings: u32) {
     let times = RequestTimes::default();
-    for _ in 0..timings {
+    for minute in 0..timings.into() {
         for read in &profile.reads {
-            times.note(RequestKind::Read, read.pages, 1, read.alone_us, 1);
-            times.note(RequestKind::Read, read.pages, 64, read.batched_us, 64);
+            times.note(minute, RequestKind::Read, read.pages, 1, read.alone_us, 1);
+            times.note(minute, RequestKind::Read, read.pages, 64, read.batched_us, 64);
         }
         for write in &profile.writes {
-            times.note(RequestKind::Write, write.pages, 1, write.alone_us, 1);
-            times.note(RequestKind::Write, write.pages, 64, write.batched_us, 64);
+            times.note(minute, RequestKind::Write, write.pages, 1, write.alone_us, 1);
+            times.note(minute, RequestKind::Write, write.pages, 64, write.batched_us, 64);
         }
     }
     let backend = psync::Psync::new(None).expect("a backend").backend();
@@ -165,14 +165,16 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     let seen: Vec<_> = stats.device.learned.figures.iter().filter(|figure| figure.is_enough()).collect();
     assert_eq!(seen.len(), 28);
     assert!(seen.iter().all(|figure| figure.timings >= 100 && figure.requests >= 100), "{seen:?}");
-    let of_after = stats.tables.iter().find(|table| table.name == "after").expect("there");
-    let (in_use, learned) = (of_after.pages_of_leaf_by_profile, of_after.pages_of_leaf_by_learned);
-    assert!(in_use.is_some() && learned.is_some(), "{in_use:?} {learned:?}");
-    drop(db);
+    let table = db.open_table("after").expect("there");
+    assert_eq!(table.stats().expect("reads").pages_of_leaf_by_learned, None, "it was not asked for anything yet");
+    (0..10_000_u32).for_each(|key| assert_eq!(table.get(key.to_be_bytes()).expect("reads"), None));
+    let leaves = table.stats().expect("reads");
+    assert!(leaves.pages_of_leaf_for_use.is_some() && leaves.pages_of_leaf_by_learned.is_some(), "{leaves:?}");
+    drop((table, db));
 
     // Who asks for it gets it.
     let db = Options::new().open(path).expect("opens");
-    let learned = db.learned_profile().expect("derived").profile;
+    let learned = db.learned_profile().profile;
     drop(db);
     let db = Options::new().profile(learned.clone()).open(path).expect("opens");
     assert!(new_leaf(&db, "asked", &usual) > before);
@@ -199,7 +201,7 @@ fn too_little_learned_is_shown_and_changes_no_figure() {
     let directory = tempfile::tempdir().expect("a directory");
     requests_took(directory.path(), &drive(10.0, 0.1), 1);
     let db = open(directory.path());
-    let learned = db.learned_profile().expect("derived");
+    let learned = db.learned_profile();
     assert_eq!(learned.profile, DeviceProfile::default());
     assert!(learned.figures.iter().all(|figure| figure.seen_us.is_some() && !figure.is_enough()));
     let table = db.table("t", Structure::BTree).expect("a table");
@@ -234,4 +236,27 @@ fn a_learned_file_that_cannot_be_used_is_told_and_does_no_harm() {
         assert_eq!(device.unusable, None);
         assert!(device.learned.figures.iter().all(|figure| figure.is_enough()), "it stays through openings");
     }
+}
+
+#[test]
+fn what_a_process_left_that_was_killed_while_it_saved_is_no_foreign_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in [probe::LEARNED_SCRATCH_NAME, probe::PROFILE_SCRATCH_NAME] {
+        fs::write(directory.path().join(name), b"BRDL").expect("writes");
+    }
+    open(directory.path()).close().expect("closes");
+}
+
+#[test]
+fn nothing_that_a_damaged_database_took_is_kept_for_the_salvaged_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    let db = open(&from);
+    let table = db.table("t", Structure::BTree).expect("a table");
+    (0..20_000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
+    drop(table);
+    db.close().expect("closes");
+    let salvage = braid::salvage(&from, &to, options(), &mut |_| ()).expect("salvages");
+    assert_eq!(salvage.tables.len(), 1);
+    assert!(!to.join(probe::LEARNED_NAME).exists());
 }

@@ -43,7 +43,7 @@ fn learned(bytes: &[u8]) {
     match decode(&bytes) {
         Ok((origin, histograms)) => {
             let times = RequestTimes::default();
-            histograms.iter().for_each(|(index, histogram)| times.add(*index, histogram));
+            times.replace(histograms);
             assert!(encode(origin, &times) == bytes, "it comes back");
         }
         Err(problem) => assert!(!problem.is_empty()),
@@ -54,8 +54,8 @@ fn all_learned() -> Vec<Vec<u8>> {
     let origin = Origin { device: 7, backend: BackendKind::IoUring };
     let times = RequestTimes::default();
     let none = encode(origin, &times);
-    times.note(RequestKind::Read, 1, 1, 80.0, 1);
-    times.note(RequestKind::Read, 1, 64, 9.0, 64);
-    times.note(RequestKind::Write, 16, 64, 90.0, 64);
+    times.note(0, RequestKind::Read, 1, 1, 80.0, 1);
+    times.note(0, RequestKind::Read, 1, 64, 9.0, 64);
+    times.note(0, RequestKind::Write, 16, 64, 90.0, 64);
     vec![none, encode(origin, &times)]
 }

@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod learn;
 mod names;
 pub mod probe;
+mod profile;
 mod psync;
 mod queue;
 mod request;

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use crate::backend::{Backend, CallLane, Done, Lane, Transfer};
 use crate::learn::{Learner, RequestKind, STRETCH_REQUESTS_MAX, Shape, Stretch};
-use crate::probe::PAGE_BYTES;
 use crate::traffic::Traffic;
 use crate::{Buffer, Completion, Error, File, Operation, Request, Result};
 
@@ -107,9 +106,7 @@ impl Started {
             Kind::Write { durable: false } => RequestKind::Write,
             Kind::Write { durable: true } | Kind::Flush => return None,
         };
-        // A device reads whole pages, whatever part of one is asked for.
-        let bytes = if kind == RequestKind::Read { self.length().max(PAGE_BYTES) } else { self.length() };
-        Shape::new(kind, bytes).filter(|_| self.file.is_direct())
+        Shape::new(kind, self.length()).filter(|_| self.file.is_direct())
     }
 
     /// The transfer of what is left, at most `most` bytes of it.
@@ -214,14 +211,17 @@ pub(crate) fn perform(backend: &dyn Backend, learner: &Learner, request: Request
         Ok(started) => started,
         Err(completion) => return completion,
     };
-    let shape = started.shape();
+    let (shape, bytes) = (started.shape(), started.length());
     let stretch = shape.and_then(|_| learner.begin(0, false));
     learner.started(1);
     let completion = perform_started(backend, started);
     learner.completed(1);
     if let Some(mut stretch) = stretch {
-        stretch.completed(shape, completion.result.is_ok());
+        stretch.completed(shape, bytes);
         stretch.waited(1, 1, Duration::ZERO);
+        if completion.result.is_err() {
+            stretch.spoil();
+        }
         learner.end(stretch, 0);
     }
     completion
@@ -415,7 +415,7 @@ impl Queue {
         if self.in_flight == 0 {
             self.learning.begin(0);
         }
-        if let Some(stretch) = self.learning.stretch.as_mut().filter(|_| self.allowed < self.depth) {
+        if let Some(stretch) = self.learning.stretch.as_mut().filter(|_| self.traffic.makes_way()) {
             stretch.spoil();
         }
         let mut reads = false;
@@ -516,10 +516,14 @@ impl Queue {
         self.free.push(slot);
         self.in_flight -= 1;
         self.writes_in_flight -= usize::from(started.kind.is_write());
-        let (index, shape) = (started.index, started.shape());
+        let (index, shape, bytes) = (started.index, started.shape(), started.length());
+        let is_flushed = matches!(started.kind, Kind::Flush | Kind::Write { durable: true });
         let completion = complete(started);
         if let Some(stretch) = &mut self.learning.stretch {
-            stretch.completed(shape, completion.result.is_ok());
+            stretch.completed(shape, bytes);
+            if is_flushed || completion.result.is_err() {
+                stretch.spoil();
+            }
         }
         self.ready.push_back((index, completion));
     }

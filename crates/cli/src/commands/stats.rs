@@ -161,7 +161,7 @@ fn source(stats: &Counted) -> &'static str {
 fn device(stats: &Counted) -> Vec<String> {
     let device = &stats.device;
     let mut lines: Vec<String> = device.unusable.iter().cloned().collect();
-    if device.learned.figures.iter().all(|figure| figure.timings == 0) {
+    if device.learned.figures.iter().all(|figure| figure.timings == 0 && figure.left_out == 0) {
         lines.push("nothing learned from requests yet".into());
     } else {
         lines.extend(figures(&device.learned));
@@ -187,19 +187,14 @@ fn streams(stats: &Counted) -> Vec<Vec<String>> {
 
 fn new_leaf(table: &TableStats, page: u64) -> String {
     let size = |pages: u32| bytes(u64::from(pages) * page);
-    let chosen = size(table.pages_of_new_leaf);
-    match (table.insert_share, table.pages_of_leaf_for_use) {
-        (Some(share), Some(pages)) => format!("{chosen}; {} would fit {} puts", size(pages), percent(share)),
-        _ => chosen,
+    let mut text = size(table.pages_of_new_leaf);
+    if let (Some(share), Some(pages)) = (table.insert_share, table.pages_of_leaf_for_use) {
+        text += &format!("; {} would fit {} puts", size(pages), percent(share));
     }
-}
-
-/// Leaves of a table that is created or compacted now for what this one holds and is used for.
-fn leaves_now(table: &TableStats, page: u64) -> Option<String> {
-    let (in_use, learned) = (table.pages_of_leaf_by_profile?, table.pages_of_leaf_by_learned?);
-    let size = |pages: u32| bytes(u64::from(pages) * page);
-    let puts = percent(table.insert_share.unwrap_or(0.5));
-    Some(format!("{} by the profile in use, {} by what was learned, for {puts} puts", size(in_use), size(learned)))
+    if let Some(pages) = table.pages_of_leaf_by_learned {
+        text += &format!(", {} by what was learned of the device", size(pages));
+    }
+    text
 }
 
 fn one_table(table: &TableStats, page: u64) -> Rows {
@@ -224,7 +219,6 @@ fn one_table(table: &TableStats, page: u64) -> Rows {
             format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),
         ),
     ];
-    rows.extend(leaves_now(table, page).map(|leaves| row("a leaf chosen now", leaves)));
     if table.node_segments > 0 {
         let (live, all) = (bytes(table.node_live_bytes), bytes(table.node_bytes));
         rows.push(row("nodes (appended)", format!("{live} live of {all} in {} segments", count(table.node_segments))));

@@ -11,13 +11,15 @@
 //! 28  4  bytes of the file
 //! ```
 //!
-//! Then each histogram that has timings, in the order of their indexes, and at last a CRC-32C of all bytes before it:
+//! Then each histogram that has anything, in the order of their indexes, and at last a CRC-32C of all bytes before it:
 //!
 //! ```text
 //!  0  4  index: by kind, then size, then depth
 //!  4  4  buckets that have timings
 //!  8  8  requests that were timed
-//! 16     per bucket, in order: its index, 4 bytes, and its timings, 4 bytes
+//! 16  4  minutes in which they were
+//! 20  4  timings that were left out because the consumer was slower than the device
+//! 24     per bucket, in order: its index, 4 bytes, and its timings, 4 bytes
 //! ```
 
 use super::times::{BUCKETS, CELLS, Histogram, RequestTimes, TIMINGS_MAX};
@@ -29,7 +31,7 @@ const MAGIC: [u8; 8] = *b"BRDLEARN";
 pub(crate) const VERSION: u32 = 1;
 
 const HEADER: usize = 32;
-const HISTOGRAM_HEADER: usize = 16;
+const HISTOGRAM_HEADER: usize = 24;
 const BUCKET: usize = 8;
 const CRC: usize = 4;
 
@@ -59,6 +61,8 @@ pub(crate) fn encode(origin: Origin, times: &RequestTimes) -> Vec<u8> {
         bytes.extend(small(index).to_le_bytes());
         bytes.extend(small(used().count()).to_le_bytes());
         bytes.extend(histogram.requests.to_le_bytes());
+        bytes.extend(histogram.minutes.to_le_bytes());
+        bytes.extend(histogram.left_out.to_le_bytes());
         for (bucket, count) in used() {
             bytes.extend(small(bucket).to_le_bytes());
             bytes.extend(count.to_le_bytes());
@@ -111,7 +115,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Vec<(usize, Histogram)>), 
 
 fn histogram(bytes: &mut Bytes<'_>) -> Result<(usize, Histogram), String> {
     let (index, used) = (bytes.u32()? as usize, bytes.u32()?);
-    let mut histogram = Histogram { requests: bytes.u64()?, ..Histogram::default() };
+    let mut histogram = Histogram::default();
+    (histogram.requests, histogram.minutes, histogram.left_out) = (bytes.u64()?, bytes.u32()?, bytes.u32()?);
     let (mut next, mut timings) = (0, 0_u64);
     for _ in 0..used {
         let (bucket, count) = (bytes.u32()? as usize, bytes.u32()?);
@@ -121,8 +126,13 @@ fn histogram(bytes: &mut Bytes<'_>) -> Result<(usize, Histogram), String> {
         (histogram.buckets[bucket], next) = (count, bucket + 1);
         timings += u64::from(count);
     }
-    if timings == 0 || timings > u64::from(TIMINGS_MAX) || histogram.requests == 0 {
-        return Err(format!("histogram {index} has {timings} timings of {} requests", histogram.requests));
+    let most = timings.max(u64::from(histogram.left_out));
+    let minutes = u64::from(histogram.minutes);
+    if !(1..=u64::from(TIMINGS_MAX)).contains(&most) || timings > histogram.requests || minutes > timings {
+        return Err(format!(
+            "histogram {index} has {timings} timings of {} requests in {minutes} minutes, and {} left out",
+            histogram.requests, histogram.left_out
+        ));
     }
     Ok((index, histogram))
 }
@@ -157,15 +167,17 @@ impl Bytes<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::RequestKind;
+    use super::super::times::{Shape, Timing};
     use super::*;
 
     const ORIGIN: Origin = Origin { device: 0x0123_4567_89AB_CDEF, backend: BackendKind::Threads };
 
     fn some() -> RequestTimes {
         let times = RequestTimes::default();
-        times.note(RequestKind::Read, 1, 1, 80.0, 1);
-        times.note(RequestKind::Read, 1, 1, 95.0, 1);
-        times.note(RequestKind::Write, 64, 256, 100.0, 700);
+        times.note(3, RequestKind::Read, 1, 1, 80.0, 1);
+        times.note(4, RequestKind::Read, 1, 1, 95.0, 1);
+        times.note(4, RequestKind::Write, 64, 256, 100.0, 700);
+        times.note_shape(Shape { kind: RequestKind::Write, size: 6 }, 8, 4, Timing::LeftOut);
         times
     }
 
@@ -187,12 +199,14 @@ mod tests {
     fn the_bytes_of_version_1_stay() {
         let mut expected = b"BRDLEARN".to_vec();
         expected.extend([1, 0, 0, 0, 3, 0, 0, 0]);
-        expected.extend([0xEF, 0xCD, 0xAB, 0x89, 0x67, 0x45, 0x23, 0x01, 2, 0, 0, 0, 92, 0, 0, 0]);
-        expected.extend([0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([0xEF, 0xCD, 0xAB, 0x89, 0x67, 0x45, 0x23, 0x01, 2, 0, 0, 0, 108, 0, 0, 0]);
+        expected.extend([0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
         expected.extend([163, 0, 0, 0, 1, 0, 0, 0, 167, 0, 0, 0, 1, 0, 0, 0]);
-        expected.extend([125, 0, 0, 0, 1, 0, 0, 0, 188, 2, 0, 0, 0, 0, 0, 0]);
+        expected.extend([125, 0, 0, 0, 1, 0, 0, 0, 188, 2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
         expected.extend([168, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(encode(ORIGIN, &some()), with_crc(expected));
+        let backends = [BackendKind::IoUring, BackendKind::Libaio, BackendKind::Threads, BackendKind::Sync];
+        assert_eq!(backends.map(backend_number), [1, 2, 3, 4]);
     }
 
     #[test]
@@ -219,13 +233,15 @@ mod tests {
     fn what_makes_no_sense_is_refused_although_its_checksum_is_right() {
         let bytes = encode(ORIGIN, &some());
         let content = &bytes[..bytes.len() - CRC];
-        // Backend, histograms, length; of the first histogram its index, its buckets, its requests, and of them index and timings.
-        for at in [12, 24, 28, 32, 36, 48, 52, 56, 60] {
+        // Backend, histograms, length; of the first histogram its index, its buckets, its requests, its minutes, what was left out, and of its first bucket index and timings.
+        for at in [12, 24, 28, 32, 36, 40, 48, 52, 56, 60] {
             for value in [0, u32::MAX] {
                 let mut changed = content.to_vec();
                 changed[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
-                if changed != content && !(at == 48 && value == 0) {
-                    assert!(decode(&with_crc(changed)).is_err(), "{value} at {at}");
+                // As many requests or as few minutes there can be, and the first bucket can have timings.
+                let is_sound = (at == 40 && value > 0) || ((at == 48 || at == 56) && value == 0);
+                if changed != content {
+                    assert_eq!(decode(&with_crc(changed)).is_ok(), is_sound, "{value} at {at}");
                 }
             }
         }
@@ -233,10 +249,9 @@ mod tests {
 
     #[test]
     fn the_largest_file_is_as_long_as_stated() {
+        let full = Histogram { requests: 1000, minutes: 1, left_out: 1, buckets: [2; BUCKETS] };
         let times = RequestTimes::default();
-        for index in 0..CELLS {
-            times.add(index, &Histogram { requests: 1000, buckets: [2; BUCKETS] });
-        }
+        times.replace((0..CELLS).map(|index| (index, full.clone())).collect());
         let bytes = encode(ORIGIN, &times);
         assert_eq!(bytes.len(), BYTES_MAX);
         assert!(decode(&bytes).is_ok());

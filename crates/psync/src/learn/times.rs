@@ -3,14 +3,17 @@
 //! 1. A timing is of some requests of one kind and size that went together: time per request, with so many in flight. It goes to the [`Histogram`] of
 //!    its kind, size and depth.
 //! 2. A histogram counts timings in buckets, sixteen to each doubling of the time. Figures taken from it are medians, which bursts of a neighbour do not move.
-//! 3. A histogram that holds [`TIMINGS_MAX`] forgets half of them, so that a device that became slower with the years is not judged by its youth.
+//! 3. A histogram counts the minutes in which it got timings, and takes [`TIMINGS_OF_MINUTE_MAX`] of one at the most, so that a busy minute is one of many.
+//! 4. It also counts the timings that were left out because the consumer of a stream was slower than the device ([`Timing::LeftOut`]).
+//! 5. A histogram that holds [`TIMINGS_MAX`] forgets half of all that, so that a device that became slower with the years is not judged by its youth.
 //!
-//! Invariant: a histogram has memory from its first timing on, and all of them together at most [`TIMES_BYTES_MAX`].
+//! Invariants: a histogram has memory from its first timing on, and all of them together at most [`TIMES_BYTES_MAX`]. It has no more minutes than timings, and
+//! no more timings than requests.
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::probe::{DEPTHS_MEASURED, PAGE_BYTES, PAGES_MEASURED};
+use crate::profile::{DEPTHS_MEASURED, PAGE_BYTES, PAGES_MEASURED};
 
 /// Buckets of a histogram: from 64 ns to a second.
 pub(crate) const BUCKETS: usize = 24 * BUCKETS_EACH;
@@ -25,11 +28,14 @@ const SHORTEST_LOG: u32 = 6;
 /// A histogram with so many timings forgets half of them.
 pub(crate) const TIMINGS_MAX: u32 = 1 << 16;
 
+/// Most timings of one minute that a histogram takes, those included that it counts as left out.
+const TIMINGS_OF_MINUTE_MAX: u32 = TIMINGS_MAX / 64;
+
 /// Histograms.
 pub(crate) const CELLS: usize = RequestKind::ALL.len() * PAGES_MEASURED.len() * DEPTHS_MEASURED.len();
 
 /// Most bytes that all histograms take.
-pub(crate) const TIMES_BYTES_MAX: usize = CELLS * size_of::<Histogram>() + size_of::<RequestTimes>();
+pub(crate) const TIMES_BYTES_MAX: usize = CELLS * size_of::<Cell>() + size_of::<RequestTimes>();
 
 const _: () = assert!(TIMES_BYTES_MAX < 256 << 10);
 
@@ -62,6 +68,19 @@ impl Shape {
         let size = PAGES_MEASURED.iter().position(|pages| pages * PAGE_BYTES == bytes)?;
         Some(Self { kind, size })
     }
+
+    pub(crate) const fn bytes(self) -> usize {
+        PAGES_MEASURED[self.size] * PAGE_BYTES
+    }
+}
+
+/// What a stretch of requests of one shape and depth says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Timing {
+    /// So many requests took so long each.
+    Each { ns: f64, requests: u64 },
+    /// Nothing, because its consumer was slower than the device.
+    LeftOut,
 }
 
 /// Index in [`DEPTHS_MEASURED`] of the depth that is nearest, by their ratio.
@@ -76,12 +95,16 @@ pub(crate) fn depth_class(depth: f64) -> usize {
 pub(crate) struct Histogram {
     /// Requests that were timed.
     pub(crate) requests: u64,
+    /// Minutes in which they were, each process counting its own.
+    pub(crate) minutes: u32,
+    /// Timings that were left out because the consumer was slower than the device.
+    pub(crate) left_out: u32,
     pub(crate) buckets: [u32; BUCKETS],
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { requests: 0, buckets: [0; BUCKETS] }
+        Self { requests: 0, minutes: 0, left_out: 0, buckets: [0; BUCKETS] }
     }
 }
 
@@ -90,25 +113,30 @@ impl Histogram {
         self.buckets.iter().sum()
     }
 
-    fn note(&mut self, each_ns: f64, requests: u64) {
-        if self.timings() >= TIMINGS_MAX {
-            self.forget_half();
-        }
-        self.buckets[bucket(each_ns)] += 1;
+    fn note(&mut self, ns: f64, requests: u64) {
+        self.buckets[bucket(ns)] += 1;
         self.requests = self.requests.saturating_add(requests);
+    }
+
+    fn is_full(&self) -> bool {
+        self.timings().max(self.left_out) >= TIMINGS_MAX
     }
 
     fn forget_half(&mut self) {
         self.buckets.iter_mut().for_each(|count| *count /= 2);
         self.requests /= 2;
+        self.minutes = (self.minutes / 2).min(self.timings());
+        self.left_out /= 2;
     }
 
-    /// Both together.
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Both together. They may be of the same minutes.
+    fn add(&mut self, other: &Self) {
         for (count, others) in self.buckets.iter_mut().zip(other.buckets) {
-            *count = count.saturating_add(others);
+            *count += others;
         }
         self.requests = self.requests.saturating_add(other.requests);
+        self.minutes = self.minutes.max(other.minutes);
+        self.left_out += other.left_out;
     }
 
     /// The time in ns that so large a share of the timings stayed below; none where there are none.
@@ -134,20 +162,55 @@ fn bucket(ns: f64) -> usize {
         return 0;
     }
     let octave = ns.ilog2();
-    let part = (ns >> (octave - BUCKETS_EACH_LOG)) as usize % BUCKETS_EACH;
-    ((octave - SHORTEST_LOG) as usize * BUCKETS_EACH + part).min(BUCKETS - 1)
+    let part = (ns >> (octave - BUCKETS_EACH_LOG)) % BUCKETS_EACH as u64;
+    let bucket = u64::from(octave - SHORTEST_LOG) * BUCKETS_EACH as u64 + part;
+    usize::try_from(bucket).map_or(BUCKETS - 1, |bucket| bucket.min(BUCKETS - 1))
 }
 
 fn bucket_start_ns(bucket: usize) -> f64 {
     let (octave, part) = (bucket / BUCKETS_EACH, bucket % BUCKETS_EACH);
-    let start = 1_u64 << (octave as u32 + SHORTEST_LOG);
+    let start = (1_u64 << SHORTEST_LOG) << octave;
     start as f64 * (1.0 + part as f64 / BUCKETS_EACH as f64)
+}
+
+/// A histogram, and what it got in the newest of its minutes.
+#[derive(Debug, Default)]
+struct Cell {
+    histogram: Histogram,
+    minute: u64,
+    timings: u32,
+    left_out: u32,
+}
+
+impl Cell {
+    fn note(&mut self, minute: u64, timing: Timing) {
+        if minute != self.minute {
+            (self.minute, self.timings, self.left_out) = (minute, 0, 0);
+        }
+        if self.timings + self.left_out == TIMINGS_OF_MINUTE_MAX {
+            return;
+        }
+        if self.histogram.is_full() {
+            self.histogram.forget_half();
+        }
+        match timing {
+            Timing::Each { ns, requests } => {
+                self.histogram.note(ns, requests);
+                self.histogram.minutes += u32::from(self.timings == 0);
+                self.timings += 1;
+            }
+            Timing::LeftOut => {
+                self.histogram.left_out += 1;
+                self.left_out += 1;
+            }
+        }
+    }
 }
 
 /// How long requests took: a histogram for each kind, size and number in flight that a profile knows.
 #[derive(Debug)]
 pub struct RequestTimes {
-    cells: [Mutex<Option<Box<Histogram>>>; CELLS],
+    cells: [Mutex<Option<Box<Cell>>>; CELLS],
 }
 
 impl Default for RequestTimes {
@@ -157,17 +220,19 @@ impl Default for RequestTimes {
 }
 
 impl RequestTimes {
-    /// Requests of `pages` pages, with `depth` of them in flight, took `each_us` each. Of other sizes than [`PAGES_MEASURED`] nothing is noted.
-    pub fn note(&self, kind: RequestKind, pages: usize, depth: usize, each_us: f64, requests: u64) {
+    /// In a minute of this process requests of `pages` pages, with `depth` of them in flight, took `each_us` each. Of other sizes than [`PAGES_MEASURED`] nothing is
+    /// noted.
+    pub fn note(&self, minute: u64, kind: RequestKind, pages: usize, depth: usize, each_us: f64, requests: u64) {
         if let Some(shape) = Shape::new(kind, pages.saturating_mul(PAGE_BYTES)) {
-            self.note_shape(shape, depth_class(depth as f64), each_us * 1e3, requests);
+            let timing = Timing::Each { ns: each_us * 1e3, requests };
+            self.note_shape(shape, depth_class(depth as f64), minute, timing);
         }
     }
 
-    /// Waits for nobody: a timing that finds its histogram taken is left out.
-    pub(crate) fn note_shape(&self, shape: Shape, depth: usize, each_ns: f64, requests: u64) {
+    /// Waits for nobody: a timing that finds its histogram taken is lost.
+    pub(crate) fn note_shape(&self, shape: Shape, depth: usize, minute: u64, timing: Timing) {
         if let Some(mut cell) = self.cells[Self::index(shape, depth)].try_lock() {
-            cell.get_or_insert_default().note(each_ns, requests);
+            cell.get_or_insert_default().note(minute, timing);
         }
     }
 
@@ -175,27 +240,26 @@ impl RequestTimes {
     pub(crate) fn of(&self, shape: Shape, depths: impl Iterator<Item = usize>) -> Histogram {
         let mut all = Histogram::default();
         for depth in depths {
-            if let Some(histogram) = &*self.cells[Self::index(shape, depth)].lock() {
-                all.add(histogram);
+            if let Some(cell) = &*self.cells[Self::index(shape, depth)].lock() {
+                all.add(&cell.histogram);
             }
         }
         all
     }
 
-    /// All histograms that have timings, in the order of their indexes.
+    /// All histograms that have anything, in the order of their indexes.
     pub(crate) fn all(&self) -> Vec<(usize, Histogram)> {
-        let cell =
-            |(index, cell): (usize, &Mutex<Option<Box<Histogram>>>)| Some((index, cell.lock().as_deref()?.clone()));
-        self.cells.iter().enumerate().filter_map(cell).collect()
+        let histogram = |(index, cell): (usize, &Mutex<Option<Box<Cell>>>)| {
+            Some((index, cell.lock().as_deref()?.histogram.clone()))
+        };
+        self.cells.iter().enumerate().filter_map(histogram).collect()
     }
 
-    /// Takes what was noted elsewhere too.
-    pub(crate) fn add(&self, index: usize, other: &Histogram) {
-        let mut cell = self.cells[index].lock();
-        let histogram = cell.get_or_insert_default();
-        histogram.add(other);
-        while histogram.timings() > TIMINGS_MAX {
-            histogram.forget_half();
+    /// Has these histograms in the place of all that was noted.
+    pub(crate) fn replace(&self, histograms: Vec<(usize, Histogram)>) {
+        self.cells.iter().for_each(|cell| *cell.lock() = None);
+        for (index, histogram) in histograms {
+            *self.cells[index].lock() = Some(Box::new(Cell { histogram, ..Cell::default() }));
         }
     }
 
@@ -206,7 +270,7 @@ impl RequestTimes {
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         let taken = self.cells.iter().filter(|cell| cell.lock().is_some()).count();
-        taken * size_of::<Histogram>() + size_of::<Self>()
+        taken * size_of::<Cell>() + size_of::<Self>()
     }
 }
 
@@ -255,7 +319,7 @@ mod tests {
             for kind in RequestKind::ALL {
                 for pages in 0..=70 {
                     for depth in DEPTHS_MEASURED {
-                        times.note(kind, pages, depth, f64::from(round) * 7.7, 64);
+                        times.note(u64::from(round / 10), kind, pages, depth, f64::from(round) * 7.7, 64);
                     }
                 }
             }
@@ -264,17 +328,38 @@ mod tests {
         assert!(times.bytes() <= TIMES_BYTES_MAX, "{} bytes", times.bytes());
     }
 
+    fn note(times: &RequestTimes, minutes: std::ops::Range<u64>, ns: f64) {
+        for minute in minutes {
+            (0..1000).for_each(|_| times.note_shape(READ, 0, minute, Timing::Each { ns, requests: 1 }));
+        }
+    }
+
     #[test]
     fn what_is_old_is_forgotten() {
         let times = RequestTimes::default();
         let median = || times.of(READ, 0..1).quantile_ns(0.5).expect("noted");
-        (0..3 * TIMINGS_MAX).for_each(|_| times.note_shape(READ, 0, 10_000.0, 1));
+        note(&times, 0..200, 10_000.0);
         assert!(median() < 11_500.0);
-        (0..2 * TIMINGS_MAX).for_each(|_| times.note_shape(READ, 0, 40_000.0, 1));
+        note(&times, 200..330, 40_000.0);
         assert!(median() > 36_000.0, "the device became slower");
-        let before = times.of(READ, 0..1);
-        assert!(before.timings() <= TIMINGS_MAX);
-        times.add(RequestTimes::index(READ, 0), &before);
-        assert!(times.of(READ, 0..1).timings() <= TIMINGS_MAX);
+        let all = times.of(READ, 0..1);
+        assert!(all.timings() <= TIMINGS_MAX);
+        assert!((30..=66).contains(&all.minutes), "of {} minutes", all.minutes);
+        (0..100_000).for_each(|minute| times.note_shape(READ, 0, 1000 + minute, Timing::LeftOut));
+        assert!(times.of(READ, 0..1).left_out <= TIMINGS_MAX);
+    }
+
+    #[test]
+    fn a_busy_minute_is_one_of_many() {
+        let times = RequestTimes::default();
+        (0..9).for_each(|minute| (0..500).for_each(|_| times.note(minute, RequestKind::Read, 1, 1, 10.0, 1)));
+        (0..100_000).for_each(|_| times.note(9, RequestKind::Read, 1, 1, 90.0, 1));
+        times.note_shape(READ, 0, 9, Timing::LeftOut);
+        let all = times.of(READ, 0..1);
+        assert_eq!((all.minutes, all.timings(), all.left_out), (10, 4500 + TIMINGS_OF_MINUTE_MAX, 0));
+        assert!(all.quantile_ns(0.5).expect("noted") < 11_500.0);
+        times.note_shape(READ, 0, 10, Timing::LeftOut);
+        let all = times.of(READ, 0..1);
+        assert_eq!((all.minutes, all.left_out), (10, 1), "a minute without a timing is none");
     }
 }

@@ -1,11 +1,10 @@
 //! What the requests of a backend's users showed of the device, as a profile.
 //!
-//! 1. [`learned`] puts figures that were seen often enough ([`TIMINGS_MIN`]) in the place of those of a profile in use. Each is the median of its timings, and what
-//!    it rests on stands beside it ([`LearnedFigure`]).
-//! 2. Figures of sizes that were not seen keep their proportion to those that were, so that a device which is slower with all of them is not taken for one that has large requests for
-//!    nothing. A row of figures of which none was seen stays as it is.
-//! 3. No figure is above that of a larger request, or of the smaller ones that this could be cut into; and none in a batch above one that is alone.
-//! 4. [`keep`] saves the request times in a directory, and [`recall`] adds them to those of a later process. Nobody goes by them until somebody asks: by saving the learned profile
+//! 1. [`learned`] puts figures that were seen often enough ([`LearnedFigure::is_enough`]) in the place of those of a profile in use: the median of their timings, as it is.
+//! 2. Figures that were not seen keep their proportion to those of the same row that were, so that a device which is slower with all sizes is not taken for one that has large
+//!    requests for nothing. A row is the sizes of reads or writes, alone or in batches; one of which nothing was seen stays as it is.
+//! 3. A figure that was not seen is not above the next larger one that was, nor above the smaller ones that it could be cut into. Alone it takes no less than in a batch.
+//! 4. [`keep`] saves the request times in a directory, and [`recall`] brings them back in a later process. Nobody goes by them until somebody asks: by saving the learned profile
 //!    ([`super::save`]), or by giving it to whom it concerns.
 //!
 //! Flushes, durable writes and the best depth are not learned: nobody makes a page write with a flush of its own, and batches are never deeper than the best depth that is known.
@@ -17,16 +16,23 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DEPTHS_MEASURED, DeviceProfile, device_of, replace, smooth};
+use super::{device_of, replace};
 use crate::learn::format::{self, Origin};
 use crate::learn::{RequestKind, RequestTimes, Shape, depth_class};
+use crate::profile::{DEPTHS_MEASURED, DeviceProfile};
 use crate::{BackendKind, Error, Psync, Result};
 
 /// Name of saved request times in their directory.
 pub const LEARNED_NAME: &str = "device.learned";
 
-/// A figure that rests on fewer timings stays as it is.
+/// Name of those that are being saved.
+pub const LEARNED_SCRATCH_NAME: &str = "device.learned.new";
+
+/// A figure that rests on fewer timings is not believed.
 pub const TIMINGS_MIN: u32 = 32;
+
+/// Nor is one whose timings are of fewer minutes.
+pub const MINUTES_MIN: u32 = 5;
 
 /// One figure of a profile, and what was learned of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,13 +53,23 @@ pub struct LearnedFigure {
     pub requests: u64,
     /// Timings, each of some requests that went together.
     pub timings: u32,
+    /// Minutes in which they were, each process counting its own.
+    pub minutes: u32,
+    /// Timings that were left out because the consumer was slower than the device.
+    pub left_out: u32,
+    /// How far the quartiles of the timings lie apart, as a share of the median.
+    pub spread: Option<f64>,
 }
 
 impl LearnedFigure {
-    /// Whether it was seen often enough to be believed.
+    /// Whether it was seen often enough to be believed: so many timings, of so many minutes, and no more of them left out.
     #[must_use]
     pub const fn is_enough(&self) -> bool {
-        self.timings >= TIMINGS_MIN
+        self.timings >= TIMINGS_MIN && self.minutes >= MINUTES_MIN && self.timings >= self.left_out
+    }
+
+    fn believed_us(&self) -> Option<f64> {
+        self.seen_us.filter(|_| self.is_enough())
     }
 }
 
@@ -74,130 +90,100 @@ impl LearnedProfile {
     }
 }
 
-/// The profile that follows from what the users of a backend saw of the device under `directory`, where they go by the profile `in_use`.
-///
-/// # Errors
-/// When the directory cannot be looked at.
-pub fn learned(psync: &Psync, directory: &Path, in_use: &DeviceProfile) -> Result<LearnedProfile> {
+/// The profile that follows from what the users of a backend saw of a device ([`device_of`]), where they go by the profile `in_use`.
+#[must_use]
+pub fn learned(psync: &Psync, device: u64, in_use: &DeviceProfile) -> LearnedProfile {
     let mut learned = derive(&psync.learner().times, in_use);
-    if learned.is_any_enough() && !psync.is_simulated() {
-        learned.profile.device = device_of(directory)?;
-        learned.profile.backend = psync.backend();
+    if learned.is_any_enough() {
+        (learned.profile.device, learned.profile.backend) = (device, psync.backend());
     }
-    Ok(learned)
+    learned
 }
 
 fn derive(times: &RequestTimes, in_use: &DeviceProfile) -> LearnedProfile {
     let mut profile = in_use.clone();
-    let (mut figures, mut spreads) = (Vec::new(), Vec::new());
+    let mut figures = Vec::new();
     for kind in RequestKind::ALL {
-        let [mut alone, mut batched] = [false, true].map(|batched| Row::seen(times, in_use, kind, batched));
-        alone.derive();
-        batched.derive();
-        // The row of which anything was seen is believed; where that is both, the one of batches, for which more requests were timed.
-        let (alone_seen, batched_seen) = (alone.is_any_enough(), batched.is_any_enough());
-        for (alone, batched) in alone.figures.iter_mut().zip(&mut batched.figures) {
-            if batched_seen {
+        let [mut alone, mut batched] = [false, true].map(|batched| row(times, in_use, kind, batched));
+        let (alone_seen, batched_seen) = (fill(&mut alone), fill(&mut batched));
+        for (alone, batched) in alone.iter_mut().zip(&mut batched) {
+            if batched_seen && !alone.is_enough() {
                 alone.learned_us = alone.learned_us.max(batched.learned_us);
-            } else if alone_seen {
+            } else if alone_seen && !batched.is_enough() {
                 batched.learned_us = batched.learned_us.min(alone.learned_us);
             }
         }
-        set(&mut profile, kind, &alone.figures, &batched.figures);
-        spreads.extend(alone.spreads.into_iter().chain(batched.spreads));
-        figures.extend(alone.figures.into_iter().chain(batched.figures));
+        set(&mut profile, kind, &alone, &batched);
+        figures.extend(alone.into_iter().chain(batched));
     }
-    let mut learned = LearnedProfile { profile, figures };
-    if !learned.is_any_enough() {
-        learned.profile = in_use.clone();
-        return learned;
+    let mut spreads: Vec<f64> =
+        figures.iter().filter(|figure| figure.is_enough()).filter_map(|figure| figure.spread).collect();
+    if !spreads.is_empty() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        profile.measured_at = now.map_or(0, |since| since.as_secs());
+        profile.direct = true;
+        profile.spread = super::measure::median(&mut spreads);
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    learned.profile.measured_at = now.map_or(0, |since| since.as_secs());
-    learned.profile.direct = true;
-    learned.profile.spread = super::measure::median(&mut spreads);
-    learned
+    LearnedProfile { profile, figures }
 }
 
-/// The figures of one kind, alone or in batches, by size.
-struct Row {
-    figures: Vec<LearnedFigure>,
-    /// How far the middle half of the timings of each believed figure lies apart, as a share of it.
-    spreads: Vec<f64>,
+/// What was seen of one kind, alone or in batches, by size, beside the profile in use.
+fn row(times: &RequestTimes, in_use: &DeviceProfile, kind: RequestKind, batched: bool) -> Vec<LearnedFigure> {
+    let deepest = DEPTHS_MEASURED.len();
+    let depths = if batched { depth_class(in_use.best_depth as f64)..deepest } else { 0..1 };
+    let figure = |(size, (pages, in_use_us))| {
+        let histogram = times.of(Shape { kind, size }, depths.clone());
+        let us = |share: f64| histogram.quantile_ns(share).map(|ns| rounded(ns / 1e3));
+        let apart = |middle: f64| Some(((us(0.75)? - us(0.25)?) / middle * 1e3).round() / 1e3);
+        LearnedFigure {
+            kind,
+            pages,
+            batched,
+            in_use_us,
+            learned_us: in_use_us,
+            seen_us: us(0.5),
+            requests: histogram.requests,
+            timings: histogram.timings(),
+            minutes: histogram.minutes,
+            left_out: histogram.left_out,
+            spread: us(0.5).and_then(apart),
+        }
+    };
+    costs(in_use, kind, batched).into_iter().enumerate().map(figure).collect()
 }
 
-impl Row {
-    fn seen(times: &RequestTimes, in_use: &DeviceProfile, kind: RequestKind, batched: bool) -> Self {
-        let deepest = DEPTHS_MEASURED.len();
-        let depths = if batched { depth_class(in_use.best_depth as f64)..deepest } else { 0..1 };
-        let mut row = Self { figures: Vec::new(), spreads: Vec::new() };
-        for (size, (pages, in_use_us)) in costs(in_use, kind, batched).into_iter().enumerate() {
-            let histogram = times.of(Shape { kind, size }, depths.clone());
-            // In whole nanoseconds, which a decimal text keeps exactly.
-            let us = |share: f64| histogram.quantile_ns(share).map(|ns| ns.round().max(1.0) / 1e3);
-            let (seen_us, timings) = (us(0.5), histogram.timings());
-            let figure = LearnedFigure {
-                kind,
-                pages,
-                batched,
-                in_use_us,
-                learned_us: in_use_us,
-                seen_us,
-                requests: histogram.requests,
-                timings,
-            };
-            if let (true, Some(quarter), Some(middle), Some(last)) = (figure.is_enough(), us(0.25), seen_us, us(0.75)) {
-                row.spreads.push(((last - quarter) / middle * 1e3).round() / 1e3);
+/// In whole nanoseconds, which a decimal text keeps exactly.
+fn rounded(us: f64) -> f64 {
+    (us * 1e3).round().max(1.0) / 1e3
+}
+
+/// Fills a row in from those of its figures that are believed. Whether there are any.
+fn fill(row: &mut [LearnedFigure]) -> bool {
+    let believed: Vec<(usize, f64)> =
+        row.iter().enumerate().filter_map(|(size, figure)| Some((size, figure.believed_us()?))).collect();
+    for size in 0..row.len() {
+        let ratio = |(seen, us): (usize, f64)| us / row[seen].in_use_us;
+        let after = believed.partition_point(|(seen, _)| *seen < size);
+        let (before, next) = (after.checked_sub(1).map(|before| believed[before]), believed.get(after).copied());
+        row[size].learned_us = match (before, next) {
+            (None, None) => return false,
+            (_, Some((seen, us))) if seen == size => us,
+            (None, Some(next)) => rounded(row[size].in_use_us * ratio(next)).min(next.1),
+            (Some(before), None) => bounded(row, size, ratio(before)),
+            (Some(before), Some(next)) => {
+                let part = (size - before.0) as f64 / (next.0 - before.0) as f64;
+                bounded(row, size, ratio(before) + part * (ratio(next) - ratio(before))).min(next.1)
             }
-            row.figures.push(figure);
-        }
-        row
+        };
     }
+    true
+}
 
-    fn is_any_enough(&self) -> bool {
-        self.figures.iter().any(LearnedFigure::is_enough)
-    }
-
-    fn derive(&mut self) {
-        let enough = |figure: &LearnedFigure| figure.seen_us.filter(|_| figure.is_enough());
-        let seen: Vec<(usize, f64)> =
-            self.figures.iter().enumerate().filter_map(|(size, figure)| Some((size, enough(figure)?))).collect();
-        if seen.is_empty() {
-            return;
-        }
-        // What disturbs requests makes them slower: as where a profile is measured.
-        let mut smoothed: Vec<(usize, f64)> = seen.iter().map(|(size, us)| (self.figures[*size].pages, *us)).collect();
-        smooth(&mut smoothed);
-        let ratios: Vec<(usize, f64)> = seen
-            .iter()
-            .zip(&smoothed)
-            .map(|((size, _), (_, us))| (*size, us / self.figures[*size].in_use_us))
-            .collect();
-        for size in 0..self.figures.len() {
-            let after = ratios.partition_point(|(seen, _)| *seen < size);
-            let ratio = match (after.checked_sub(1).map(|before| ratios[before]), ratios.get(after).copied()) {
-                (_, Some((seen, ratio))) if seen == size => ratio,
-                (Some((before, ratio)), Some((after, next))) => {
-                    let part = (size - before) as f64 / (after - before) as f64;
-                    ratio + part * (next - ratio)
-                }
-                (Some((_, ratio)), None) | (None, Some((_, ratio))) => ratio,
-                (None, None) => 1.0,
-            };
-            let figure = &mut self.figures[size];
-            figure.learned_us = figure.in_use_us * ratio;
-        }
-        self.bound();
-    }
-
-    /// What was seen bounds what was not.
-    fn bound(&mut self) {
-        let mut all: Vec<(usize, f64)> = self.figures.iter().map(|figure| (figure.pages, figure.learned_us)).collect();
-        smooth(&mut all);
-        for (figure, (_, us)) in self.figures.iter_mut().zip(all) {
-            figure.learned_us = (us * 1e3).round().max(1.0) / 1e3;
-        }
-    }
+/// So many times the figure in use, but no less than the next smaller one, and no more than the smaller ones that it could be cut into.
+fn bounded(row: &[LearnedFigure], size: usize, ratio: f64) -> f64 {
+    let (smaller, figure) = (&row[size - 1], &row[size]);
+    let cut = smaller.learned_us * figure.pages.div_ceil(smaller.pages) as f64;
+    rounded((figure.in_use_us * ratio).clamp(smaller.learned_us, cut))
 }
 
 fn costs(profile: &DeviceProfile, kind: RequestKind, batched: bool) -> Vec<(usize, f64)> {
@@ -228,15 +214,19 @@ fn set(profile: &mut DeviceProfile, kind: RequestKind, alone: &[LearnedFigure], 
     }
 }
 
-/// Keeps what requests took in a directory, in place of what was there, if anything was noted since this was called last. On a simulated disk nothing is kept.
+/// Keeps what requests took in a directory, in place of what was there, if anything was noted since it was kept last. On a simulated disk nothing is kept. One at a time may do so
+/// in a directory.
 ///
 /// # Errors
 /// When the directory cannot be written.
 pub fn keep(psync: &Psync, directory: &Path) -> Result<()> {
-    if psync.is_simulated() || psync.learner().take_unsaved() == 0 {
+    let unsaved = psync.learner().unsaved();
+    if psync.is_simulated() || unsaved == 0 {
         return Ok(());
     }
-    keep_times(directory, psync.backend(), &psync.learner().times)
+    keep_times(directory, psync.backend(), &psync.learner().times)?;
+    psync.learner().saved(unsaved);
+    Ok(())
 }
 
 /// As [`keep`], of times that were noted elsewhere.
@@ -245,14 +235,15 @@ pub fn keep(psync: &Psync, directory: &Path) -> Result<()> {
 /// As [`keep`].
 pub fn keep_times(directory: &Path, backend: BackendKind, times: &RequestTimes) -> Result<()> {
     let origin = Origin { device: device_of(directory)?, backend };
-    replace(&directory.join(LEARNED_NAME), &format::encode(origin, times))
+    replace(directory, LEARNED_NAME, LEARNED_SCRATCH_NAME, &format::encode(origin, times))
 }
 
-/// Adds what [`keep`] saved in a directory to what the users of a backend see. Whether there is anything.
+/// Puts what [`keep`] saved in a directory in the place of what the users of a backend saw until now. Whether there is anything.
 ///
 /// # Errors
-/// When it cannot be read, is damaged or of another version, or of another device or backend. Nothing was added then.
+/// When it cannot be read, is damaged or of another version, or of another device or backend. Then, too, what they saw until now is forgotten.
 pub fn recall(psync: &Psync, directory: &Path) -> Result<bool> {
+    psync.learner().times.replace(Vec::new());
     if psync.is_simulated() {
         return Ok(false);
     }
@@ -270,9 +261,7 @@ pub fn recall(psync: &Psync, directory: &Path) -> Result<bool> {
         let of = |origin: Origin| format!("device {} through {}", origin.device, origin.backend);
         return Err(unusable(format!("it is of {}, and this is {}", of(origin), of(here))));
     }
-    for (index, histogram) in histograms {
-        psync.learner().times.add(index, &histogram);
-    }
+    psync.learner().times.replace(histograms);
     Ok(true)
 }
 

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use super::node::Node;
 use super::service::Service;
 use super::{Fault, Garble};
-use crate::probe::DeviceProfile;
+use crate::profile::DeviceProfile;
 
 /// A file without its name. Locked only while the disk is.
 pub(super) type SharedNode = Arc<Mutex<Node>>;

@@ -60,11 +60,12 @@ mod system;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::Psync;
-use crate::probe::DeviceProfile;
+use crate::profile::DeviceProfile;
 use disk::Disk;
 use system::Simulated;
 pub(crate) use system::{Handle, HeldLock};
@@ -193,6 +194,13 @@ impl SimDisk {
     /// From now on requests take as long as on a device with this profile, of time that passes on a clock of the disk.
     pub fn serve_as(&self, profile: DeviceProfile) {
         self.disk.lock().serve_as(profile);
+    }
+
+    /// Lets so much time pass on the clock of a disk that serves requests as a device does.
+    pub fn pass(&self, time: Duration) {
+        if let Some(service) = self.disk.lock().service() {
+            service.pass(time);
+        }
     }
 
     /// Paths of all files, sorted.

@@ -10,7 +10,7 @@ use super::system::Simulated;
 use crate::PIO_MAX_LIMIT;
 use crate::backend::{Done, Lane, Transfer};
 use crate::file::FileInner;
-use crate::probe::{DeviceProfile, PAGE_BYTES};
+use crate::profile::{DeviceProfile, PAGE_BYTES};
 
 /// A device and its clock.
 pub(super) struct Service {
@@ -36,6 +36,10 @@ impl Service {
         let time = |us: f64| Duration::from_secs_f64(us / 1e6);
         self.busy_until = self.busy_until.max(self.now) + time(batched_us);
         self.busy_until.max(self.now + time(alone_us))
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += time;
     }
 
     pub(super) fn wait_until(&mut self, time: Duration) {

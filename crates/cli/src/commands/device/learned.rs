@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use btree::cost::{Choice, Workload, choose};
+use btree::cost::{Choice, Memory, Workload, choose, gap_pages};
 use psync::Psync;
 use psync::probe::{
-    DeviceProfile, LearnedFigure, LearnedProfile, RequestKind, TIMINGS_MIN, known, learned, recall, save,
+    DeviceProfile, LearnedFigure, LearnedProfile, MINUTES_MIN, RequestKind, TIMINGS_MIN, device_of, known, learned,
+    recall, save,
 };
 use serde::Serialize;
 
 use super::{Device, explain};
 use crate::exit::{Error, Exit, Result};
 use crate::output::{Output, table};
-use crate::units::{count, microseconds};
+use crate::units::{bytes, count, microseconds, percent};
 
 #[derive(Serialize)]
 struct Report {
@@ -25,10 +26,34 @@ struct Report {
     learned: LearnedProfile,
     /// What the leaf size is for.
     workload: Workload,
-    leaf_pages_in_use: u32,
-    leaf_pages_learned: u32,
+    by_in_use: Follows,
+    by_learned: Follows,
     /// What the cost model chooses by the learned profile, with each term for each leaf size.
     choice: Choice,
+}
+
+/// What a database takes from a profile.
+#[derive(Serialize)]
+struct Follows {
+    leaf_pages: u32,
+    /// Pages that are read with those on both sides of them rather than left out.
+    gap_pages: usize,
+    /// Requests that background work keeps in flight where it must get done.
+    background_depth: usize,
+    cache_bytes: u64,
+    write_buffer_bytes: u64,
+}
+
+impl Follows {
+    fn new(profile: &DeviceProfile, choice: &Choice) -> Self {
+        Self {
+            leaf_pages: choice.leaf_pages,
+            gap_pages: gap_pages(profile),
+            background_depth: profile.parallelism(),
+            cache_bytes: choice.cache_bytes,
+            write_buffer_bytes: choice.write_buffer_bytes,
+        }
+    }
 }
 
 pub(super) fn run(device: Device, psync: &Psync, json: bool) -> Result<Exit> {
@@ -42,14 +67,9 @@ pub(super) fn run(device: Device, psync: &Psync, json: bool) -> Result<Exit> {
     let saved = known(psync, directory);
     let is_saved_in_use = saved.is_some();
     let in_use = saved.unwrap_or_default();
-    let learned = learned(psync, directory, &in_use)?;
+    let learned = learned(psync, device_of(directory)?, &in_use);
     if device.save {
-        if !learned.is_any_enough() {
-            return Err(Error::Failed(format!(
-                "too little was learned to go by: {}. Use the database for longer, or measure with `braid device --save`",
-                too_few(&learned).join("; ")
-            )));
-        }
+        check(&learned)?;
         save(directory, &learned.profile)?;
     }
     let workload = device.workload();
@@ -57,8 +77,8 @@ pub(super) fn run(device: Device, psync: &Psync, json: bool) -> Result<Exit> {
     let report = Report {
         is_saved_in_use,
         is_learned_saved: device.save,
-        leaf_pages_in_use: choose(&in_use, &workload).leaf_pages,
-        leaf_pages_learned: choice.leaf_pages,
+        by_in_use: Follows::new(&in_use, &choose(&in_use, &workload)),
+        by_learned: Follows::new(&learned.profile, &choice),
         directory: device.directory,
         in_use,
         learned,
@@ -78,6 +98,19 @@ pub(super) fn run(device: Device, psync: &Psync, json: bool) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// Refuses a profile that knows nothing of reads of one page, from which most follows.
+fn check(learned: &LearnedProfile) -> Result<()> {
+    let is_read = |figure: &&LearnedFigure| figure.kind == RequestKind::Read && figure.pages == 1;
+    if learned.figures.iter().filter(is_read).any(LearnedFigure::is_enough) {
+        return Ok(());
+    }
+    let missing: Vec<String> = learned.figures.iter().filter(is_read).map(missing).collect();
+    Err(Error::Failed(format!(
+        "too little was learned to go by; one of these is needed: {}. Use the database for longer, with lookups of what is not in memory, or measure with `braid device --save`",
+        missing.join("; ")
+    )))
+}
+
 fn print(report: &Report, output: &mut Output) -> Result<()> {
     let source = if report.is_saved_in_use { "the profile saved in it" } else { "an ordinary NVMe drive" };
     output.line(format!("database {}, which goes by {source}", report.directory.display()))?;
@@ -86,59 +119,85 @@ fn print(report: &Report, output: &mut Output) -> Result<()> {
     for line in figures(&report.learned) {
         output.line(format!("  {line}"))?;
     }
-    output.line("")?;
-    output.line("What it would change:")?;
-    output.line(format!(
-        "  leaf pages {} by the profile in use, {} by what was learned: for the expected table; --explain shows the terms",
-        report.leaf_pages_in_use, report.leaf_pages_learned
-    ))?;
+    super::section("What it would change:", &changes(report), output)?;
     if report.is_learned_saved {
         output.line("")?;
         output.line(
             "Saved: the database goes by it from its next opening on, for tables that are created or compacted.",
         )?;
-        for figure in too_few(&report.learned) {
-            output.line(format!("  not by its own requests: {figure}"))?;
+        let is_few = |figure: &&LearnedFigure| figure.timings > 0 && !figure.is_enough();
+        for figure in report.learned.figures.iter().filter(is_few) {
+            output.line(format!("  not by its own requests: {}", missing(figure)))?;
         }
     }
     Ok(())
 }
 
-/// A table of the figures that were seen, in lines.
+/// What follows from both profiles.
+fn changes(report: &Report) -> Vec<Vec<String>> {
+    let (in_use, learned) = (&report.by_in_use, &report.by_learned);
+    let row = |what: &str, of: &dyn Fn(&Follows) -> String| vec![what.to_owned(), of(in_use), of(learned)];
+    let mut rows = vec![
+        ["", "in use", "learned"].map(String::from).to_vec(),
+        row("pages of a leaf of the expected table", &|by| by.leaf_pages.to_string()),
+        row("pages read with those beside them", &|by| by.gap_pages.to_string()),
+        row("background requests in flight, at most", &|by| by.background_depth.to_string()),
+    ];
+    if matches!(report.workload.memory, Memory::Total { .. }) {
+        rows.push(row("cache", &|by| bytes(by.cache_bytes)));
+        rows.push(row("write buffer", &|by| bytes(by.write_buffer_bytes)));
+    }
+    rows
+}
+
+/// A table of the figures that were seen, in lines, and what becomes of the others.
 pub(crate) fn figures(learned: &LearnedProfile) -> Vec<String> {
-    let title = ["", "", "in use", "learned", "requests", ""].map(String::from).to_vec();
+    let title = ["", "", "in use", "seen", "spread", "would be", "requests", ""].map(String::from).to_vec();
     let row = |figure: &LearnedFigure| {
-        let (learned_us, note) = match figure.seen_us {
-            Some(seen_us) if !figure.is_enough() => (seen_us, format!("too few: {}", timings(figure))),
-            _ => (figure.learned_us, String::new()),
-        };
         let [symbol, what] = name(figure);
-        vec![symbol, what, microseconds(figure.in_use_us), microseconds(learned_us), count(figure.requests), note]
+        vec![
+            symbol,
+            what,
+            microseconds(figure.in_use_us),
+            figure.seen_us.map_or_else(String::new, microseconds),
+            figure.spread.map_or_else(String::new, percent),
+            microseconds(figure.learned_us),
+            count(figure.requests),
+            too_few(figure),
+        ]
     };
-    let seen = || learned.figures.iter().filter(|figure| figure.timings > 0);
-    let mut lines = table(&std::iter::once(title).chain(seen().map(row)).collect::<Vec<_>>());
-    let unseen = learned.figures.len() - seen().count();
-    if unseen > 0 {
-        lines.push(format!(
-            "{unseen} more were not seen: they keep their proportion to those of the same kind that were"
-        ));
+    let (shown, others): (Vec<_>, Vec<_>) =
+        learned.figures.iter().partition(|figure| figure.timings > 0 || figure.left_out > 0);
+    let mut lines = table(&std::iter::once(title).chain(shown.into_iter().map(row)).collect::<Vec<_>>());
+    let is_in_believed_row = |of: &&&LearnedFigure| {
+        learned
+            .figures
+            .iter()
+            .any(|figure| (figure.kind, figure.batched) == (of.kind, of.batched) && figure.is_enough())
+    };
+    let proportional = others.iter().filter(is_in_believed_row).count();
+    if proportional > 0 {
+        lines.push(format!("{proportional} more were not seen: they keep their proportion to other sizes that were"));
     }
     lines
 }
 
-/// Figures that rest on too few requests to be believed, those that were not seen at all left out.
-fn too_few(learned: &LearnedProfile) -> Vec<String> {
-    let few = |figure: &&LearnedFigure| figure.timings > 0 && !figure.is_enough();
-    learned
-        .figures
-        .iter()
-        .filter(few)
-        .map(|figure| format!("{}, {}", name(figure).join(" "), timings(figure)))
-        .collect()
+/// What keeps a figure from being believed.
+fn too_few(figure: &LearnedFigure) -> String {
+    let LearnedFigure { timings, minutes, left_out, .. } = *figure;
+    if figure.is_enough() {
+        String::new()
+    } else if timings < TIMINGS_MIN {
+        format!("too few: {timings} of {TIMINGS_MIN} timings")
+    } else if minutes < MINUTES_MIN {
+        format!("too few: of {minutes} of {MINUTES_MIN} minutes")
+    } else {
+        format!("too few: {timings} timings, {left_out} left out for a slow consumer")
+    }
 }
 
-fn timings(figure: &LearnedFigure) -> String {
-    format!("{} of {TIMINGS_MIN} timings", figure.timings)
+fn missing(figure: &LearnedFigure) -> String {
+    format!("{}, {}", name(figure).join(" "), too_few(figure))
 }
 
 /// Its symbol in the cost model, and what it is.
