@@ -260,3 +260,15 @@ fn nothing_that_a_damaged_database_took_is_kept_for_the_salvaged_one() {
     assert_eq!(salvage.tables.len(), 1);
     assert!(!to.join(probe::LEARNED_NAME).exists());
 }
+
+#[test]
+fn statistics_do_not_look_at_the_path() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, moved) = (directory.path().join("db"), directory.path().join("moved"));
+    let db = open(&path);
+    let table = db.table("t", Structure::BTree).expect("a table");
+    fs::rename(&path, &moved).expect("moved");
+    db.stats().expect("reads");
+    table.stats().expect("reads");
+    fs::rename(&moved, &path).expect("moved back");
+}

@@ -165,6 +165,8 @@ fn device(stats: &Counted) -> Vec<String> {
         lines.push("nothing learned from requests yet".into());
     } else {
         lines.extend(figures(&device.learned));
+    }
+    if device.learned.is_any_enough() {
         lines.push("`braid device --save --learned` has the database go by what was learned".into());
     }
     lines

@@ -3,7 +3,8 @@
 //! 1. [`learned`] puts figures that were seen often enough ([`LearnedFigure::is_enough`]) in the place of those of a profile in use: the median of their timings, as it is.
 //! 2. Figures that were not seen keep their proportion to those of the same row that were, so that a device which is slower with all sizes is not taken for one that has large
 //!    requests for nothing. A row is the sizes of reads or writes, alone or in batches; one of which nothing was seen stays as it is.
-//! 3. A figure that was not seen is not above the next larger one that was, nor above the smaller ones that it could be cut into. Alone it takes no less than in a batch.
+//! 3. A figure that was not seen is not above the next larger one that was, nor above the smaller ones that it could be cut into. Above all, alone it takes no less
+//!    than in a batch.
 //! 4. [`keep`] saves the request times in a directory, and [`recall`] brings them back in a later process. Nobody goes by them until somebody asks: by saving the learned profile
 //!    ([`super::save`]), or by giving it to whom it concerns.
 //!
@@ -62,7 +63,7 @@ pub struct LearnedFigure {
 }
 
 impl LearnedFigure {
-    /// Whether it was seen often enough to be believed: so many timings, of so many minutes, and no more of them left out.
+    /// Whether it was seen often enough to be believed: so many timings, of so many minutes, and no more left out than there are.
     #[must_use]
     pub const fn is_enough(&self) -> bool {
         self.timings >= TIMINGS_MIN && self.minutes >= MINUTES_MIN && self.timings >= self.left_out
@@ -113,7 +114,9 @@ fn derive(times: &RequestTimes, in_use: &DeviceProfile) -> LearnedProfile {
                 batched.learned_us = batched.learned_us.min(alone.learned_us);
             }
         }
-        set(&mut profile, kind, &alone, &batched);
+        if alone_seen || batched_seen {
+            set(&mut profile, kind, &alone, &batched);
+        }
         figures.extend(alone.into_iter().chain(batched));
     }
     let mut spreads: Vec<f64> =

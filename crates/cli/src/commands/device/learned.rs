@@ -141,7 +141,7 @@ fn changes(report: &Report) -> Vec<Vec<String>> {
         ["", "in use", "learned"].map(String::from).to_vec(),
         row("pages of a leaf of the expected table", &|by| by.leaf_pages.to_string()),
         row("pages read with those beside them", &|by| by.gap_pages.to_string()),
-        row("background requests in flight, at most", &|by| by.background_depth.to_string()),
+        row("background requests in flight when behind", &|by| by.background_depth.to_string()),
     ];
     if matches!(report.workload.memory, Memory::Total { .. }) {
         rows.push(row("cache", &|by| bytes(by.cache_bytes)));
@@ -190,7 +190,7 @@ fn too_few(figure: &LearnedFigure) -> String {
     } else if timings < TIMINGS_MIN {
         format!("too few: {timings} of {TIMINGS_MIN} timings")
     } else if minutes < MINUTES_MIN {
-        format!("too few: of {minutes} of {MINUTES_MIN} minutes")
+        format!("too few: {minutes} of {MINUTES_MIN} minutes")
     } else {
         format!("too few: {timings} timings, {left_out} left out for a slow consumer")
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::learn::Learner;
 use crate::profile::{PAGE_BYTES, PAGES_MEASURED};
 use crate::sim::SimDisk;
 use crate::{Buffer, File, OpenOptions, Request};
@@ -164,11 +165,18 @@ fn nothing_is_timed_beside_requests_of_others() {
     let mut stream = psync.stream(64);
     (0..64).for_each(|place| stream.push(request(file, RequestKind::Read, 1, place)));
     stream.submit();
-    // The device is through with them after the first of these, but nobody took them.
+    // The device is through with them soon, but nobody takes them.
     run(&served, RequestKind::Read, 1, 1, ENOUGH);
     run(&served, RequestKind::Read, 1, 64, ENOUGH);
     assert!(psync.learner().times.all().is_empty());
     assert_eq!(stream.count(), 64);
+    for place in 0..ENOUGH {
+        let mut stream = psync.stream(64);
+        (0..64).for_each(|place| stream.push(request(file, RequestKind::Read, 1, place)));
+        psync.run_all(vec![request(file, RequestKind::Read, 1, place)]).expect("reads");
+        assert_eq!(stream.count(), 64);
+    }
+    assert!(psync.learner().times.all().is_empty(), "neither is a stream during which others read");
     run(&served, RequestKind::Read, 1, 1, ENOUGH);
     let learned = learned(psync, 0, &DeviceProfile::default());
     near(figure(&learned, RequestKind::Read, 1, false).seen_us.expect("seen"), 150.0);
@@ -276,7 +284,8 @@ fn what_was_not_seen_keeps_its_proportion_to_what_was() {
 fn a_busy_minute_is_not_believed() {
     let (times, in_use) = (RequestTimes::default(), DeviceProfile::default());
     note_in(&times, MINUTES_MIN - 1, RequestKind::Read, 1, 1, 500.0, 4000);
-    assert_eq!(derive(&times, &in_use).profile, in_use);
+    let unlike_its_reads = DeviceProfile { read_us: 7.0, ..in_use.clone() };
+    assert_eq!(derive(&times, &unlike_its_reads).profile, unlike_its_reads);
     times.note(1000, RequestKind::Read, 1, 1, 500.0, 1);
     near(derive(&times, &in_use).profile.read_us, 500.0);
 }
@@ -388,6 +397,33 @@ fn what_was_learned_comes_back_in_a_later_process() {
     assert_eq!(super::super::known(&second, path), Some(learned), "it is for this device and backend");
     let names: Vec<_> = second.list(path).expect("lists");
     assert_eq!(names, ["device.json", LEARNED_NAME]);
+}
+
+/// Has a learner take a read of one page that takes no time.
+fn learn_one(learner: &Learner) {
+    let mut stretch = std::iter::repeat_with(|| learner.begin(0, false)).flatten().next().expect("one in eight");
+    learner.started(1);
+    learner.completed(1);
+    stretch.completed(Shape::new(RequestKind::Read, PAGE_BYTES), PAGE_BYTES);
+    stretch.waited(1, 1, Duration::ZERO);
+    learner.end(stretch, 0);
+}
+
+#[test]
+fn what_could_not_be_saved_is_saved_the_next_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, psync) = (directory.path(), Psync::new(Some(BackendKind::Sync)).expect("always works"));
+    learn_one(psync.learner());
+    keep(&psync, &path.join("missing")).expect_err("there is no such directory");
+    keep(&psync, path).expect("saved");
+    let saved = || path.join(LEARNED_NAME).exists();
+    assert!(saved());
+    fs::remove_file(path.join(LEARNED_NAME)).expect("removed");
+    keep(&psync, path).expect("nothing is new");
+    assert!(!saved());
+    learn_one(psync.learner());
+    keep(&psync, path).expect("saved");
+    assert!(saved());
 }
 
 #[test]
