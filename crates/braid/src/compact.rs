@@ -18,13 +18,14 @@ use parking_lot::MutexGuard;
 use space::Class;
 
 use crate::{
-    Database, Error, Result, Table,
+    Database, Error, Result, Structure, Table, TableOptions,
     catalog::TableCore,
     engine::Engine,
     format::FlushEnd,
     relocate::{self, CompactionTimes, How, Moved, Plan, Position, Watch},
     round::{self, append_flush_end},
     sweep,
+    traffic::Shares,
 };
 
 /// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a few times
@@ -38,18 +39,19 @@ const DOCUMENT_STRETCH_PART: u64 = 2;
 /// Most documents that a compaction can have in flight.
 pub const SUBMISSION_BATCH_MAX: usize = psync::PIO_MAX_LIMIT;
 
-/// How a compaction reads documents. The defaults are what is fastest; the rest is for who measures that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a compaction reads documents, and what the tables are for. The defaults are what is fastest, and what tables were asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompactOptions {
     submission_batch: Option<usize>,
     sorted: bool,
     direct: bool,
     overlapped: bool,
+    used_for: Option<Shares>,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        Self { submission_batch: None, sorted: true, direct: true, overlapped: true }
+        Self { submission_batch: None, sorted: true, direct: true, overlapped: true, used_for: None }
     }
 }
 
@@ -90,7 +92,18 @@ impl CompactOptions {
         self
     }
 
+    /// What tables are for, which their leaves are chosen for: the share of operations that are puts or deletes, and the share of looked up keys that come in batches, both from 0 to 1. Without
+    /// this it is what they were asked for since the database was opened, and a table that was asked too little to say keeps the size of its leaves.
+    #[must_use]
+    pub const fn used_for(mut self, insert_share: f64, batched_share: f64) -> Self {
+        self.used_for = Some(Shares { insert: insert_share, batched: batched_share });
+        self
+    }
+
     fn how(&self, engine: &Engine) -> Result<How> {
+        if let Some(Shares { insert, batched }) = self.used_for {
+            TableOptions::new().insert_share(insert).batched_share(batched).check(Structure::BTree)?;
+        }
         let submission_batch = self.submission_batch.unwrap_or_else(|| engine.store.psync().pio_max());
         if !(1..=SUBMISSION_BATCH_MAX).contains(&submission_batch) {
             let problem =
@@ -181,6 +194,7 @@ struct Run<'a, 'r> {
     done: Compaction,
     total_bytes: u64,
     report: CompactReport<'r>,
+    used_for: Option<Shares>,
 }
 
 fn run(
@@ -193,7 +207,7 @@ fn run(
     for table in tables {
         total_bytes += table.state.load_full().view.stats()?.run_bytes + table.documents.stats().live_bytes;
     }
-    let mut run = Run { engine, done: Compaction::default(), total_bytes, report };
+    let mut run = Run { engine, done: Compaction::default(), total_bytes, report, used_for: options.used_for };
     for table in tables {
         run.documents(table, how)?;
         run.structure(table)?;
@@ -235,7 +249,7 @@ impl Run<'_, '_> {
 
     /// Rewrites the structure of a table.
     fn structure(&mut self, table: &Arc<TableCore>) -> Result<()> {
-        let leaf_pages = self.engine.leaf_pages_for(table)?;
+        let leaf_pages = self.engine.leaf_pages_for(table, self.used_for)?;
         let mut from = Some(Vec::new());
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut watch = Watch::start();

@@ -7,7 +7,7 @@ use psync::Psync;
 use crate::{
     Durability, Error, Options, Result, Structure, Table, TableOptions, TableSettings, WriteBatch,
     engine::Engine,
-    keeper, open,
+    keeper, learned, open,
     stats::Stats,
     verify::{self, Verification, VerifyProgress},
     worker,
@@ -36,6 +36,7 @@ impl Handle {
                 self.engine.fail("a background thread panicked");
             }
         }
+        learned::keep(&self.engine);
         // Whoever waits for changes need not wait any longer.
         self.engine.publisher.fail();
         let ended = || self.engine.health.check();

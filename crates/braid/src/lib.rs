@@ -74,6 +74,7 @@ mod hidden;
 mod history;
 mod keeper;
 mod key_range;
+mod learned;
 mod load;
 mod open;
 mod opq;
@@ -125,10 +126,14 @@ pub use error::{Error, ErrorKind, Result};
 pub use format::TableSettings;
 pub use history::{CommitHeader, HISTORY_MAX};
 pub use index::Seq;
+pub use learned::DeviceStats;
 pub use load::Loader;
 pub use options::{Durability, Options, Structure, TableOptions};
 pub use pinned::Pinned;
-pub use psync::{BackendKind, probe::DeviceProfile};
+pub use psync::{
+    BackendKind,
+    probe::{DeviceProfile, LearnedFigure, LearnedProfile, RequestKind},
+};
 pub use range::{Entry, Range};
 pub use relocate::CompactionTimes;
 pub use salvage::{LostCommits, LostDocument, LostRange, Salvage, SalvageProgress, SalvagedTable, salvage, salvage_on};
@@ -137,5 +142,6 @@ pub use snapshot::{Snapshot, SnapshotStats};
 pub use stats::{CacheStats, LogStats, Recovery, SpaceStats, Stats, StreamStats, TableStats};
 pub use table::{Swap, Table};
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};
+pub use tuning::ProfileSource;
 pub use verify::{Verification, VerifyProgress};
 pub use wal::FlushScheme;

@@ -6,7 +6,10 @@
 use std::{path::Path, sync::Arc};
 
 use index::{ReadAhead, Time};
-use psync::{Lock, Psync};
+use psync::{
+    Lock, Psync,
+    probe::{LEARNED_NAME, LEARNED_SCRATCH_NAME, PROFILE_NAME, PROFILE_SCRATCH_NAME},
+};
 use rand::RngCore;
 use space::{FileStore, PagedFile};
 use wal::{Group, Lsn, Verdict, Wal};
@@ -30,7 +33,17 @@ use crate::{
 pub(crate) const DATA: &str = "data";
 pub(crate) const LOCK: &str = "LOCK";
 /// What a directory can hold before its superblock is there.
-const OURS: [&str; 6] = [LOCK, superblock::NAME, "wal", "doc", "node", "device.json"];
+const OURS: [&str; 9] = [
+    LOCK,
+    superblock::NAME,
+    "wal",
+    "doc",
+    "node",
+    PROFILE_NAME,
+    PROFILE_SCRATCH_NAME,
+    LEARNED_NAME,
+    LEARNED_SCRATCH_NAME,
+];
 
 /// Whether a database directory has a file or directory of that name.
 pub(crate) fn is_ours(name: &str) -> bool {

@@ -349,8 +349,8 @@ impl Options {
         self
     }
 
-    /// What the device can do, as [`DeviceProfile::measure`] has measured it. From it follow the leaf sizes of tables that are created or compacted, the division
-    /// of [`Options::memory_bytes`], and how many requests are in flight. Without it the database's own profile counts, which `braid device --save` measures, and where it has
+    /// What the device can do, as [`DeviceProfile::measure`] has measured it, or as a database has learned it from its own requests ([`Database::learned_profile`]). From it follow the leaf sizes of tables that are created or compacted, the division
+    /// of [`Options::memory_bytes`], and how many requests are in flight. Without it the database's own profile counts, which `braid device --save` measures (or takes from what was learned, with `--learned`), and where it has
     /// none, an ordinary NVMe drive is assumed, so that the same options give the same database on every machine.
     #[must_use]
     pub fn profile(mut self, profile: DeviceProfile) -> Self {

@@ -26,7 +26,7 @@ use std::path::Path;
 use psync::Psync;
 use space::FileStore;
 
-use crate::{Database, Error, Options, Result, TableOptions, open};
+use crate::{Database, Error, Options, Result, TableOptions, learned, open};
 
 pub use report::{LostCommits, LostDocument, LostRange, Salvage, SalvageProgress, SalvagedTable};
 
@@ -83,6 +83,8 @@ pub fn salvage_on(
     replay::replay(&source, &database, &tables, segment_bytes, &mut report)?;
     drop(tables);
     database.close()?;
+    // The requests that it timed were those to the damaged database too, which may lie on a disk that fails.
+    learned::forget(psync, to)?;
     Ok(report)
 }
 

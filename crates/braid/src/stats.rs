@@ -6,6 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use psync::probe::LearnedProfile;
 use serde::Serialize;
 use space::StreamKind;
 
@@ -13,6 +14,7 @@ use crate::{
     Result,
     catalog::{TableCore, TableState},
     engine::Engine,
+    learned::DeviceStats,
     snapshot::SnapshotStats,
     tree,
 };
@@ -247,6 +249,8 @@ pub struct TableStats {
     pub insert_share: Option<f64>,
     /// Pages of a leaf that the cost model chooses for that use and what the table holds now.
     pub pages_of_leaf_for_use: Option<u32>,
+    /// The same with the profile that was learned from requests ([`Database::learned_profile`](crate::Database::learned_profile)), if anything was learned.
+    pub pages_of_leaf_by_learned: Option<u32>,
     /// Bytes of runs in leaves.
     pub run_bytes: u64,
     /// Entries in runs, versions that are no longer visible included.
@@ -271,10 +275,13 @@ pub struct TableStats {
 
 impl TableStats {
     /// Of `table`, as it is in `state`.
-    pub(crate) fn of(engine: &Engine, table: &TableCore, state: &TableState) -> Result<Self> {
+    pub(crate) fn of(engine: &Engine, table: &TableCore, state: &TableState, learned: &LearnedProfile) -> Result<Self> {
         let shape = state.view.stats()?;
         let shares = table.traffic.shares();
-        let now = |shares| engine.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares);
+        let chosen = |profile| {
+            let shares = shares.filter(|_| tree::has_leaf_sizes(table.structure))?;
+            Some(engine.tuning.leaf_pages_now(profile, shape.entries, shape.run_bytes, shares))
+        };
         let (mut operations, mut bytes) = (state.active.operations() as u64, state.active.bytes());
         if let Some(frozen) = &state.frozen {
             operations += frozen.sections().operations() as u64;
@@ -294,7 +301,8 @@ impl TableStats {
             leaf_pages: shape.leaf_pages,
             pages_of_new_leaf: table.tree.leaf_pages(),
             insert_share: shares.map(|shares| shares.insert),
-            pages_of_leaf_for_use: shares.filter(|_| tree::has_leaf_sizes(table.structure)).map(now),
+            pages_of_leaf_for_use: chosen(&engine.tuning.profile),
+            pages_of_leaf_by_learned: chosen(&learned.profile).filter(|_| learned.is_any_enough()),
             run_bytes: shape.run_bytes,
             entries: shape.entries,
             node_segments: nodes.segments,
@@ -372,6 +380,8 @@ pub struct Stats {
     pub space: SpaceStats,
     /// I/O by stream.
     pub streams: Vec<StreamStats>,
+    /// The device: what choices follow from, and what was learned of it.
+    pub device: DeviceStats,
     /// Tables.
     pub tables: Vec<TableStats>,
 }
@@ -385,6 +395,7 @@ impl Stats {
         let user_bytes = load(&counters.user_bytes);
         let pages = engine.pages.stats();
         let psync = engine.store.psync();
+        let device = DeviceStats::of(engine);
         #[expect(clippy::cast_precision_loss, reason = "ratios and seconds need no more digits")]
         Ok(Self {
             path: engine.path.display().to_string(),
@@ -424,8 +435,9 @@ impl Stats {
             streams,
             tables: tables
                 .iter()
-                .map(|table| TableStats::of(engine, table, &table.state.load_full()))
+                .map(|table| TableStats::of(engine, table, &table.state.load_full(), &device.learned))
                 .collect::<Result<_>>()?,
+            device,
         })
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     database::Handle,
     documents::Document,
     engine::Engine,
+    learned,
     stats::TableStats,
 };
 
@@ -328,7 +329,7 @@ impl Table {
     pub fn stats(&self) -> Result<TableStats> {
         let state = self.core.state.load_full();
         self.engine().check_live(&self.core)?;
-        TableStats::of(self.engine(), &self.core, &state)
+        TableStats::of(self.engine(), &self.core, &state, &learned::learned(self.engine()))
     }
 
     /// What a reader that begins now reads for a while, or one that looks at what was `then`.

@@ -3,7 +3,8 @@
 //! 1. The device is an ordinary NVMe drive, so the same options give the same database everywhere, and nothing is measured. A profile that was measured enters
 //!    where it is asked for: by [`Options::profile`], or in the file `device.json` of the database, where `braid device --save` puts it.
 //! 2. The cost model (`btree::cost`) chooses. What the options say goes before what it chose.
-//! 3. A tree that is built anew gets leaves for what its table holds and was asked for since it was opened.
+//! 3. What the database learned from its own requests (`learned`) is shown beside that, and enters in the same two ways alone.
+//! 4. A tree that is built anew gets leaves for what its table holds and was asked for since it was opened.
 //!
 //! Left to others: the model itself, and measuring (`psync::probe`).
 
@@ -14,6 +15,7 @@ use psync::{
     Psync,
     probe::{self, DeviceProfile},
 };
+use serde::Serialize;
 
 use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, options, traffic::Shares, tree};
 
@@ -26,7 +28,8 @@ const ENTRY_BYTES: u64 = 10;
 
 /// What was chosen for an open database, and from what.
 pub(crate) struct Tuning {
-    profile: DeviceProfile,
+    pub(crate) profile: DeviceProfile,
+    pub(crate) source: ProfileSource,
     leaf_pages: Option<u32>,
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
@@ -36,19 +39,37 @@ pub(crate) struct Tuning {
     pub(crate) read_ahead_bytes: u64,
 }
 
-/// The profile that choices follow from: the one of the options, else the one that the database keeps, else that of an ordinary drive.
-pub(crate) fn profile(options: &Options, psync: &Psync, path: &Path) -> DeviceProfile {
-    options.profile.clone().or_else(|| probe::known(psync, path)).unwrap_or_default()
+/// Where the profile that a database goes by is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProfileSource {
+    /// [`Options::profile`].
+    Options,
+    /// The database's file `device.json`, where `braid device --save` put it.
+    Saved,
+    /// None was asked for: it is that of an ordinary NVMe drive ([`DeviceProfile::default`]).
+    OrdinaryDrive,
+}
+
+/// The profile that choices follow from: the one of the options, else the one that the database keeps, else that of an ordinary drive. What was learned from
+/// requests is none of them, unless it was given or saved as one of them.
+pub(crate) fn profile(options: &Options, psync: &Psync, path: &Path) -> (DeviceProfile, ProfileSource) {
+    match (&options.profile, probe::known(psync, path)) {
+        (Some(profile), _) => (profile.clone(), ProfileSource::Options),
+        (None, Some(profile)) => (profile, ProfileSource::Saved),
+        (None, None) => (DeviceProfile::default(), ProfileSource::OrdinaryDrive),
+    }
 }
 
 impl Tuning {
     /// For a database with so many bytes of data.
-    pub(crate) fn new(options: &Options, profile: DeviceProfile, data_bytes: u64) -> Self {
+    pub(crate) fn new(options: &Options, (profile, source): (DeviceProfile, ProfileSource), data_bytes: u64) -> Self {
         let (cache_bytes, write_buffer_bytes) = divide(options, &profile, data_bytes);
         // By default about what one commit may have.
         let usual = (write_buffer_bytes / 4).max(SMALLEST_TRANSACTION_BYTES);
         Self {
             profile,
+            source,
             leaf_pages: options.leaf_pages,
             cache_bytes,
             write_buffer_bytes,
@@ -59,17 +80,21 @@ impl Tuning {
 
     /// Pages of a leaf of a table that is used as `expected`.
     pub(crate) fn leaf_pages(&self, expected: &TableOptions) -> u32 {
+        self.leaf_pages_by(&self.profile, expected)
+    }
+
+    fn leaf_pages_by(&self, profile: &DeviceProfile, expected: &TableOptions) -> u32 {
         let memory = self.memory();
         self.leaf_pages
             .or(expected.leaf_pages)
-            .unwrap_or_else(|| cost::choose(&self.profile, &workload(expected, memory)).leaf_pages)
+            .unwrap_or_else(|| cost::choose(profile, &workload(expected, memory)).leaf_pages)
     }
 
-    /// Pages of a leaf of a table that is there: for as many entries as it has, of that size on average.
-    pub(crate) fn leaf_pages_now(&self, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
+    /// Pages of a leaf of a table that is there, by the profile in use or another one: for as many entries as it has, of that size on average.
+    pub(crate) fn leaf_pages_now(&self, profile: &DeviceProfile, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
         let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
         let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
-        self.leaf_pages(&expected.insert_share(shares.insert).batched_share(shares.batched))
+        self.leaf_pages_by(profile, &expected.insert_share(shares.insert).batched_share(shares.batched))
     }
 
     /// Whether all leaves have the size that the options set.
@@ -132,13 +157,13 @@ fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, 
 }
 
 impl Engine {
-    /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and was asked for since it was opened. As
+    /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and is used for, or else was asked for since it was opened. As
     /// they are where it was not asked enough to say.
-    pub(crate) fn leaf_pages_for(&self, table: &TableCore) -> Result<u32> {
-        let shares = table.traffic.shares().filter(|_| tree::has_leaf_sizes(table.structure));
+    pub(crate) fn leaf_pages_for(&self, table: &TableCore, used_for: Option<Shares>) -> Result<u32> {
+        let shares = used_for.or_else(|| table.traffic.shares()).filter(|_| tree::has_leaf_sizes(table.structure));
         let Some(shares) = shares else { return Ok(table.tree.leaf_pages()) };
         let shape = table.state.load_full().view.stats()?;
-        Ok(self.tuning.leaf_pages_now(shape.entries, shape.run_bytes, shares))
+        Ok(self.tuning.leaf_pages_now(&self.tuning.profile, shape.entries, shape.run_bytes, shares))
     }
 }
 
@@ -146,6 +171,10 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::{Structure, WriteBatch};
+
+    fn ordinary() -> (DeviceProfile, ProfileSource) {
+        (DeviceProfile::default(), ProfileSource::OrdinaryDrive)
+    }
 
     fn divided(options: &Options) -> (u64, u64) {
         divide(options, &DeviceProfile::default(), 0)
@@ -165,7 +194,7 @@ mod tests {
         assert_eq!(cache + write_buffer, 140 * M);
         assert!(cache >= write_buffer && write_buffer >= 140 * M / 32, "{cache} {write_buffer}");
         let parts = |options: &Options| {
-            let tuning = Tuning::new(options, DeviceProfile::default(), 0);
+            let tuning = Tuning::new(options, ordinary(), 0);
             (tuning.transaction_bytes, tuning.read_ahead_bytes)
         };
         assert_eq!(parts(&sum), (10 * M, 10 * M));
@@ -182,14 +211,14 @@ mod tests {
         let table = db.table_with("t", Structure::BTree, &expected).expect("a table");
         let core = &table.core;
         let chosen = core.tree.leaf_pages();
-        assert_eq!(table.engine().leaf_pages_for(core).expect("reads"), chosen, "nothing was asked yet");
+        assert_eq!(table.engine().leaf_pages_for(core, None).expect("reads"), chosen, "nothing was asked yet");
         for first in (0..20_000_u32).step_by(500) {
             let mut batch = WriteBatch::new();
             (first..first + 500).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 100]));
             db.write(batch).expect("writes");
         }
         db.drain().expect("applies");
-        let now = table.engine().leaf_pages_for(core).expect("reads");
+        let now = table.engine().leaf_pages_for(core, None).expect("reads");
         assert!(now > chosen, "{now} pages for nothing but puts, {chosen} for nothing but lookups");
         let stats = table.stats().expect("reads");
         assert_eq!((stats.pages_of_new_leaf, stats.pages_of_leaf_for_use), (chosen, Some(now)));
@@ -198,10 +227,12 @@ mod tests {
 
     #[test]
     fn a_table_that_is_written_gets_larger_leaves_than_one_that_is_read() {
-        let tuning = Tuning::new(&Options::new(), DeviceProfile::default(), 0);
-        let leaves = |insert| tuning.leaf_pages_now(20_000_000, 20_000_000 * 126, Shares { insert, batched: 0.0 });
+        let tuning = Tuning::new(&Options::new(), ordinary(), 0);
+        let leaves = |insert| {
+            tuning.leaf_pages_now(&tuning.profile, 20_000_000, 20_000_000 * 126, Shares { insert, batched: 0.0 })
+        };
         assert!(leaves(0.05) < leaves(0.95), "{} {}", leaves(0.05), leaves(0.95));
-        let fixed = Tuning::new(&Options::new().leaf_pages(3), DeviceProfile::default(), 0);
+        let fixed = Tuning::new(&Options::new().leaf_pages(3), ordinary(), 0);
         assert_eq!(fixed.leaf_pages(&TableOptions::new()), 3);
     }
 }

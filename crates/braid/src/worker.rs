@@ -23,7 +23,7 @@ use crate::{
     choice::{self, Choice},
     clean,
     engine::Engine,
-    expiry, garbage,
+    expiry, garbage, learned,
     opq::Opq,
     round,
     signal::Request as Asked,
@@ -59,6 +59,8 @@ pub(crate) struct Worker {
     /// What was visible when a checkpoint was last due for its age.
     aged: Seq,
     expired: expiry::Look,
+    /// A checkpoint was written since what was learned of the device was saved.
+    checkpointed: bool,
 }
 
 impl Worker {
@@ -90,6 +92,9 @@ impl Worker {
                 engine.pressure.set_full_disk(full_disk);
                 engine.signal.finish(asked, outcome);
             }
+        }
+        if std::mem::take(&mut self.checkpointed) {
+            learned::keep(engine);
         }
         if asked.stop {
             return ControlFlow::Break(());
@@ -149,6 +154,7 @@ impl Worker {
         let yields = engine.retention.yields();
         if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle || trim)) {
             checkpoint::write(engine)?;
+            self.checkpointed = true;
         }
         if outcome.is_ok() && !asked.stop {
             self.expired.turn(engine)?;

@@ -1,8 +1,11 @@
 //! What a database takes from its device: nothing, unless it is told to go by a profile that was measured.
 
-use std::{fs, path::Path};
+use std::{fs, ops::ControlFlow, path::Path};
 
-use braid::{Database, DeviceProfile, ErrorKind, Options, Structure, TableOptions};
+use braid::{
+    CompactOptions, Database, DeviceProfile, ErrorKind, Options, ProfileSource, RequestKind, Structure, TableOptions,
+};
+use psync::probe::{self, RequestTimes};
 
 fn options() -> Options {
     Options::new().cache_bytes(1 << 20).write_buffer_bytes(1 << 20).segment_bytes(64 << 10)
@@ -116,4 +119,156 @@ fn an_impossible_use_or_profile_is_refused() {
     let error = db.table_with("t", Structure::BTree, &expected).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(db.tables().is_empty());
+}
+
+/// Leaves behind what requests took in a process that used the database: so many timings of each, one a minute, as long as on a drive.
+fn requests_took(path: &Path, profile: &DeviceProfile, timings: u32) {
+    let times = RequestTimes::default();
+    for minute in 0..timings.into() {
+        for read in &profile.reads {
+            times.note(minute, RequestKind::Read, read.pages, 1, read.alone_us, 1);
+            times.note(minute, RequestKind::Read, read.pages, 64, read.batched_us, 64);
+        }
+        for write in &profile.writes {
+            times.note(minute, RequestKind::Write, write.pages, 1, write.alone_us, 1);
+            times.note(minute, RequestKind::Write, write.pages, 64, write.batched_us, 64);
+        }
+    }
+    let backend = psync::Psync::new(None).expect("a backend").backend();
+    probe::keep_times(path, backend, &times).expect("saved");
+}
+
+#[test]
+fn nothing_that_was_learned_decides_on_anything_unasked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let usual = TableOptions::new().records(20_000_000).record_bytes(116);
+    let db = Options::new().open(path).expect("opens");
+    let before = new_leaf(&db, "before", &usual);
+    let table = db.open_table("before").expect("there");
+    (0..2000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
+    drop(table);
+    db.close().expect("closes");
+    requests_took(path, &drive(10.0, 0.1), 100);
+
+    let db = Options::new().open(path).expect("opens");
+    assert_eq!(new_leaf(&db, "after", &usual), before);
+    assert_eq!(db.psync().pio_max(), 64);
+    db.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    let stats = db.stats().expect("reads");
+    assert_eq!(stats.device.source, ProfileSource::OrdinaryDrive);
+    assert_eq!(stats.device.profile, DeviceProfile::default());
+    assert_eq!(stats.device.unusable, None);
+    let of_before = stats.tables.iter().find(|table| table.name == "before").expect("there");
+    assert_eq!(of_before.pages_of_new_leaf, before, "a compaction left it");
+    // But it is shown, and what it would change.
+    let seen: Vec<_> = stats.device.learned.figures.iter().filter(|figure| figure.is_enough()).collect();
+    assert_eq!(seen.len(), 28);
+    assert!(seen.iter().all(|figure| figure.timings >= 100 && figure.requests >= 100), "{seen:?}");
+    let table = db.open_table("after").expect("there");
+    assert_eq!(table.stats().expect("reads").pages_of_leaf_by_learned, None, "it was not asked for anything yet");
+    (0..10_000_u32).for_each(|key| assert_eq!(table.get(key.to_be_bytes()).expect("reads"), None));
+    let leaves = table.stats().expect("reads");
+    assert!(leaves.pages_of_leaf_for_use.is_some() && leaves.pages_of_leaf_by_learned.is_some(), "{leaves:?}");
+    drop((table, db));
+
+    // Who asks for it gets it.
+    let db = Options::new().open(path).expect("opens");
+    let learned = db.learned_profile().profile;
+    drop(db);
+    let db = Options::new().profile(learned.clone()).open(path).expect("opens");
+    assert!(new_leaf(&db, "asked", &usual) > before);
+    drop(db);
+    probe::save(path, &learned).expect("saved");
+    let db = Options::new().open(path).expect("opens");
+    assert_eq!(db.stats().expect("reads").device.source, ProfileSource::Saved);
+    let asked = new_leaf(&db, "saved", &usual);
+    assert_eq!(asked, new_leaf(&db, "asked", &usual));
+    assert!(asked > before);
+    let mostly_written = CompactOptions::new().used_for(1.0, 0.0);
+    db.open_table("before")
+        .and_then(|table| table.compact_with(&mostly_written, &mut |_| ControlFlow::Continue(())))
+        .expect("compacts");
+    assert_eq!(new_leaf(&db, "before", &usual), 1, "it holds so little that all of it is cached");
+    let error = db
+        .compact_with(&CompactOptions::new().used_for(1.5, 0.0), &mut |_| ControlFlow::Continue(()))
+        .expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn too_little_learned_is_shown_and_changes_no_figure() {
+    let directory = tempfile::tempdir().expect("a directory");
+    requests_took(directory.path(), &drive(10.0, 0.1), 1);
+    let db = open(directory.path());
+    let learned = db.learned_profile();
+    assert_eq!(learned.profile, DeviceProfile::default());
+    assert!(learned.figures.iter().all(|figure| figure.seen_us.is_some() && !figure.is_enough()));
+    let table = db.table("t", Structure::BTree).expect("a table");
+    assert_eq!(table.stats().expect("reads").pages_of_leaf_by_learned, None);
+}
+
+#[test]
+fn a_learned_file_that_cannot_be_used_is_told_and_does_no_harm() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    requests_took(path, &drive(10.0, 0.1), 100);
+    let file = path.join(probe::LEARNED_NAME);
+    let sound = fs::read(&file).expect("reads");
+    let changed = |at: usize| {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 2;
+        bytes
+    };
+    let cases = [(changed(8), "version 3"), (changed(50), "checksum"), (sound[..40].to_vec(), ""), (Vec::new(), "")];
+    for (bytes, word) in cases {
+        fs::write(&file, bytes).expect("writes");
+        let db = open(path);
+        let device = db.stats().expect("reads").device;
+        let told = device.unusable.expect("told");
+        assert!(told.contains(word) && told.contains("learned"), "{told}");
+        assert!(!device.learned.is_any_enough());
+        db.close().expect("closes");
+    }
+    fs::write(&file, &sound).expect("writes");
+    for _ in 0..2 {
+        let device = open(path).stats().expect("reads").device;
+        assert_eq!(device.unusable, None);
+        assert!(device.learned.figures.iter().all(|figure| figure.is_enough()), "it stays through openings");
+    }
+}
+
+#[test]
+fn what_a_process_left_that_was_killed_while_it_saved_is_no_foreign_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in [probe::LEARNED_SCRATCH_NAME, probe::PROFILE_SCRATCH_NAME] {
+        fs::write(directory.path().join(name), b"BRDL").expect("writes");
+    }
+    open(directory.path()).close().expect("closes");
+}
+
+#[test]
+fn nothing_that_a_damaged_database_took_is_kept_for_the_salvaged_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    let db = open(&from);
+    let table = db.table("t", Structure::BTree).expect("a table");
+    (0..20_000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
+    drop(table);
+    db.close().expect("closes");
+    let salvage = braid::salvage(&from, &to, options(), &mut |_| ()).expect("salvages");
+    assert_eq!(salvage.tables.len(), 1);
+    assert!(!to.join(probe::LEARNED_NAME).exists());
+}
+
+#[test]
+fn statistics_do_not_look_at_the_path() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, moved) = (directory.path().join("db"), directory.path().join("moved"));
+    let db = open(&path);
+    let table = db.table("t", Structure::BTree).expect("a table");
+    fs::rename(&path, &moved).expect("moved");
+    db.stats().expect("reads");
+    table.stats().expect("reads");
+    fs::rename(&moved, &path).expect("moved back");
 }

@@ -89,6 +89,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file that is damaged, or of another version, device or backend, where what was learned from requests was expected.
+    #[error("cannot use what was learned from requests, {}: {reason}; without the file it is learned anew", path.display())]
+    Learned {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 fn holder_text(holder: Option<u32>) -> String {

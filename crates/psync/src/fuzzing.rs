@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
+use crate::BackendKind;
+use crate::learn::format::{Origin, decode, encode};
+use crate::learn::{RequestKind, RequestTimes};
 use crate::probe::{DeviceProfile, parse};
 
 /// A name, what takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// What of this crate is read from a disk.
-pub const TARGETS: &[Target] = &[("psync_profile", profile, profiles)];
+pub const TARGETS: &[Target] = &[("psync_profile", profile, profiles), ("psync_learned", learned, all_learned)];
 
 fn profile(bytes: &[u8]) {
     let path = Path::new("device.json");
@@ -29,4 +32,30 @@ fn profile(bytes: &[u8]) {
 
 fn profiles() -> Vec<Vec<u8>> {
     vec![serde_json::to_vec_pretty(&DeviceProfile::default()).expect("a profile is plain data")]
+}
+
+fn learned(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if let Some(content) = bytes.len().checked_sub(4) {
+        let crc = checksum::crc32c(&bytes[..content]);
+        bytes[content..].copy_from_slice(&crc.to_le_bytes());
+    }
+    match decode(&bytes) {
+        Ok((origin, histograms)) => {
+            let times = RequestTimes::default();
+            times.replace(histograms);
+            assert!(encode(origin, &times) == bytes, "it comes back");
+        }
+        Err(problem) => assert!(!problem.is_empty()),
+    }
+}
+
+fn all_learned() -> Vec<Vec<u8>> {
+    let origin = Origin { device: 7, backend: BackendKind::IoUring };
+    let times = RequestTimes::default();
+    let none = encode(origin, &times);
+    times.note(0, RequestKind::Read, 1, 1, 80.0, 1);
+    times.note(0, RequestKind::Read, 1, 64, 9.0, 64);
+    times.note(0, RequestKind::Write, 16, 64, 90.0, 64);
+    vec![none, encode(origin, &times)]
 }

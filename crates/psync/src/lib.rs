@@ -9,7 +9,7 @@
 //!    in flight and hands completions out as they come.
 //! 3. Memory that the device reads or writes is a [`Buffer`]. A request owns it from submission to completion, so no
 //!    caller can free or change bytes that the kernel still uses.
-//! 4. [`probe`] measures what the device can do; [`sim`] is a disk in memory that loses power, tears writes and fails on demand.
+//! 4. [`probe`] measures what the device can do, and says what the requests of its users showed of that; [`sim`] is a disk in memory that loses power, tears writes and fails on demand.
 //!
 //! Invariants: every request gets exactly one [`Completion`] with its own result; a short transfer is continued, so success
 //! means all bytes; a [`Operation::Flush`] starts after every write that precedes it in the same batch or stream is complete; an
@@ -24,8 +24,10 @@ mod error;
 mod file;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod learn;
 mod names;
 pub mod probe;
+mod profile;
 mod psync;
 mod queue;
 mod request;

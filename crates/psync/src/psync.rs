@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use crate::backend::{self, Backend, Lane};
+use crate::learn::Learner;
 use crate::names::{Names, SystemNames};
-use crate::queue::{self, Queue};
+use crate::queue::{self, Learning, Queue};
 use crate::traffic::{self, Traffic};
 use crate::{BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Operation, Request, Result, Stream};
 
@@ -33,6 +34,7 @@ struct Shared {
     simulated: bool,
     fallback: Mutex<Option<String>>,
     traffic: Arc<traffic::Shared>,
+    learner: Arc<Learner>,
 }
 
 impl Psync {
@@ -72,6 +74,7 @@ impl Psync {
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
+                learner: Arc::new(Learner::new(Arc::clone(&backend))),
                 backend,
                 names,
                 simulated,
@@ -182,11 +185,12 @@ impl Psync {
             if matches!(requests.first(), Some(Request { operation: Operation::Read(_), .. })) {
                 self.traffic().reading();
             }
-            return requests.into_iter().map(|request| queue::perform(&*self.shared.backend, request)).collect();
+            let (backend, learner) = (&*self.shared.backend, &*self.shared.learner);
+            return requests.into_iter().map(|request| queue::perform(backend, learner, request)).collect();
         }
         let mut completions: Vec<Option<Completion>> = Vec::new();
         completions.resize_with(requests.len(), || None);
-        let mut queue = self.queue(self.shared.backend.lane(), self.pio_max.min(requests.len()));
+        let mut queue = self.queue(self.shared.backend.lane(), self.pio_max.min(requests.len()), false);
         for (index, request) in requests.into_iter().enumerate() {
             queue.push(index, request);
         }
@@ -207,15 +211,20 @@ impl Psync {
 
     /// Starts a stream that keeps up to `depth` requests in flight, at most [`PIO_MAX_LIMIT`].
     pub fn stream(&self, depth: usize) -> Stream {
-        Stream::new(self.queue(self.shared.backend.roaming_lane(), depth.clamp(1, PIO_MAX_LIMIT)))
+        Stream::new(self.queue(self.shared.backend.roaming_lane(), depth.clamp(1, PIO_MAX_LIMIT), true))
     }
 
     fn traffic(&self) -> Traffic {
         Traffic::new(&self.shared.traffic)
     }
 
-    fn queue(&self, lane: io::Result<Box<dyn Lane>>, depth: usize) -> Queue {
-        Queue::new(&self.shared.backend, lane, self.traffic(), depth, &|error: io::Error| {
+    pub(crate) fn learner(&self) -> &Learner {
+        &self.shared.learner
+    }
+
+    fn queue(&self, lane: io::Result<Box<dyn Lane>>, depth: usize, is_stream: bool) -> Queue {
+        let learning = Learning::new(Arc::clone(&self.shared.learner), is_stream);
+        Queue::new(&self.shared.backend, lane, self.traffic(), learning, depth, &|error: io::Error| {
             *self.shared.fallback.lock() = Some(format!(
                 "{} refused a queue to a thread, which made plain calls instead: {error}",
                 self.shared.backend.kind()

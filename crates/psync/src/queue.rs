@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, CallLane, Done, Lane, Transfer};
+use crate::learn::{Learner, RequestKind, STRETCH_REQUESTS_MAX, Shape, Stretch};
 use crate::traffic::Traffic;
 use crate::{Buffer, Completion, Error, File, Operation, Request, Result};
 
@@ -96,6 +97,16 @@ impl Started {
 
     fn length(&self) -> usize {
         self.buffer.as_ref().map_or(0, Buffer::len)
+    }
+
+    /// What is learned from, if it is a request that a profile has: one past the page cache.
+    fn shape(&self) -> Option<Shape> {
+        let kind = match self.kind {
+            Kind::Read => RequestKind::Read,
+            Kind::Write { durable: false } => RequestKind::Write,
+            Kind::Write { durable: true } | Kind::Flush => return None,
+        };
+        Shape::new(kind, self.length()).filter(|_| self.file.is_direct())
     }
 
     /// The transfer of what is left, at most `most` bytes of it.
@@ -195,11 +206,25 @@ impl Started {
 }
 
 /// Performs one request as plain calls.
-pub(crate) fn perform(backend: &dyn Backend, request: Request) -> Completion {
-    match Started::new(0, request) {
-        Ok(started) => perform_started(backend, started),
-        Err(completion) => completion,
+pub(crate) fn perform(backend: &dyn Backend, learner: &Learner, request: Request) -> Completion {
+    let started = match Started::new(0, request) {
+        Ok(started) => started,
+        Err(completion) => return completion,
+    };
+    let (shape, bytes) = (started.shape(), started.length());
+    let stretch = shape.and_then(|_| learner.begin(0, false));
+    learner.started(1);
+    let completion = perform_started(backend, started);
+    learner.completed(1);
+    if let Some(mut stretch) = stretch {
+        stretch.completed(shape, bytes);
+        stretch.waited(1, 1, Duration::ZERO);
+        if completion.result.is_err() {
+            stretch.spoil();
+        }
+        learner.end(stretch, 0);
     }
+    completion
 }
 
 fn perform_started(backend: &dyn Backend, mut started: Started) -> Completion {
@@ -213,10 +238,40 @@ fn perform_started(backend: &dyn Backend, mut started: Started) -> Completion {
     }
 }
 
+/// What a queue learns from its requests.
+pub(crate) struct Learning {
+    learner: Arc<Learner>,
+    /// The requests under way, if they are timed.
+    stretch: Option<Stretch>,
+    /// Of those under way, timed or not, so many completed.
+    requests: u64,
+    /// Somebody takes completions when they please.
+    is_stream: bool,
+}
+
+impl Learning {
+    pub(crate) const fn new(learner: Arc<Learner>, is_stream: bool) -> Self {
+        Self { learner, stretch: None, requests: 0, is_stream }
+    }
+
+    /// With `in_flight` requests of the queue under way, another stretch begins.
+    fn begin(&mut self, in_flight: usize) {
+        self.requests = 0;
+        self.stretch = self.learner.begin(in_flight as u64, self.is_stream);
+    }
+
+    fn end(&mut self, in_flight: usize) {
+        if let Some(stretch) = self.stretch.take() {
+            self.learner.end(stretch, in_flight as u64);
+        }
+    }
+}
+
 pub(crate) struct Queue {
     backend: Arc<dyn Backend>,
     lane: Box<dyn Lane>,
     traffic: Traffic,
+    learning: Learning,
     depth: usize,
     /// How much of the depth may be used now.
     allowed: usize,
@@ -234,8 +289,8 @@ pub(crate) struct Queue {
 impl Queue {
     /// A queue on a lane of the backend. `trouble` is told if it has none to give and plain calls must do.
     pub(crate) fn new(
-        backend: &Arc<dyn Backend>, lane: io::Result<Box<dyn Lane>>, traffic: Traffic, depth: usize,
-        trouble: &dyn Fn(io::Error),
+        backend: &Arc<dyn Backend>, lane: io::Result<Box<dyn Lane>>, traffic: Traffic, learning: Learning,
+        depth: usize, trouble: &dyn Fn(io::Error),
     ) -> Self {
         let lane = lane.unwrap_or_else(|error| {
             trouble(error);
@@ -245,6 +300,7 @@ impl Queue {
         Self {
             backend: Arc::clone(backend),
             traffic,
+            learning,
             depth,
             allowed: depth,
             lane,
@@ -344,7 +400,9 @@ impl Queue {
         }
         if let Some(started) = self.backlog.pop_front() {
             let index = started.index;
+            self.learning.learner.started(1);
             let completion = perform_started(&*self.backend, started);
+            self.learning.learner.completed(1);
             self.ready.push_back((index, completion));
         }
     }
@@ -354,6 +412,12 @@ impl Queue {
             return;
         }
         self.allowed = self.traffic.depth(self.depth);
+        if self.in_flight == 0 {
+            self.learning.begin(0);
+        }
+        if let Some(stretch) = self.learning.stretch.as_mut().filter(|_| self.traffic.makes_way()) {
+            stretch.spoil();
+        }
         let mut reads = false;
         while self.in_flight < self.allowed {
             let Some(head) = self.backlog.front() else {
@@ -366,6 +430,7 @@ impl Queue {
                 break;
             };
             self.in_flight += 1;
+            self.learning.learner.started(1);
             self.writes_in_flight += usize::from(started.kind.is_write());
             reads |= started.kind == Kind::Read;
             let slot = self.place(started);
@@ -408,13 +473,33 @@ impl Queue {
     fn reap(&mut self, wait: usize) {
         self.unsubmitted = 0;
         let mut done = std::mem::take(&mut self.done);
+        let began = self.learning.stretch.as_ref().and_then(|_| self.learning.learner.now());
         let reaped = self.lane.reap(wait, &mut done);
+        let waited = began.and_then(|began| Some(self.learning.learner.now()?.saturating_duration_since(began)));
+        let in_flight = self.in_flight;
         for Done { slot, outcome } in done.drain(..) {
             self.take(slot, outcome);
         }
         self.done = done;
         if let Err(error) = reaped {
             self.abandon(&error);
+        }
+        self.learn(in_flight, waited);
+    }
+
+    /// Of so many requests that were in flight some may have completed, for which the caller waited so long if that was timed.
+    fn learn(&mut self, in_flight: usize, waited: Option<Duration>) {
+        let completed = (in_flight - self.in_flight) as u64;
+        self.learning.learner.completed(completed);
+        if let Some((stretch, waited)) = self.learning.stretch.as_mut().zip(waited) {
+            stretch.waited(completed, in_flight as u64, waited);
+        }
+        self.learning.requests += completed;
+        if self.in_flight == 0 {
+            self.learning.end(0);
+        } else if self.learning.requests >= STRETCH_REQUESTS_MAX {
+            self.learning.end(self.in_flight);
+            self.learning.begin(self.in_flight);
         }
     }
 
@@ -431,8 +516,16 @@ impl Queue {
         self.free.push(slot);
         self.in_flight -= 1;
         self.writes_in_flight -= usize::from(started.kind.is_write());
-        let index = started.index;
-        self.ready.push_back((index, complete(started)));
+        let (index, shape, bytes) = (started.index, started.shape(), started.length());
+        let is_flushed = matches!(started.kind, Kind::Flush | Kind::Write { durable: true });
+        let completion = complete(started);
+        if let Some(stretch) = &mut self.learning.stretch {
+            stretch.completed(shape, bytes);
+            if is_flushed || completion.result.is_err() {
+                stretch.spoil();
+            }
+        }
+        self.ready.push_back((index, completion));
     }
 
     /// The lane failed: nobody knows which attempts the kernel still works on. Their buffers and the lane are leaked, their

@@ -114,10 +114,12 @@ impl Traffic {
 
     /// How many bytes of a request may be handed to the device at once; the rest follows.
     pub(crate) const fn piece_bytes(&self) -> usize {
-        match self {
-            Self::Background { makes_way: true, .. } => PIECE_BYTES,
-            _ => usize::MAX,
-        }
+        if self.makes_way() { PIECE_BYTES } else { usize::MAX }
+    }
+
+    /// Whether it had less of the device than it could have had, at its last look.
+    pub(crate) const fn makes_way(&self) -> bool {
+        matches!(self, Self::Background { makes_way: true, .. })
     }
 }
 

@@ -44,7 +44,9 @@ pub mod paper;
 mod tests;
 
 pub use crate::leaf_size::{ROOM_ENTRIES, ROOM_PAGES_MAX};
-pub use choice::{AS_GOOD, Choice, NodeChoice, PIO_MAX_BOUNDS, choose, gap_pages, lookups_in_flight, node_pages, pio_max};
+pub use choice::{
+    AS_GOOD, Choice, NodeChoice, PIO_MAX_BOUNDS, choose, gap_pages, lookups_in_flight, node_pages, pio_max,
+};
 pub use ours::{Estimate, InsertCost, SearchCost, estimate};
 
 use psync::probe::PAGES_MEASURED;

@@ -7,6 +7,7 @@ use braid::{CompactOptions, CompactionTimes, Database, TableStats};
 use clap::Args;
 use serde::Serialize;
 
+use super::device::parse_share;
 use crate::exit::{Error, Exit, Result};
 use crate::interrupt;
 use crate::open::{DatabaseArgs, Mode};
@@ -18,7 +19,7 @@ use crate::units::{bytes, count, percent, seconds};
 ///
 /// Scans of a table that was filled in random order become sequential, and what was deleted or replaced leaves no trace. Values that are documents are read in large
 /// batches and written in key order to new segments, which takes the space of all that live until the old segments go. Leaves get the size that suits what the table was
-/// used for since the database was opened, if it was used. Ctrl-C stops safely at any time: what was compacted until then stays so.
+/// used for since the database was opened, or for `--insert-share`; without either they keep it. Ctrl-C stops safely at any time: what was compacted until then stays so.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,6 +27,7 @@ Examples:
   braid compact my.db --table people            one of them
   braid compact my.db --submission-batch 1 --unsorted
                                                 documents one by one, by key
+  braid compact my.db --insert-share 0.9        leaves for tables mostly written
   braid stats my.db                             what it has brought")]
 pub(crate) struct Compact {
     #[command(flatten)]
@@ -42,6 +44,12 @@ pub(crate) struct Compact {
     /// Read documents through the page cache
     #[arg(long)]
     buffered: bool,
+    /// Choose leaves anew, for tables of whose operations this share are puts or deletes, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    insert_share: Option<f64>,
+    /// Share of their lookups that come in batches, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0", requires = "insert_share")]
+    batched_share: f64,
 }
 
 #[derive(Serialize)]
@@ -134,6 +142,7 @@ impl Compact {
         };
         let options = CompactOptions::new().sorted(!self.unsorted).direct(!self.buffered);
         let options = self.submission_batch.map_or(options, |batch| options.submission_batch(batch.into()));
+        let options = self.insert_share.map_or(options, |share| options.used_for(share, self.batched_share));
         let done = match &self.table {
             Some(name) => database.open_table(name)?.compact_with(&options, report)?,
             None => database.compact_with(&options, report)?,

@@ -1,6 +1,7 @@
 //! `braid device`: what the device can do, and what follows from it.
 
 mod explain;
+pub(crate) mod learned;
 
 use std::path::PathBuf;
 
@@ -20,19 +21,24 @@ use crate::units::{bytes, microseconds, number, parse_count, parse_size};
 /// Takes some seconds: reads, writes and flushes of a small scratch file, past the page cache, in turn and five times over. The figures are the terms of the cost model of the
 /// PIO B-tree (Roh et al., PVLDB 5(4), 2011, section 3.5), which chooses the leaf size of a table when it is created or compacted. A database goes by an ordinary NVMe drive,
 /// unless it is told otherwise; with `--save` it goes by what was measured from its next opening on. Without, this changes nothing.
+///
+/// A database also learns from its own requests, while it is used. With `--learned` nothing is measured: what a database learned is shown beside what it goes by, with the leaves that
+/// would follow. It never goes by that unless it is told to, by `--save --learned`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   braid device                                  under the working directory
   braid device /ssd                             another one
   braid device --save mydb                      for the database mydb to go by
+  braid device --learned mydb                   what mydb learned in use
+  braid device --save --learned mydb            for it to go by that
   braid device --backend sync                   one request at a time
   braid device --explain                        every term of the cost model
   braid device --explain --insert-share 0.9     for a table mostly written
   braid device --explain --memory 1g            with memory to be divided
   braid device --json | jq .depth_ratio         for programs")]
 pub(crate) struct Device {
-    /// Directory on the device; must be writable. With `--save` a database
+    /// Directory on the device; must be writable. With `--save` or `--learned` a database
     #[arg(value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// How I/O is done: `io_uring`, `libaio`, `threads` or `sync` [default: the first of these that this system allows]
@@ -62,6 +68,9 @@ pub(crate) struct Device {
     /// Keep the profile in the database for it to go by: leaves of tables that are created or compacted, requests in flight
     #[arg(long)]
     save: bool,
+    /// Measure nothing: show what the database learned from its own requests. With `--save`, have it go by that
+    #[arg(long)]
+    learned: bool,
     /// Show every term of the cost model for each leaf size, and why what was chosen was
     #[arg(long)]
     explain: bool,
@@ -92,8 +101,11 @@ impl Device {
             return Err(Error::NotFound(format!("there is no directory {}", self.directory.display())));
         }
         let psync = Psync::new(self.backend)?;
-        if self.save && !self.directory.join("superblock").is_file() {
+        if (self.save || self.learned) && !self.directory.join("superblock").is_file() {
             return Err(Error::NotFound(format!("there is no database in {}", self.directory.display())));
+        }
+        if self.learned {
+            return learned::run(self, &psync, json);
         }
         let profile = profile(&psync, &self.directory)?;
         if self.save {

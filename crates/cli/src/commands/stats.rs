@@ -1,8 +1,9 @@
 //! `braid stats`: what a database holds.
 
-use braid::{Stats as Counted, TableStats};
+use braid::{ProfileSource, Stats as Counted, TableStats};
 use clap::Args;
 
+use super::device::learned::figures;
 use crate::exit::{Exit, Result};
 use crate::open::{DatabaseArgs, Mode};
 use crate::output::{Output, list, table};
@@ -51,6 +52,7 @@ fn sections(stats: &Counted) -> Vec<(String, Vec<String>)> {
         ("opening".into(), list(&opening(stats))),
         ("cache".into(), list(&cache(stats))),
         ("I/O since opening".into(), table(&streams(stats))),
+        (format!("device, taken for {}", source(stats)), device(stats)),
     ];
     sections.extend(stats.tables.iter().map(|table| {
         let title = format!("table {} ({})", crate::bytes::escape(table.name.as_bytes()), table.structure);
@@ -147,6 +149,29 @@ fn cache(stats: &Counted) -> Rows {
     rows
 }
 
+fn source(stats: &Counted) -> &'static str {
+    match stats.device.source {
+        ProfileSource::Options => "what the options say",
+        ProfileSource::Saved => "what the profile saved in the database says",
+        ProfileSource::OrdinaryDrive => "an ordinary NVMe drive",
+    }
+}
+
+/// What was learned from requests, beside what the database goes by.
+fn device(stats: &Counted) -> Vec<String> {
+    let device = &stats.device;
+    let mut lines: Vec<String> = device.unusable.iter().cloned().collect();
+    if device.learned.figures.iter().all(|figure| figure.timings == 0 && figure.left_out == 0) {
+        lines.push("nothing learned from requests yet".into());
+    } else {
+        lines.extend(figures(&device.learned));
+    }
+    if device.learned.is_any_enough() {
+        lines.push("`braid device --save --learned` has the database go by what was learned".into());
+    }
+    lines
+}
+
 fn streams(stats: &Counted) -> Vec<Vec<String>> {
     let title = ["stream", "reads", "bytes read", "writes", "bytes written", "flushes"].map(String::from).to_vec();
     let stream = |stream: &braid::StreamStats| {
@@ -164,11 +189,14 @@ fn streams(stats: &Counted) -> Vec<Vec<String>> {
 
 fn new_leaf(table: &TableStats, page: u64) -> String {
     let size = |pages: u32| bytes(u64::from(pages) * page);
-    let chosen = size(table.pages_of_new_leaf);
-    match (table.insert_share, table.pages_of_leaf_for_use) {
-        (Some(share), Some(pages)) => format!("{chosen}; {} would fit {} puts", size(pages), percent(share)),
-        _ => chosen,
+    let mut text = size(table.pages_of_new_leaf);
+    if let (Some(share), Some(pages)) = (table.insert_share, table.pages_of_leaf_for_use) {
+        text += &format!("; {} would fit {} puts", size(pages), percent(share));
     }
+    if let Some(pages) = table.pages_of_leaf_by_learned {
+        text += &format!(", {} by what was learned of the device", size(pages));
+    }
+    text
 }
 
 fn one_table(table: &TableStats, page: u64) -> Rows {

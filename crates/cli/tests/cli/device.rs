@@ -1,5 +1,9 @@
 //! `braid device` measures, and shows what the cost model makes of it.
 
+use std::path::Path;
+
+use psync::probe::{self, RequestKind, RequestTimes};
+
 use crate::common::{Place, braid};
 
 #[test]
@@ -71,4 +75,98 @@ fn memory_in_one_sum_is_divided() {
     assert_eq!((transactions, read_ahead), (4 << 20, 4 << 20));
     // What the model chose depends on the device; the least of each part does not.
     assert!(cache.min(write_buffer) >= (cache + write_buffer) / 32, "{cache} {write_buffer}");
+}
+
+/// Leaves what reads took in a database, as if it had been used: on a drive half as fast as the ordinary one, in so many minutes. Those of one page are there where they are said to
+/// be.
+fn requests_took(database: &str, timings: u32, minutes: u32, has_pages: bool) {
+    let (times, drive) = (RequestTimes::default(), probe::DeviceProfile::default());
+    for timing in 0..timings {
+        let minute = u64::from(timing * minutes / timings);
+        for read in drive.reads.iter().filter(|read| has_pages || read.pages > 1) {
+            times.note(minute, RequestKind::Read, read.pages, 1, 2.0 * read.alone_us, 1);
+            times.note(minute, RequestKind::Read, read.pages, 64, 2.0 * read.batched_us, 64);
+        }
+    }
+    let backend = psync::Psync::new(None).expect("a backend").backend();
+    probe::keep_times(Path::new(database), backend, &times).expect("saved");
+}
+
+#[test]
+fn what_was_learned_is_shown_and_saved_when_asked() {
+    let place = Place::new();
+    let db = place.database();
+    braid(&["device", "--learned", &db]).expect(3);
+    braid(&["put", &db, "k", "v"]).expect(0);
+    let file = Path::new(&db).join(probe::LEARNED_NAME);
+    let _ = std::fs::remove_file(&file);
+    braid(&["device", "--learned", &db]).expect(3).says("nothing was learned yet");
+
+    let refused = |why: &str| {
+        let refused = braid(&["device", "--learned", "--save", &db]).expect(1);
+        refused.says("too little was learned").says("P_r(1) read alone, too few").says(why).says("lookups");
+        assert!(!Path::new(&db).join(probe::PROFILE_NAME).exists());
+    };
+    requests_took(&db, 2, 2, true);
+    let text = braid(&["device", "--learned", &db]).expect(0).text();
+    assert!(text.contains("P'_r(64)") && text.contains("too few: 2 of 32 timings"), "{text}");
+    assert!(text.contains("goes by an ordinary NVMe drive") && !text.contains("Saved"), "{text}");
+    assert!(!text.contains("proportion"), "nothing was seen for others to keep a proportion to: {text}");
+    refused("2 of 32 timings");
+    requests_took(&db, 100, 4, true);
+    refused("4 of 5 minutes");
+    requests_took(&db, 100, 100, false);
+    refused("0 of 32 timings");
+    let text = braid(&["device", "--learned", &db]).expect(0).text();
+    assert!(text.contains("2 more were not seen: they keep their proportion"), "{text}");
+
+    requests_took(&db, 100, 100, true);
+    let shown = braid(&["stats", &db]).expect(0).text();
+    assert!(shown.contains("device, taken for an ordinary NVMe drive"), "{shown}");
+    assert!(shown.contains("80.0 µs") && shown.contains("would be"), "{shown}");
+    let explained = braid(&["device", "--learned", "--explain", &db]).expect(0).text();
+    for part in [
+        "80.0 µs",
+        "6,400",
+        "spread",
+        "What it would change",
+        "pages of a leaf",
+        "background requests",
+        "Cost model",
+        "<- chosen",
+    ] {
+        assert!(explained.contains(part), "{part} is not in {explained}");
+    }
+    assert!(!explained.contains("write buffer  "), "memory is as given: {explained}");
+    let divided = braid(&["device", "--learned", &db, "--memory", "64m"]).expect(0).text();
+    assert!(divided.contains("\n  write buffer  "), "{divided}");
+    let saved = braid(&["device", "--learned", "--save", &db, "--json"]).expect(0);
+    let report = &saved.json()[0];
+    let read_us = report["learned"]["profile"]["read_us"].as_f64().expect("a number");
+    assert!((read_us / 160.0 - 1.0).abs() < 0.04, "{read_us}");
+    assert_eq!(report["in_use"]["read_us"], 80.0);
+    assert_eq!(report["is_learned_saved"], true);
+    assert_eq!(report["choice"]["leaf_pages"], report["by_learned"]["leaf_pages"]);
+    assert!(report["by_in_use"]["gap_pages"].is_u64() && report["by_in_use"]["background_depth"] == 10);
+    let stats = braid(&["stats", &db, "--json"]).expect(0);
+    assert_eq!(stats.json()[0]["device"]["source"], "saved");
+    assert_eq!(stats.json()[0]["device"]["profile"]["read_us"], read_us);
+    braid(&["compact", &db, "--insert-share", "0.9"]).expect(0);
+    braid(&["compact", &db, "--insert-share", "1.9"]).expect(2).says("0 to 1");
+    braid(&["compact", &db, "--batched-share", "0.5"]).expect(2).says("--insert-share");
+}
+
+#[test]
+fn a_learned_file_that_is_damaged_is_told() {
+    let place = Place::new();
+    let db = place.database();
+    braid(&["put", &db, "k", "v"]).expect(0);
+    requests_took(&db, 100, 100, true);
+    let file = Path::new(&db).join(probe::LEARNED_NAME);
+    let mut bytes = std::fs::read(&file).expect("reads");
+    bytes[70] ^= 1;
+    std::fs::write(&file, bytes).expect("writes");
+    braid(&["device", "--learned", &db]).expect(1).says("checksum").says("learned anew");
+    let text = braid(&["stats", &db]).expect(0).text();
+    assert!(text.contains("cannot use what was learned from requests"), "{text}");
 }

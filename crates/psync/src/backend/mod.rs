@@ -18,6 +18,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) use call::{CallLane, System};
 use serde::{Deserialize, Serialize};
@@ -112,6 +113,11 @@ pub(crate) trait Backend: Send + Sync {
     /// The transfer's memory is valid for its length during the call.
     #[expect(unsafe_code, reason = "transfers into memory given by address")]
     unsafe fn call(&self, file: &FileInner, offset: u64, transfer: Transfer) -> i64;
+
+    /// The time that requests take is told by this; none where it says nothing of a device.
+    fn now(&self) -> Option<Instant> {
+        Some(Instant::now())
+    }
 
     /// A queue for the calling thread.
     fn lane(&self) -> io::Result<Box<dyn Lane>>;

@@ -7,9 +7,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use super::PAGE_BYTES;
 use super::measure::{Scratch, incompressible};
-use super::{BackendKind, PAGE_BYTES};
-use crate::{Buffer, File, OpenOptions, Psync, Request, Result};
+use crate::{BackendKind, Buffer, File, OpenOptions, Psync, Request, Result};
 
 /// Bytes of one sequential write.
 const SEQUENTIAL_BYTES: usize = 1 << 20;

@@ -238,7 +238,7 @@ impl<'a> Cell<'a> {
 }
 
 /// The median of some samples; 0 of none.
-fn median(samples: &mut [f64]) -> f64 {
+pub(super) fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or(0.0)
 }

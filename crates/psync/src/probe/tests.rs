@@ -1,4 +1,5 @@
 use super::*;
+use crate::BackendKind;
 use crate::sim::SimDisk;
 
 fn psync() -> Psync {

@@ -123,10 +123,23 @@ fn scripted(outcomes: &[i64]) -> (Arc<dyn Backend>, Arc<Script>, File) {
     (Arc::new(Scripted(Arc::clone(&script))), script, file)
 }
 
+/// A queue that learns, and what it learns with.
+fn queue(backend: &Arc<dyn Backend>, depth: usize) -> (Queue, Arc<Learner>) {
+    let learner = Arc::new(Learner::new(Arc::clone(backend)));
+    let learning = Learning::new(Arc::clone(&learner), false);
+    let traffic = Traffic::new(&Arc::default());
+    let queue =
+        Queue::new(backend, backend.lane(), traffic, learning, depth, &|_| unreachable!("the lane is always given"));
+    (queue, learner)
+}
+
+#[track_caller]
+fn nothing_in_flight(learner: &Learner, started: u64) {
+    assert_eq!(learner.look(), (started, 0));
+}
+
 fn run(backend: &Arc<dyn Backend>, depth: usize, requests: Vec<Request>) -> Vec<Completion> {
-    let mut queue = Queue::new(backend, backend.lane(), Traffic::new(&Arc::default()), depth, &|_| {
-        unreachable!("the lane is always given")
-    });
+    let (mut queue, learner) = queue(backend, depth);
     let count = requests.len();
     for (index, request) in requests.into_iter().enumerate() {
         queue.push(index, request);
@@ -136,21 +149,23 @@ fn run(backend: &Arc<dyn Backend>, depth: usize, requests: Vec<Request>) -> Vec<
     queue.finish(|index, completion| {
         assert!(completions[index].replace(completion).is_none(), "completed twice");
     });
+    nothing_in_flight(&learner, count as u64);
     completions.into_iter().flatten().collect()
 }
 
 fn one(outcomes: &[i64], request: impl Fn(&File) -> Request) -> (Result<()>, Vec<Asked>) {
     let (backend, script, file) = scripted(outcomes);
-    let alone = perform(&*backend, request(&file));
+    let learner = Learner::new(Arc::clone(&backend));
+    let alone = perform(&*backend, &learner, request(&file));
+    nothing_in_flight(&learner, 1);
     let asked = script.asked();
     // Through a lane it goes the same way.
     script.outcomes.lock().clear();
     script.outcomes.lock().extend(outcomes);
-    let mut queue = Queue::new(&backend, backend.lane(), Traffic::new(&Arc::default()), 4, &|_| {
-        unreachable!("the lane is always given")
-    });
+    let (mut queue, learner) = queue(&backend, 4);
     queue.push(0, request(&file));
     let (_, queued) = queue.next().expect("one completion");
+    nothing_in_flight(&learner, 1);
     assert_eq!(format!("{:?}", queued.result), format!("{:?}", alone.result));
     for (completion, buffer) in [&alone, &queued].iter().filter_map(|done| Some((done, done.buffer.as_ref()?))) {
         if completion.result.is_ok() {
@@ -278,4 +293,20 @@ fn when_the_lane_breaks_its_requests_fail_and_the_others_are_done() {
     assert!(!failed.is_empty() && failed.len() <= 4);
     assert!(failed.iter().all(|completion| completion.buffer.is_none()));
     assert_eq!(file.counters().snapshot().writes, 20 - failed.len() as u64);
+}
+
+#[test]
+fn a_queue_that_is_dropped_leaves_nothing_in_flight() {
+    for breaks in [None, Some(3)] {
+        let (backend, script, file) = scripted(&[10, EINTR, -i64::from(libc::EIO)]);
+        *script.lane_breaks_after.lock() = breaks;
+        let (mut queue, learner) = queue(&backend, 4);
+        for index in 0..9 {
+            queue.push(index, write(&file));
+        }
+        queue.submit();
+        assert!(breaks.is_some() || learner.look().1 > 0);
+        drop(queue);
+        nothing_in_flight(&learner, 9);
+    }
 }

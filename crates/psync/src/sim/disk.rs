@@ -11,7 +11,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::node::Node;
+use super::service::Service;
 use super::{Fault, Garble};
+use crate::profile::DeviceProfile;
 use crate::{BLOCK, SECTOR};
 
 /// A file without its name. Locked only while the disk is.
@@ -100,6 +102,7 @@ pub(super) struct Disk {
     durable: Tree,
     pending: Vec<NameChange>,
     locks: BTreeMap<PathBuf, Holders>,
+    service: Option<Service>,
 }
 
 /// What happens to an operation that may go on.
@@ -131,12 +134,21 @@ impl Disk {
             durable: Tree::default(),
             pending: Vec::new(),
             locks: BTreeMap::new(),
+            service: None,
         }
     }
 
     /// The unit of direct I/O.
     pub(super) fn unit(&self) -> usize {
         self.unit
+    }
+
+    pub(super) fn serve_as(&mut self, profile: DeviceProfile) {
+        self.service = Some(Service::new(profile));
+    }
+
+    pub(super) fn service(&mut self) -> Option<&mut Service> {
+        self.service.as_mut()
     }
 
     pub(super) fn life(&self) -> u64 {

@@ -21,9 +21,9 @@
 //!    [`Fault::Flush`] meets it on the way: any of its sectors reached the platter and the others are forgotten.
 //! 7. A **lost write** ([`SimDisk::lose_write`]) is acknowledged and "flushed", and the platter keeps the old bytes.
 //! 8. **Rot** ([`SimDisk::flip_bit`], [`SimDisk::corrupt`]) changes bytes at rest.
-//!
 //! 9. A **garbled read** ([`SimDisk::garble_read`]) is said to have succeeded, and has a flipped bit, or what is elsewhere; what is on the platter is
 //!    as it was.
+//! 10. **Time** does not pass, unless the disk serves requests as a device does ([`SimDisk::serve_as`]): then on a clock of its own.
 //!
 //! Not modelled: reads that fail for a sector only, damage to a sector that nobody writes while the power goes.
 //!
@@ -55,15 +55,18 @@
 
 mod disk;
 mod node;
+mod service;
 mod system;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::Psync;
+use crate::profile::DeviceProfile;
 use disk::Disk;
 use system::Simulated;
 pub(crate) use system::{Handle, HeldLock};
@@ -187,6 +190,18 @@ impl SimDisk {
     /// Changes every byte of a range at rest. Returns whether the file has all of it.
     pub fn corrupt(&self, path: impl AsRef<Path>, range: Range<u64>) -> bool {
         self.disk.lock().damage(path.as_ref(), range, |byte, random| byte ^ random.max(1))
+    }
+
+    /// From now on requests take as long as on a device with this profile, of time that passes on a clock of the disk.
+    pub fn serve_as(&self, profile: DeviceProfile) {
+        self.disk.lock().serve_as(profile);
+    }
+
+    /// Lets so much time pass on the clock of a disk that serves requests as a device does.
+    pub fn pass(&self, time: Duration) {
+        if let Some(service) = self.disk.lock().service() {
+            service.pass(time);
+        }
     }
 
     /// Paths of all files, sorted.

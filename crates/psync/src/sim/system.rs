@@ -5,10 +5,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::disk::{Disk, SharedNode};
+use super::service::Service;
 use crate::backend::{Backend, BackendKind, CallLane, Lane, Transfer};
 use crate::file::{self, File, FileInner};
 use crate::names::{Lock, Names};
@@ -24,6 +26,24 @@ pub(super) struct Simulated {
 impl Simulated {
     pub(super) fn new(disk: Arc<Mutex<Disk>>, life: u64) -> Self {
         Self { disk, life }
+    }
+
+    /// Asks the device that the disk serves requests as, if it does.
+    pub(super) fn serve<R>(&self, with: impl FnOnce(&mut Service) -> R) -> Option<R> {
+        self.disk.lock().service().map(with)
+    }
+
+    /// # Safety
+    /// The transfer's memory is valid for its length.
+    pub(super) unsafe fn perform(&self, file: &FileInner, offset: u64, transfer: Transfer) -> i64 {
+        let file::Handle::Simulated(handle) = &file.handle else {
+            return -i64::from(libc::EBADF);
+        };
+        // SAFETY: handed on to the caller.
+        match unsafe { handle.call(offset, transfer) } {
+            Ok(count) => i64::try_from(count).expect("a buffer has at most isize::MAX bytes"),
+            Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
     }
 }
 
@@ -79,18 +99,19 @@ impl Backend for Simulated {
     }
 
     unsafe fn call(&self, file: &FileInner, offset: u64, transfer: Transfer) -> i64 {
-        let file::Handle::Simulated(handle) = &file.handle else {
-            return -i64::from(libc::EBADF);
-        };
+        self.wait_for(transfer);
         // SAFETY: handed on to the caller.
-        match unsafe { handle.call(offset, transfer) } {
-            Ok(count) => i64::try_from(count).expect("a buffer has at most isize::MAX bytes"),
-            Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
-        }
+        unsafe { self.perform(file, offset, transfer) }
+    }
+
+    /// None where requests are not served as by a device: they are done at once.
+    fn now(&self) -> Option<Instant> {
+        self.time()
     }
 
     fn lane(&self) -> io::Result<Box<dyn Lane>> {
-        Ok(Box::new(CallLane::new(Arc::new(self.clone()))))
+        let calls = || Box::new(CallLane::new(Arc::new(self.clone()))) as Box<dyn Lane>;
+        Ok(self.lane_of_service().unwrap_or_else(calls))
     }
 }
 
