@@ -168,6 +168,9 @@ pub(crate) fn figures(learned: &LearnedProfile) -> Vec<String> {
     };
     let (shown, others): (Vec<_>, Vec<_>) =
         learned.figures.iter().partition(|figure| figure.timings > 0 || figure.left_out > 0);
+    if shown.is_empty() {
+        return vec!["nothing learned from requests yet".into()];
+    }
     let mut lines = table(&std::iter::once(title).chain(shown.into_iter().map(row)).collect::<Vec<_>>());
     let is_in_believed_row = |of: &&&LearnedFigure| {
         learned
