@@ -34,6 +34,9 @@ const KEYS_MAX: usize = 4096;
 /// Requests that are not worth a stream: what one key needs.
 const FEW: usize = 2;
 
+/// Of the requests in flight, one in so many is waited for together: a thread that is woken for each is woken more than it works.
+const TAKEN_TOGETHER: usize = 8;
+
 /// Requests that are handed to the device together while keys go down.
 const GATHERED: usize = 16;
 
@@ -221,9 +224,9 @@ impl<'v> Leaves<'v> {
 
     /// The number and the bytes of a fetch that is complete; none when all were taken.
     fn next(&mut self) -> Result<Option<(usize, Buffer)>> {
-        let Some(Completion { tag, buffer, result }) = self.stream.as_mut().and_then(Iterator::next) else {
-            return Ok(None);
-        };
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        stream.gather(stream.in_flight() / TAKEN_TOGETHER);
+        let Some(Completion { tag, buffer, result }) = stream.next() else { return Ok(None) };
         self.push();
         result?;
         let number = usize::try_from(tag).expect("a tag is the number of a request");
