@@ -18,8 +18,8 @@ use crate::{
     backup::fuzzing as backup,
     format::{
         CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, Restored, RetainedHeader,
-        RollBack, SLOT_BYTES, SetHistory, Superblock, TableImage, decode_table, encode_table, kind, put_delete_range,
-        put_operation, seal_slot,
+        RollBack, SLOT_BYTES, SetHistory, Superblock, TableImage, decode_table, encode_table, kind, put_commit_time,
+        put_delete_range, put_operation, seal_slot,
     },
     open::{DATA, log_options},
     superblock::SuperblockFile,
@@ -118,16 +118,19 @@ fn images() -> Vec<Vec<u8>> {
 }
 
 fn commit(bytes: &[u8]) {
-    let operations: Option<Vec<_>> = Operations::new(bytes, Seq(6)).collect();
-    let Some(operations) = operations else { return };
-    let mut again = Vec::new();
+    let decoded = Operations::new(bytes, Seq(6));
+    let time = decoded.time;
+    let Some(operations) = decoded.collect::<Option<Vec<_>>>() else { return };
+    let (mut begin, mut again) = (Vec::new(), Vec::new());
+    put_commit_time(&mut begin, time);
     for (table, logged) in operations {
         match logged {
             Logged::Update(update) => put_operation(&mut again, table, update.key, update.operation),
             Logged::DeleteRange { low, high } => put_delete_range(&mut again, table, low, high),
         }
     }
-    assert_eq!(again, bytes, "a commit has one encoding");
+    let before = bytes.strip_suffix(again.as_slice()).expect("operations have one encoding");
+    assert!(before == begin || (before.is_empty() && time == Time(0)), "a commit begins with its time, if it says one");
 }
 
 fn commits() -> Vec<Vec<u8>> {
@@ -146,7 +149,10 @@ fn commits() -> Vec<Vec<u8>> {
     for (operation, key) in operations.into_iter().zip([&b"k"[..], b"another key", &[9; 100], b"z", b"e", b"f"]) {
         put_operation(&mut all, TableId(2), key, operation);
     }
-    vec![Vec::new(), all]
+    let mut timed = Vec::new();
+    put_commit_time(&mut timed, Time(1_800_000_000_000));
+    timed.extend_from_slice(&all);
+    vec![Vec::new(), all, timed]
 }
 
 /// A piece with its table and number, whose bytes are all of the flush-end.
