@@ -79,8 +79,6 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// The log has its segments for deletes and upkeep.
     log_reserved: AtomicBool,
-    /// The device that the database is on, as [`psync::probe::device_of`] tells it.
-    pub(crate) device: u64,
     /// Why what earlier processes learned of the device could not be used.
     pub(crate) learned_unusable: Option<String>,
     _lock: Option<Lock>,
@@ -110,10 +108,8 @@ impl Engine {
         let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
         let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
         let transactions = Budget::new(parts.tuning.transaction_bytes);
-        let (device, learned_unusable) = learned::recall(parts.store.psync(), &parts.path);
         Self {
-            device,
-            learned_unusable,
+            learned_unusable: learned::recall(parts.store.psync(), &parts.path),
             pressure,
             retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
             path: parts.path,

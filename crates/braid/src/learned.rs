@@ -1,7 +1,7 @@
 //! What a database learned of its device from its own requests.
 //!
 //! 1. `psync` times some of them ([`psync::probe::learned`]). What earlier processes saved is brought back when a database opens.
-//! 2. All of it is saved as a whole in the file `device.learned`: by the worker, after a turn in which a checkpoint was due and once those who wait for it have their answer, and at the
+//! 2. All of it is saved as a whole in the file `device.learned`: by the worker, with a checkpoint that was due, before those who asked for it have their answer, and at the
 //!    close by the thread that closes. So a process that changes nothing and never closes saves nothing, and neither does one that opened the database for reading only.
 //! 3. It is shown as a profile, beside the one in use, with the leaves that it would choose. Nothing follows from it by itself.
 //!
@@ -43,16 +43,16 @@ impl DeviceStats {
 }
 
 pub(crate) fn learned(engine: &Engine) -> LearnedProfile {
-    probe::learned(engine.store.psync(), engine.device, &engine.tuning.profile)
+    // A directory that was moved away meanwhile keeps nothing from being shown.
+    let device = probe::device_of(&engine.path).unwrap_or_default();
+    probe::learned(engine.store.psync(), device, &engine.tuning.profile)
 }
 
-/// Brings back what earlier processes learned. The device of the database, 0 where that is not known, and why nothing could be brought back, if it could not.
-pub(crate) fn recall(psync: &Psync, path: &Path) -> (u64, Option<String>) {
-    let unusable = probe::recall(psync, path).err().map(|error| {
-        tracing::warn!(%error, "what was learned from requests is learned anew");
-        error.to_string()
-    });
-    (probe::device_of(path).unwrap_or_default(), unusable)
+/// Brings back what earlier processes learned. Why that could not be, if it could not.
+pub(crate) fn recall(psync: &Psync, path: &Path) -> Option<String> {
+    let error = probe::recall(psync, path).err()?;
+    tracing::warn!(%error, "what was learned from requests is learned anew");
+    Some(error.to_string())
 }
 
 /// Saves what was learned, if there is anything new.

@@ -302,7 +302,7 @@ impl TableStats {
             pages_of_new_leaf: table.tree.leaf_pages(),
             insert_share: shares.map(|shares| shares.insert),
             pages_of_leaf_for_use: chosen(&engine.tuning.profile),
-            pages_of_leaf_by_learned: chosen(&learned.profile).filter(|_| learned.is_any_enough()),
+            pages_of_leaf_by_learned: learned.is_any_enough().then(|| chosen(&learned.profile)).flatten(),
             run_bytes: shape.run_bytes,
             entries: shape.entries,
             node_segments: nodes.segments,

@@ -54,10 +54,12 @@ pub enum ProfileSource {
 /// The profile that choices follow from: the one of the options, else the one that the database keeps, else that of an ordinary drive. What was learned from
 /// requests is none of them, unless it was given or saved as one of them.
 pub(crate) fn profile(options: &Options, psync: &Psync, path: &Path) -> (DeviceProfile, ProfileSource) {
-    match (&options.profile, probe::known(psync, path)) {
-        (Some(profile), _) => (profile.clone(), ProfileSource::Options),
-        (None, Some(profile)) => (profile, ProfileSource::Saved),
-        (None, None) => (DeviceProfile::default(), ProfileSource::OrdinaryDrive),
+    if let Some(profile) = &options.profile {
+        return (profile.clone(), ProfileSource::Options);
+    }
+    match probe::known(psync, path) {
+        Some(profile) => (profile, ProfileSource::Saved),
+        None => (DeviceProfile::default(), ProfileSource::OrdinaryDrive),
     }
 }
 

@@ -59,8 +59,6 @@ pub(crate) struct Worker {
     /// What was visible when a checkpoint was last due for its age.
     aged: Seq,
     expired: expiry::Look,
-    /// A checkpoint was written since what was learned of the device was saved.
-    checkpointed: bool,
 }
 
 impl Worker {
@@ -92,9 +90,6 @@ impl Worker {
                 engine.pressure.set_full_disk(full_disk);
                 engine.signal.finish(asked, outcome);
             }
-        }
-        if std::mem::take(&mut self.checkpointed) {
-            learned::keep(engine);
         }
         if asked.stop {
             return ControlFlow::Break(());
@@ -154,7 +149,10 @@ impl Worker {
         let yields = engine.retention.yields();
         if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle || trim)) {
             checkpoint::write(engine)?;
-            self.checkpointed = true;
+            // Before those who asked have their answer: the directory is at rest then. On a full disk it would take room that others wait for.
+            if outcome.is_ok() {
+                learned::keep(engine);
+            }
         }
         if outcome.is_ok() && !asked.stop {
             self.expired.turn(engine)?;

@@ -272,3 +272,23 @@ fn statistics_do_not_look_at_the_path() {
     table.stats().expect("reads");
     fs::rename(&moved, &path).expect("moved back");
 }
+
+#[test]
+fn what_was_learned_is_saved_when_a_checkpoint_returns() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = open(directory.path());
+    let table = db.table("t", Structure::BTree).expect("a table");
+    (0..2000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
+    db.drain().expect("applies");
+    for key in 0..500_u32 {
+        db.drop_caches();
+        assert!(table.get(key.to_be_bytes()).expect("reads").is_some());
+    }
+    // Where nothing goes past the page cache, nothing is learned.
+    let is_learned = db.learned_profile().figures.iter().any(|figure| figure.timings > 0);
+    table.put("k", "v").expect("writes");
+    db.checkpoint().expect("written");
+    let names = || fs::read_dir(directory.path()).expect("lists").map(|entry| entry.expect("an entry").file_name());
+    assert_eq!(names().any(|name| name == probe::LEARNED_NAME), is_learned);
+    assert!(names().all(|name| name != probe::LEARNED_SCRATCH_NAME), "nothing is under way");
+}

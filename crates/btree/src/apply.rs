@@ -132,6 +132,11 @@ impl<'a> Apply<'a> {
         }
     }
 
+    /// Pages of a leaf for entries of which so many take so many bytes.
+    fn leaf_pages(&self, entries: usize, bytes: usize) -> u32 {
+        self.base.shared.leaf_size().pages(self.root.leaf_pages, entries, bytes)
+    }
+
     /// Most pages of a leaf, but of one that has more versions of a key.
     fn leaf_pages_max(&self) -> u32 {
         self.base.shared.leaf_size().pages_max(self.root.leaf_pages)
@@ -139,13 +144,12 @@ impl<'a> Apply<'a> {
 
     /// Children of nodes on a level that are worked on together.
     fn chunk(&self, level: u8) -> usize {
-        let leaves = WINDOW_BYTES / (self.leaf_pages_max() as usize * PAGE);
         let pio_max = self.base.shared.psync().pio_max();
         if level > 1 {
-            (4 * pio_max).max(CHUNK_MIN)
-        } else {
-            (LEAF_PSYNCS * pio_max).min(leaves.max(WINDOW_LEAVES_MIN))
+            return (4 * pio_max).max(CHUNK_MIN);
         }
+        let leaves = WINDOW_BYTES / (self.leaf_pages_max() as usize * PAGE);
+        (LEAF_PSYNCS * pio_max).min(leaves.max(WINDOW_LEAVES_MIN))
     }
 
     pub(crate) fn run(mut self) -> Result<Done> {

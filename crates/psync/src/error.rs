@@ -121,6 +121,15 @@ impl Error {
         matches!(self.io().and_then(io::Error::raw_os_error), Some(libc::ENOSPC | libc::EDQUOT))
     }
 
+    /// Which of two failures of one batch, in the order of its requests, stands for both: the first, but a full disk only where nothing else failed. After a full disk
+    /// a batch is tried again, and that would hide the other.
+    pub fn of_both(first: Option<Self>, second: Option<Self>) -> Option<Self> {
+        match (first, second) {
+            (Some(first), Some(second)) if first.is_disk_full() && !second.is_disk_full() => Some(second),
+            (first, second) => first.or(second),
+        }
+    }
+
     /// Whether a file or directory could not be flushed: what is durable of it nobody knows, and another flush would not tell.
     pub fn is_flush_failure(&self) -> bool {
         let (Self::Io { operation, .. } | Self::Path { operation, .. }) = self else { return false };

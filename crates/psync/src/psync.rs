@@ -204,9 +204,14 @@ impl Psync {
     /// Runs a batch that is of use only as a whole: the buffers in the order of the requests.
     ///
     /// # Errors
-    /// The first error in the order of the requests; all of them are complete nevertheless.
+    /// The first error in the order of the requests, but a full disk only where nothing else failed ([`Error::of_both`]); all of them are complete nevertheless.
     pub fn run_all(&self, requests: Vec<Request>) -> Result<Vec<Option<Buffer>>> {
-        self.run(requests).into_iter().map(|completion| completion.result.map(|()| completion.buffer)).collect()
+        let (mut buffers, mut failed) = (Vec::with_capacity(requests.len()), None);
+        for Completion { buffer, result, .. } in self.run(requests) {
+            buffers.push(buffer);
+            failed = Error::of_both(failed, result.err());
+        }
+        failed.map_or(Ok(buffers), Err)
     }
 
     /// Starts a stream that keeps up to `depth` requests in flight, at most [`PIO_MAX_LIMIT`].

@@ -453,3 +453,19 @@ fn a_garbled_read_says_nothing_and_is_over() {
     assert_eq!(read(), [1; BLOCK]);
     assert_eq!(disk.reads() - before, 5);
 }
+
+#[test]
+fn a_full_disk_hides_no_other_failure_of_its_batch() {
+    let told = |faults: [i32; 2]| {
+        let (disk, psync, file) = prepared(1);
+        (0..).zip(faults).for_each(|(count, errno)| disk.fail_operation(Fault::Write, count, errno));
+        let writes = (0..3).map(|block| Request::write(&file, block * BLOCK as u64, Buffer::zeroed(BLOCK), block));
+        let error = psync.run_all(writes.collect()).expect_err("two of three fail");
+        assert_eq!(disk.faults_left(), 0);
+        error.io().and_then(std::io::Error::raw_os_error)
+    };
+    assert_eq!(told([libc::ENOSPC, libc::EIO]), Some(libc::EIO));
+    assert_eq!(told([libc::EIO, libc::ENOSPC]), Some(libc::EIO));
+    assert_eq!(told([libc::ENOSPC, libc::ENOSPC]), Some(libc::ENOSPC));
+    assert_eq!(told([libc::EROFS, libc::EIO]), Some(libc::EROFS), "the first of two that are told");
+}

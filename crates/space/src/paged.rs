@@ -17,7 +17,7 @@
 //! Left to others: reading and writing pages (through [`PagedFile::file`]), flushing, and the order of retire and release.
 
 use parking_lot::Mutex;
-use psync::{BLOCK, Buffer, Completion, File, Psync, Request};
+use psync::{BLOCK, Buffer, File, Psync, Request};
 
 use crate::allocator::Allocator;
 use crate::{AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, Result, Stats, StreamKind, Survey, format};
@@ -267,14 +267,7 @@ impl PagedFile {
                 requests.push(Request::write(&self.file, offset, buffer, offset));
                 offset += length;
             }
-            let mut failures = Vec::new();
-            for Completion { buffer, result, .. } in self.psync().run(requests) {
-                failures.extend(result.err());
-                spare.extend(buffer);
-            }
-            // A full disk, after which others go on, hides no other failure.
-            failures.sort_by_key(psync::Error::is_disk_full);
-            failures.into_iter().next().map_or(Ok(()), Err)?;
+            spare.extend(self.psync().run_all(requests)?.into_iter().flatten());
         }
         Ok(())
     }

@@ -143,7 +143,7 @@ impl Apply<'_> {
         let first = path.first.saturating_sub(1);
         let mut known = self.level_1(path, first..path.first + 1)?;
         let mut edges = known.pop().expect("as many nodes as asked for");
-        let takes = |before: &Edges| is_sparse(before) || self.ends_short(before);
+        let takes = |before: &Edges| is_sparse(before) || ends_short(before);
         let start = known.pop().filter(|before| edges.low(0) >= from && takes(before));
         let mut gathered = Gathered { nodes: path.first..path.first, ..Gathered::default() };
         match start {
@@ -157,7 +157,7 @@ impl Apply<'_> {
                 edges = edges.some(kept..edges.len());
             }
         }
-        self.take_along(&mut gathered);
+        gathered.take_along();
         let mut left = part.bytes;
         gathered.take(&edges, part, self.rules.horizon, &mut left);
         // As many nodes as will be needed, if they are like the first.
@@ -185,23 +185,6 @@ impl Apply<'_> {
         Ok(nodes.iter().zip(range).map(|(node, child)| node.edges(path.below.low(child))).collect())
     }
 
-    /// Whether the last of some leaves is half empty, as a stretch leaves it.
-    fn ends_short(&self, leaves: &Edges) -> bool {
-        let full = |leaf: &Pointer| packed(leaf.capacity()) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
-        leaves.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full(leaf))
-    }
-
-    /// Moves the last leaf before the stretch into it if the stretch before has left it half empty.
-    fn take_along(&self, gathered: &mut Gathered) {
-        let before = &gathered.before;
-        if self.ends_short(before) {
-            let last = before.len() - 1;
-            let rest = before.some(0..last);
-            gathered.leaves.extend_from(before, last..last + 1);
-            gathered.before = rest;
-        }
-    }
-
     /// Rewrites the leaves, which end below `high`; gives all children of the nodes.
     fn rewrite_all(&mut self, mut gathered: Gathered, high: Option<&[u8]>) -> Result<Children> {
         gathered.leaves.pointers().iter().for_each(|leaf| self.claims.retire(leaf.extent()));
@@ -210,7 +193,7 @@ impl Apply<'_> {
         let leaves = self.read_all(&gathered.leaves)?;
         let sum = |of: fn(&Pointer) -> u32| gathered.leaves.pointers().iter().map(|leaf| of(leaf) as usize).sum();
         let (entries, total): (usize, usize) = (sum(|leaf| leaf.entries), sum(|leaf| leaf.length));
-        let leaf_pages = self.base.shared.leaf_size().pages(self.root.leaf_pages, entries, total);
+        let leaf_pages = self.leaf_pages(entries, total);
         let capacity = leaf_pages as usize * PAGE;
         let mut out = Output::new(leaf_pages, total / packed(capacity) + 1);
         let mut edges = gathered.before;
@@ -317,6 +300,17 @@ impl Apply<'_> {
 }
 
 impl Gathered {
+    /// Moves the last leaf before the stretch into it if the stretch before has left it half empty.
+    fn take_along(&mut self) {
+        let before = &self.before;
+        if ends_short(before) {
+            let last = before.len() - 1;
+            let rest = before.some(0..last);
+            self.leaves.extend_from(before, last..last + 1);
+            self.before = rest;
+        }
+    }
+
     /// Takes the next node's leaves, as far as the part and the limit go; those that are left stay as they are.
     fn take(&mut self, edges: &Edges, part: Part<'_>, horizon: &Horizon, left: &mut usize) {
         let mut end = 0;
@@ -341,6 +335,12 @@ impl Gathered {
 /// Whether nothing stays of a leaf that ends below `high`, and none of it is a document.
 fn is_bare(edges: &Edges, leaf: usize, high: Option<&[u8]>, horizon: &Horizon) -> bool {
     !edges.pointers()[leaf].documents && horizon.is_bare(edges.low(leaf), high)
+}
+
+/// Whether the last of some leaves is half empty, as a stretch leaves it.
+fn ends_short(leaves: &Edges) -> bool {
+    let full = |leaf: &Pointer| packed(leaf.capacity()) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
+    leaves.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full(leaf))
 }
 
 fn is_sparse(edges: &Edges) -> bool {

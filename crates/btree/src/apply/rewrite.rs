@@ -172,9 +172,9 @@ impl<'a> Apply<'a> {
         (groups, second)
     }
 
-    /// Bytes of a leaf of usual size, for entries of which so many take so many bytes.
+    /// Bytes of a leaf for entries of which so many take so many bytes.
     fn capacity(&self, entries: usize, bytes: usize) -> usize {
-        self.base.shared.leaf_size().pages(self.root.leaf_pages, entries, bytes) as usize * PAGE
+        self.leaf_pages(entries, bytes) as usize * PAGE
     }
 
     /// Whether a leaf of so many entries in so many bytes is nearly empty.
@@ -272,8 +272,7 @@ impl<'a> Apply<'a> {
                 all.hot |= part.hot;
                 all.growth = Growth::Anywhere;
             }
-            let leaf_size = self.base.shared.leaf_size();
-            let pages = leaf_size.pages(self.root.leaf_pages, all.entries.len(), all.length);
+            let pages = self.leaf_pages(all.entries.len(), all.length);
             let cuts = layout::cut(&all.entries, pages, all.growth)?;
             self.packed |= cuts.len() > 1 && matches!(all.growth, Growth::Above | Growth::Below);
             self.count_group(group, cuts.len());

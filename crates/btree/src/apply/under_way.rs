@@ -56,11 +56,8 @@ impl Writes {
     /// # Errors
     /// Where one failed; all of them are complete nevertheless.
     pub(super) fn settle(&mut self) -> Result<()> {
-        let mut outcome = Ok(());
-        for completion in complete(&mut self.stream) {
-            outcome = outcome.and(completion.result);
-        }
-        Ok(outcome?)
+        let results = complete(&mut self.stream).map(|completion| completion.result.err());
+        results.fold(None, psync::Error::of_both).map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
