@@ -1,20 +1,24 @@
 //! Memory that a device may read from or write into.
 //!
-//! 1. A [`Buffer`] is heap memory aligned to [`BLOCK`], whose capacity is a multiple of it, as direct I/O wants it. It is always
+//! 1. A [`Buffer`] is memory aligned to [`BLOCK`], whose capacity is a multiple of it, as direct I/O wants it. It is always
 //!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, or what its owner used it for
-//!    before ([`Buffer::reused`]), never foreign memory; one that is made for a read alone may show what its thread read before
+//!    before ([`Buffer::reused`]), never foreign memory; one that is made for a read alone may show what the process read before
 //!    ([`Buffer::for_read`]).
-//! 2. A thread keeps up to [`KEPT_BYTES_MAX`] of freed buffers of up to [`KEPT_BLOCKS_MAX`] blocks for its next ones. Batches allocate and
-//!    free megabytes at a time, which the allocator gives back to the system each time: the page faults of getting them again
-//!    halve the rate of 16 KiB reads in batches of 128.
+//! 2. Batches take and free megabytes at a time, and to get those from the system each time would halve the rate of 16 KiB reads in batches of 128. So freed
+//!    buffers are kept: of up to [`SMALL_BLOCKS_MAX`] blocks by each thread, and what is too much for it by all together ([`Small`]).
+//! 3. Larger ones are mapped. From the allocator's arenas they would come with holes between them, which it keeps. Of those that are freed as many are kept as
+//!    makes, with those in use, what was in use lately ([`Large`]): so keeping them never takes more memory than there was use for.
 
 #![expect(unsafe_code, reason = "aligned allocation has no safe interface in the standard library")]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+use parking_lot::Mutex;
 
 /// Alignment of memory, offset and length with which direct I/O works on every file that is opened for it, in bytes.
 pub const BLOCK: usize = 4096;
@@ -24,81 +28,216 @@ pub const SECTOR: usize = 512;
 
 const _: () = assert!(BLOCK.is_multiple_of(SECTOR));
 
-/// Most bytes of freed buffers that a thread keeps: a batch of 128 buffers of 32 KiB.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Largest buffer that the allocator gives, in blocks.
+const SMALL_BLOCKS_MAX: usize = 16;
 
-/// Largest buffer that a thread keeps, in blocks.
-const KEPT_BLOCKS_MAX: usize = 16;
+/// Most bytes of small buffers that a thread keeps for itself.
+const OWN_BYTES_MAX: usize = 256 << 10;
+
+/// Most bytes of small buffers that threads keep for one another: a batch of 128 buffers of 16 KiB.
+const SHARED_BYTES_MAX: usize = 2 << 20;
+
+/// Most bytes of large buffers that are kept.
+const LARGE_BYTES_MAX: usize = 8 << 20;
+
+/// Large buffers have one of so many capacities up to each power of two, half of which are below half of it: so that one that is kept suits another time.
+const SIZES: usize = 8;
+
+/// By so much of the difference what was in use lately becomes, with each large buffer that is freed, what is.
+const FORGETTING: usize = 256;
 
 thread_local! {
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept::new()) };
+    static OWN: RefCell<Small> = const { RefCell::new(Small::new(OWN_BYTES_MAX)) };
 }
 
-/// Freed memory of one thread, by capacity.
-struct Kept {
-    by_blocks: [Vec<NonNull<u8>>; KEPT_BLOCKS_MAX],
-    bytes: usize,
+static SHARED: Mutex<Small> = Mutex::new(Small::new(SHARED_BYTES_MAX));
+
+static LARGE: Mutex<Large> = Mutex::new(Large::new(LARGE_BYTES_MAX));
+
+/// Memory of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Memory {
+    start: NonNull<u8>,
+    capacity: usize,
+    is_mapped: bool,
 }
 
-impl Kept {
-    const fn new() -> Self {
-        Self { by_blocks: [const { Vec::new() }; KEPT_BLOCKS_MAX], bytes: 0 }
-    }
+// SAFETY: it belongs to whoever has it, as that of a Box does.
+unsafe impl Send for Memory {}
 
-    fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
-        let memory = self.by_blocks.get_mut(capacity / BLOCK - 1)?.pop()?;
-        self.bytes -= capacity;
-        Some(memory)
-    }
-
-    /// Keeps memory; returns whether there was room for it.
-    fn keep(&mut self, memory: NonNull<u8>, capacity: usize) -> bool {
-        if self.bytes + capacity > KEPT_BYTES_MAX {
-            return false;
+impl Memory {
+    /// New memory of that capacity, zero.
+    fn zeros(capacity: usize) -> Self {
+        if is_large(capacity) {
+            let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: nothing is mapped in place of anything else.
+            let start = unsafe { libc::mmap(std::ptr::null_mut(), capacity, rights, kind, -1, 0) };
+            if let Some(start) = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED) {
+                return Self { start, capacity, is_mapped: true };
+            }
+            // A process may have so many mappings and no more: perhaps the allocator has what is wanted.
         }
-        let Some(same) = self.by_blocks.get_mut(capacity / BLOCK - 1) else {
-            return false;
-        };
-        same.push(memory);
-        self.bytes += capacity;
-        true
+        // SAFETY: the capacity is at least one block, so the layout is not of size zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) });
+        let start = start.unwrap_or_else(|| handle_alloc_error(layout(capacity)));
+        Self { start, capacity, is_mapped: false }
     }
-}
 
-impl Drop for Kept {
-    fn drop(&mut self) {
-        for (index, same) in self.by_blocks.iter().enumerate() {
-            for memory in same {
-                // SAFETY: kept memory is owned by nobody else, and was allocated with this layout.
-                unsafe { dealloc(memory.as_ptr(), layout((index + 1) * BLOCK)) }
+    /// Memory of that capacity that a freed buffer had, initialised.
+    fn kept(capacity: usize) -> Option<Self> {
+        if is_large(capacity) {
+            let taken = LARGE.lock().take(capacity);
+            if taken.is_none() {
+                Self::free_over();
+            }
+            return taken;
+        }
+        // A thread that is ending keeps nothing.
+        let own = OWN.try_with(|own| own.borrow_mut().take(capacity)).ok().flatten();
+        own.or_else(|| SHARED.lock().take(capacity))
+    }
+
+    /// Keeps it for other buffers, or gives it or something else back.
+    fn leave(self) {
+        if is_large(self.capacity) {
+            LARGE.lock().leave(self);
+            Self::free_over();
+            return;
+        }
+        let left = OWN.try_with(|own| own.borrow_mut().keep(self)).unwrap_or(Some(self));
+        if let Some(memory) = left.and_then(|memory| SHARED.lock().keep(memory)) {
+            // SAFETY: nobody has kept it.
+            unsafe { memory.free() }
+        }
+    }
+
+    /// Gives back what is kept of large buffers beyond the bound.
+    fn free_over() {
+        loop {
+            // Not with the lock held: to give back megabytes takes a while.
+            let over = LARGE.lock().over();
+            let Some(memory) = over else { return };
+            // SAFETY: it was kept, and nobody has it any more.
+            unsafe { memory.free() }
+        }
+    }
+
+    /// Gives it back to where it came from.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    unsafe fn free(self) {
+        if !self.is_mapped {
+            // SAFETY: it was allocated with this layout.
+            return unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) };
+        }
+        let start = self.start.as_ptr().cast();
+        // SAFETY: it was mapped with that length. Where the system has no room to note that it is not mapped any more, it has the memory back all the same.
+        unsafe {
+            if libc::munmap(start, self.capacity) != 0 {
+                libc::madvise(start, self.capacity, libc::MADV_DONTNEED);
             }
         }
     }
 }
 
-/// Memory of that capacity that a freed buffer of this thread had, initialised.
-fn kept(capacity: usize) -> Option<NonNull<u8>> {
-    // A thread that is ending has no kept memory.
-    KEPT.try_with(|kept| kept.borrow_mut().take(capacity)).ok().flatten()
+const fn is_large(capacity: usize) -> bool {
+    capacity > SMALL_BLOCKS_MAX * BLOCK
 }
 
-/// Memory of that capacity with whatever bytes, perhaps none written yet.
-fn allocate(capacity: usize) -> NonNull<u8> {
-    if let Some(memory) = kept(capacity) {
-        return memory;
+/// Memory of freed small buffers, by capacity.
+struct Small {
+    by_blocks: [Vec<Memory>; SMALL_BLOCKS_MAX],
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Small {
+    const fn new(bytes_max: usize) -> Self {
+        Self { by_blocks: [const { Vec::new() }; SMALL_BLOCKS_MAX], bytes: 0, bytes_max }
     }
-    // SAFETY: the capacity is at least one block, so the layout is not of size zero.
-    let memory = unsafe { alloc(layout(capacity)) };
-    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout(capacity)))
+
+    fn take(&mut self, capacity: usize) -> Option<Memory> {
+        let memory = self.by_blocks[capacity / BLOCK - 1].pop()?;
+        self.bytes -= capacity;
+        Some(memory)
+    }
+
+    /// Keeps memory, in place of some of another capacity if there is no room. What is not kept, or not any more.
+    fn keep(&mut self, memory: Memory) -> Option<Memory> {
+        let mut left = None;
+        if self.bytes + memory.capacity > self.bytes_max {
+            let others = self.by_blocks.iter().enumerate().skip(memory.capacity / BLOCK);
+            let Some(largest) = others.rev().find(|(_, same)| !same.is_empty()).map(|(index, _)| index) else {
+                return Some(memory);
+            };
+            left = self.take((largest + 1) * BLOCK);
+        }
+        self.bytes += memory.capacity;
+        self.by_blocks[memory.capacity / BLOCK - 1].push(memory);
+        left
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        for memory in self.by_blocks.iter().flatten() {
+            // SAFETY: it was kept, and nobody has it any more.
+            unsafe { memory.free() }
+        }
+    }
+}
+
+/// Memory of freed large buffers, and how much of it is in use.
+struct Large {
+    /// The oldest first.
+    kept: VecDeque<Memory>,
+    kept_bytes: usize,
+    bytes_max: usize,
+    used_bytes: usize,
+    /// Most bytes that were in use lately.
+    recent_bytes: usize,
+}
+
+impl Large {
+    const fn new(bytes_max: usize) -> Self {
+        Self { kept: VecDeque::new(), kept_bytes: 0, bytes_max, used_bytes: 0, recent_bytes: 0 }
+    }
+
+    /// Notes that so many bytes more are in use; memory for them, if there is some.
+    fn take(&mut self, capacity: usize) -> Option<Memory> {
+        self.used_bytes += capacity;
+        self.recent_bytes = self.recent_bytes.max(self.used_bytes);
+        let place = self.kept.iter().rposition(|memory| memory.capacity == capacity)?;
+        self.kept_bytes -= capacity;
+        self.kept.remove(place)
+    }
+
+    /// Keeps memory that is not in use any more.
+    fn leave(&mut self, memory: Memory) {
+        self.used_bytes -= memory.capacity;
+        self.recent_bytes -= (self.recent_bytes - self.used_bytes) / FORGETTING;
+        self.kept_bytes += memory.capacity;
+        self.kept.push_back(memory);
+    }
+
+    /// The oldest of what is kept, where that is more than the bound, or with what is in use more than a buffer above what was in use lately.
+    fn over(&mut self) -> Option<Memory> {
+        let oldest = self.kept.front()?.capacity;
+        let is_over =
+            self.kept_bytes > self.bytes_max || self.kept_bytes + self.used_bytes > self.recent_bytes + oldest;
+        let over = if is_over { self.kept.pop_front() } else { None };
+        self.kept_bytes -= over.map_or(0, |memory| memory.capacity);
+        over
+    }
 }
 
 /// Owned, aligned, initialised memory.
 ///
-/// Shapes: `len` is any number of bytes; the capacity behind it is `len` at allocation, rounded up to a multiple of [`BLOCK`].
+/// Shapes: `len` is any number of bytes; the capacity behind it is `len` at allocation, rounded up to a multiple of [`BLOCK`], or by up to a quarter where it is large.
 pub struct Buffer {
-    memory: NonNull<u8>,
+    memory: Memory,
     len: usize,
-    capacity: usize,
 }
 
 // SAFETY: a Buffer owns its memory alone, as a Box<[u8]> does; sharing it gives out only `&[u8]`.
@@ -111,25 +250,27 @@ fn layout(capacity: usize) -> Layout {
 }
 
 fn capacity(len: usize) -> usize {
-    assert!(len <= isize::MAX as usize - BLOCK, "a buffer of {len} bytes cannot exist");
-    len.max(1).next_multiple_of(BLOCK)
+    assert!(len <= isize::MAX as usize / 2, "a buffer of {len} bytes cannot exist");
+    let exact = len.max(1).next_multiple_of(BLOCK);
+    if is_large(exact) { exact.next_multiple_of(exact.next_power_of_two() / SIZES) } else { exact }
 }
 
 impl Buffer {
     /// `len` bytes of zero.
     ///
     /// # Panics
-    /// When `len` is larger than any object may be (`isize::MAX` less one block). Sizes that come from a disk or a network
+    /// When `len` is larger than an object may be, half of `isize::MAX` here. Sizes that come from a disk or a network
     /// are checked by whoever read them.
     pub fn zeroed(len: usize) -> Self {
         let capacity = capacity(len);
-        let memory = allocate(capacity);
-        // SAFETY: freshly allocated with that capacity.
-        unsafe { memory.write_bytes(0, capacity) };
-        Self { memory, len, capacity }
+        let memory = Memory::kept(capacity).inspect(|memory| {
+            // SAFETY: it has that capacity, and nobody else uses it.
+            unsafe { memory.start.write_bytes(0, capacity) };
+        });
+        Self { memory: memory.unwrap_or_else(|| Memory::zeros(capacity)), len }
     }
 
-    /// `len` bytes for a read to fill, to be looked at only when it has succeeded: zero, or what an earlier buffer of this thread held. To make
+    /// `len` bytes for a read to fill, to be looked at only when it has succeeded: zero, or what an earlier buffer of the process held. To make
     /// memory zero that is read into right away takes longer than much of what else a read of a page does.
     ///
     /// # Panics
@@ -137,7 +278,7 @@ impl Buffer {
     pub fn for_read(len: usize) -> Self {
         let capacity = capacity(len);
         // What is kept was a buffer's, so it is initialised to its capacity.
-        kept(capacity).map_or_else(|| Self::zeroed(len), |memory| Self { memory, len, capacity })
+        Self { memory: Memory::kept(capacity).unwrap_or_else(|| Memory::zeros(capacity)), len }
     }
 
     /// A copy of `bytes`.
@@ -153,17 +294,18 @@ impl Buffer {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         assert!(bytes <= len, "{bytes} bytes do not fit into a buffer of {len}");
         let capacity = capacity(len);
-        let (memory, mut end) = (allocate(capacity), 0);
-        // SAFETY: freshly allocated with at least as many bytes as the parts have, so it does not overlap with any; what is left of the
+        let memory = Memory::kept(capacity).unwrap_or_else(|| Memory::zeros(capacity));
+        let mut end = 0;
+        // SAFETY: nobody else uses it, and it has at least as many bytes as the parts have, so it does not overlap with any; what is left of the
         // capacity is written too.
         unsafe {
             for part in parts {
-                memory.add(end).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
+                memory.start.add(end).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
                 end += part.len();
             }
-            memory.add(end).write_bytes(0, capacity - end);
+            memory.start.add(end).write_bytes(0, capacity - end);
         }
-        Self { memory, len, capacity }
+        Self { memory, len }
     }
 
     /// Bytes in use: what a request transfers.
@@ -178,7 +320,7 @@ impl Buffer {
 
     /// Bytes allocated, a multiple of [`BLOCK`].
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.memory.capacity
     }
 
     /// Keeps the first `len` bytes; does nothing if there are no more.
@@ -190,22 +332,18 @@ impl Buffer {
     /// held in this buffer, or zero.
     pub fn reused(mut self, len: usize) -> Option<Self> {
         self.len = len;
-        (len <= self.capacity).then_some(self)
+        (len <= self.memory.capacity).then_some(self)
     }
 
     /// The memory, for a submission that outlives any borrow of this buffer.
     pub(crate) fn pointer(&mut self) -> *mut u8 {
-        self.memory.as_ptr()
+        self.memory.start.as_ptr()
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let kept = KEPT.try_with(|kept| kept.borrow_mut().keep(self.memory, self.capacity));
-        if kept != Ok(true) {
-            // SAFETY: allocated with the same layout, and owned.
-            unsafe { dealloc(self.memory.as_ptr(), layout(self.capacity)) }
-        }
+        self.memory.leave();
     }
 }
 
@@ -214,14 +352,14 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` is at most the capacity, which was initialised at allocation, and `self` is borrowed.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
     }
 }
 
@@ -294,7 +432,73 @@ mod tests {
         let again = Buffer::for_read(2 * BLOCK + 1);
         assert_eq!((again.as_ptr(), again.len(), again.capacity()), (memory, 2 * BLOCK + 1, 3 * BLOCK));
         assert!(again.iter().all(|byte| *byte == 0xA5));
-        // There is no other one.
-        assert!(Buffer::for_read(3 * BLOCK).iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_a_thread_does_not_keep_is_there_for_others() {
+        // Of a size that no other test has.
+        const LEN: usize = 37 * BLOCK;
+        let memory = || {
+            let mut buffers: Vec<_> = (0..4).map(|_| Buffer::zeroed(LEN)).collect();
+            buffers.iter_mut().for_each(|buffer| buffer.fill(0xA5));
+            buffers.iter().map(|buffer| buffer.as_ptr() as usize).collect::<Vec<_>>()
+        };
+        let before = std::thread::spawn(memory).join().expect("a thread ends");
+        let again: Vec<_> = (0..4).map(|_| Buffer::for_read(LEN)).collect();
+        let (same, new): (Vec<&Buffer>, Vec<_>) =
+            again.iter().partition(|buffer| before.contains(&(buffer.as_ptr() as usize)) && buffer[0] == 0xA5);
+        assert!(same.len() >= 2, "a thread keeps one of this size, and drops that when it ends: {}", same.len());
+        assert!(new.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)));
+        assert!(Buffer::zeroed(LEN).iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_thread_keeps_small_buffers_within_its_bound() {
+        let mut small = Small::new(6 * BLOCK);
+        let [one, two, three] = [1, 2, 3].map(|blocks| Memory::zeros(blocks * BLOCK));
+        assert_eq!([one, two, three].map(|memory| small.keep(memory)), [None; 3]);
+        assert_eq!((small.take(4 * BLOCK), small.take(2 * BLOCK)), (None, Some(two)));
+        assert_eq!(small.keep(two), None);
+        // There is no room: the largest goes, but none for a larger one.
+        let more = Memory::zeros(BLOCK);
+        assert_eq!(small.keep(more), Some(three));
+        assert_eq!((small.keep(three), small.bytes), (Some(three), 4 * BLOCK));
+        // SAFETY: it was not kept.
+        unsafe { three.free() }
+    }
+
+    #[test]
+    fn no_more_large_buffers_are_kept_than_were_in_use() {
+        let mut large = Large::new(1000 * BLOCK);
+        let take =
+            |large: &mut Large, blocks| large.take(blocks * BLOCK).unwrap_or_else(|| Memory::zeros(blocks * BLOCK));
+        let free = |memory: Option<Memory>| {
+            // SAFETY: it is not kept any more, or was never.
+            memory.map(|memory| unsafe { memory.free() }).is_some()
+        };
+        let (one, other) = (take(&mut large, 100), take(&mut large, 100));
+        large.leave(one);
+        assert_eq!((large.over(), take(&mut large, 100)), (None, one));
+        large.leave(one);
+        large.leave(other);
+        assert_eq!((large.over(), large.kept_bytes, large.used_bytes), (None, 200 * BLOCK, 0));
+        // Another size in their place: about as much together as was in use.
+        let another = take(&mut large, 150);
+        assert_eq!((large.over(), large.over()), (Some(one), None));
+        large.leave(another);
+        assert!(free(Some(one)) && large.over().is_none());
+        // What is not used for long is given back.
+        for _ in 0..10 * FORGETTING {
+            let memory = take(&mut large, 20);
+            large.leave(memory);
+            while free(large.over()) {}
+        }
+        assert!(large.kept_bytes <= 40 * BLOCK, "{}", large.kept_bytes / BLOCK);
+        // However much was in use, no more is kept than the bound.
+        let many: Vec<_> = (0..11).map(|_| take(&mut large, 100)).collect();
+        many.into_iter().for_each(|memory| large.leave(memory));
+        while free(large.over()) {}
+        assert_eq!(large.kept_bytes, 1000 * BLOCK);
+        assert!(large.kept.drain(..).all(|memory| free(Some(memory))));
     }
 }
