@@ -137,7 +137,7 @@ mod tests {
         let table = db.table("t", Structure::Append).expect("a table");
         let key = |number: u32| (number % 20_000).wrapping_mul(2_654_435_761).to_be_bytes();
         let mut most = 0;
-        for number in 0..80_000 {
+        for number in 0..100_000 {
             table.put(key(number), [1; 200]).expect("put");
             most = most.max(table.core.tree.dead_bytes());
         }

@@ -1,18 +1,15 @@
 //! Bytes of keys and values, appended in chunks that never move.
 //!
-//! Large chunks are mapped, so that a queue which is applied gives its memory back to the system at once: queues are filled by
-//! one thread and dropped by another, and a general allocator would keep what they leave.
+//! Large chunks are mapped, as all that grows with a queue ([`mapped`](super::mapped)).
 
 use memmap2::MmapMut;
+
+use super::mapped::{MAPPED, Mapped};
 
 const FIRST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 1 << 20;
 /// A new chunk has so much of what there is, so that little is taken and not used.
 const GROWTH: usize = 4;
-/// Chunks from this size on are mapped; a database of many idle tables has only smaller ones.
-const MAPPED: usize = 64 << 10;
-/// What the system maps at a time.
-const PAGE: usize = 4 << 10;
 
 /// Bits of a place that say where in its chunk; the others say which chunk.
 const OFFSET_BITS: u32 = 20;
@@ -115,7 +112,7 @@ impl Arena {
     pub(super) fn capacity(&self) -> usize {
         let untouched = self.chunks.last().map_or(0, |chunk| match &chunk.memory {
             Memory::Boxed(_) => 0,
-            Memory::Mapped(bytes) => bytes.len() - chunk.used.next_multiple_of(PAGE).min(bytes.len()),
+            Memory::Mapped(bytes) => bytes.len() - Mapped::bytes(chunk.used, bytes.len()),
         });
         self.capacity - untouched
     }

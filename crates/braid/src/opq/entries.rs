@@ -1,16 +1,19 @@
 //! What a queue knows of each operation, in little memory: small operations should not take more for it than for themselves.
 //!
-//! 1. Entries sit in chunks of [`PER_CHUNK`], so that growing moves nothing.
+//! 1. Entries sit in chunks of [`PER_CHUNK`], so that growing moves nothing but the first. Mapped memory is none before it is touched.
 //! 2. Those of a chunk count seqs and log positions from its first one: 20 bytes each.
 //! 3. Where one is too far away for that, in a queue that hardly anybody writes to, its chunk is kept in full.
 
 use index::Seq;
 use wal::Lsn;
 
-use super::arena::Place;
+use super::{
+    arena::Place,
+    mapped::{List, Mapped},
+};
 
 /// Entries of a chunk.
-const PER_CHUNK: usize = 1024;
+const PER_CHUNK: usize = 8192;
 const LENGTH_BITS: u32 = 12;
 /// Where it says whether the value expires, and from where on of which kind it is.
 const EXPIRES_BIT: u32 = 12;
@@ -87,16 +90,16 @@ impl Base {
 }
 
 enum Chunk {
-    Narrow(Base, Vec<Narrow>),
-    Wide(Vec<Entry>),
+    Narrow(Base, List<Narrow>),
+    Wide(List<Entry>),
 }
 
 impl Chunk {
-    fn new(entry: Entry) -> Self {
+    fn new(entry: Entry, capacity: usize) -> Self {
         let base = Base { seq: entry.seq, lsn: entry.lsn };
         match base.narrow(&entry) {
-            Some(narrow) => Self::Narrow(base, vec![narrow]),
-            None => Self::Wide(vec![entry]),
+            Some(narrow) => Self::Narrow(base, list(narrow, capacity)),
+            None => Self::Wide(list(entry, capacity)),
         }
     }
 
@@ -106,26 +109,35 @@ impl Chunk {
             Self::Narrow(base, entries) => match base.narrow(&entry) {
                 Some(narrow) => entries.push(narrow),
                 None => {
-                    let all = entries.iter().map(|narrow| base.widen(narrow)).chain([entry]).collect();
+                    let mut all = List::with_capacity_in(entries.capacity().max(entries.len() + 1), Mapped);
+                    all.extend(entries.iter().map(|narrow| base.widen(narrow)).chain([entry]));
                     *self = Self::Wide(all);
                 }
             },
         }
     }
 
-    const fn len(&self) -> usize {
+    fn len(&self) -> usize {
         match self {
             Self::Narrow(_, entries) => entries.len(),
             Self::Wide(entries) => entries.len(),
         }
     }
 
-    const fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
-            Self::Narrow(_, entries) => entries.capacity() * size_of::<Narrow>(),
-            Self::Wide(entries) => entries.capacity() * size_of::<Entry>(),
+            Self::Narrow(_, entries) => {
+                Mapped::bytes(size_of_val(&**entries), entries.capacity() * size_of::<Narrow>())
+            }
+            Self::Wide(entries) => Mapped::bytes(size_of_val(&**entries), entries.capacity() * size_of::<Entry>()),
         }
     }
+}
+
+fn list<T>(first: T, capacity: usize) -> List<T> {
+    let mut list = List::with_capacity_in(capacity, Mapped);
+    list.push(first);
+    list
 }
 
 /// The entries of a queue.
@@ -144,7 +156,8 @@ impl Entries {
             Some(chunk) if chunk.len() < PER_CHUNK => chunk.push(entry),
             full => {
                 self.full_bytes += full.map_or(0, |chunk| chunk.bytes());
-                self.chunks.push(Chunk::new(entry));
+                let capacity = if self.chunks.is_empty() { 1 } else { PER_CHUNK };
+                self.chunks.push(Chunk::new(entry, capacity));
             }
         }
     }
@@ -189,7 +202,8 @@ mod tests {
     #[test]
     fn what_is_far_from_the_first_is_kept_as_well() {
         let far = u64::from(u32::MAX) / 3;
-        let numbers: Vec<u64> = (0..3000).map(|index| if index % 1024 < 1000 { index } else { index * far }).collect();
+        let numbers: Vec<u64> =
+            (0..3 * PER_CHUNK as u64).map(|index| if index % 8192 < 8000 { index } else { index * far }).collect();
         let mut entries = Entries::default();
         for (number, kind) in numbers.iter().zip(Kind::ALL.into_iter().cycle()) {
             entries.push(entry(*number, kind));

@@ -11,7 +11,7 @@ use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use space::Class;
 use wal::Lsn;
 
-use super::{queue::Opq, sections::Sections};
+use super::{mapped::List, queue::Opq, sections::Sections};
 
 /// The frozen queues of a table. Readers go on using them until the structure has the batch.
 pub(crate) struct Frozen {
@@ -43,7 +43,7 @@ struct Run {
 
 struct Sorted {
     guard: ArcRwLockReadGuard<RawRwLock, Opq>,
-    indexes: Vec<u32>,
+    indexes: List<u32>,
 }
 
 impl Run {
@@ -249,7 +249,7 @@ impl Frozen {
 }
 
 /// The entries of a queue that count, in key order and equal keys in the order of their seqs.
-fn sorted(queue: &Opq, horizon: &Horizon) -> Vec<u32> {
+fn sorted(queue: &Opq, horizon: &Horizon) -> List<u32> {
     let mut all = queue.sorted_indexes();
     let hides = !horizon.tombstones.is_empty();
     if queue.is_rising() && !hides {

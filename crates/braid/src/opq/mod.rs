@@ -20,6 +20,7 @@ mod arena;
 mod entries;
 mod filter;
 mod frozen;
+mod mapped;
 mod queue;
 mod sections;
 mod sequence;

@@ -18,6 +18,7 @@ use wal::Lsn;
 
 use super::{
     filter::Filter,
+    mapped::{List, Mapped},
     sequence::{NO_ENTRY, Sequence},
 };
 
@@ -47,7 +48,13 @@ const SORT_DEPTH: u8 = 8;
 /// A stretch of the operations, sorted.
 struct Run {
     level: u8,
-    indexes: Vec<u32>,
+    indexes: List<u32>,
+}
+
+impl Run {
+    fn bytes(&self) -> usize {
+        Mapped::bytes(size_of_val(&*self.indexes), self.indexes.capacity() * size_of::<u32>())
+    }
 }
 
 /// The operations of one section of a table in the order in which they became visible.
@@ -55,7 +62,7 @@ pub(crate) struct Opq {
     operations: Sequence,
     /// How many of the first operations have rising keys, and are found by binary search.
     rising: usize,
-    newest: HashTable<u32>,
+    newest: HashTable<u32, Mapped>,
     hasher: DefaultHashBuilder,
     /// Its keys, for lookups that do not lock it, and how many were added there.
     filter: Arc<Filter>,
@@ -74,7 +81,7 @@ impl Opq {
         Self {
             operations: Sequence::default(),
             rising: 0,
-            newest: HashTable::new(),
+            newest: HashTable::new_in(Mapped),
             filter: Arc::new(Filter::new(hasher)),
             filtered: 0,
             hasher,
@@ -131,7 +138,11 @@ impl Opq {
         self.operations.push(update, lsn, NO_ENTRY);
         match self.runs.last_mut() {
             Some(run) => run.indexes.push(index),
-            None => self.runs.push(Run { level: RISING, indexes: vec![index] }),
+            None => {
+                let mut indexes = List::new_in(Mapped);
+                indexes.push(index);
+                self.runs.push(Run { level: RISING, indexes });
+            }
         }
         self.rising += 1;
         self.sorted += 1;
@@ -202,7 +213,7 @@ impl Opq {
         self.operations.bytes()
             + self.newest.capacity() * 5
             + Filter::bytes(self.filtered)
-            + self.runs.iter().map(|run| run.indexes.capacity() * size_of::<u32>()).sum::<usize>()
+            + self.runs.iter().map(Run::bytes).sum::<usize>()
     }
 
     /// Where the log holds the oldest of its operations.
@@ -307,7 +318,7 @@ impl Opq {
         }
     }
 
-    fn tail_within(&self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> Vec<u32> {
+    fn tail_within(&self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> List<u32> {
         let end = self.operations.end();
         let start = u32::try_from(self.sorted).expect("bounded by append");
         self.sorted_of(
@@ -331,16 +342,17 @@ impl Opq {
     }
 
     /// Some of the operations, by key and then by age.
-    fn sorted_stretch(&self, stretch: Range<usize>) -> Vec<u32> {
+    fn sorted_stretch(&self, stretch: Range<usize>) -> List<u32> {
         let index = |position| u32::try_from(position).expect("bounded by append");
         self.sorted_of(index(stretch.start)..index(stretch.end))
     }
 
-    fn sorted_of(&self, indexes: impl Iterator<Item = u32>) -> Vec<u32> {
-        let mut keyed: Vec<(u64, u32)> = indexes.map(|index| (0, index)).collect();
+    fn sorted_of(&self, indexes: impl Iterator<Item = u32>) -> List<u32> {
+        let mut keyed = List::with_capacity_in(indexes.size_hint().0, Mapped);
+        keyed.extend(indexes.map(|index| (0, index)));
         self.sort(&mut keyed, 0, SORT_DEPTH);
         // In memory of its own, which is no more than it needs.
-        let mut sorted = Vec::with_capacity(keyed.len());
+        let mut sorted = List::with_capacity_in(keyed.len(), Mapped);
         sorted.extend(keyed.into_iter().map(|(_, index)| index));
         sorted
     }
@@ -368,7 +380,7 @@ impl Opq {
     }
 
     /// All entries by key and then by age, the newest of a key last.
-    pub(super) fn sorted_indexes(&self) -> Vec<u32> {
+    pub(super) fn sorted_indexes(&self) -> List<u32> {
         match self.runs.as_slice() {
             [all] if self.sorted == self.operations.len() => all.indexes.clone(),
             _ => self.sorted_stretch(0..self.operations.len()),
@@ -426,7 +438,7 @@ mod tests {
         let key = |number: u64| (2 * number).to_be_bytes();
         (0..3000).for_each(|number| opq.append(&put(&key(number), number + 1, b"v"), Lsn(number)));
         assert!(opq.is_rising() && opq.newest.is_empty());
-        assert_eq!(opq.sorted_indexes(), (0..3000).collect::<Vec<_>>());
+        assert!(opq.sorted_indexes().iter().copied().eq(0..3000));
         let seq_of = |opq: &Opq, key: &[u8]| opq.get(key, Seq::MAX.into()).map(|found| found.seq.0);
         assert!((0..3000).all(|number| seq_of(&opq, &key(number)) == Some(number + 1)));
         assert_eq!(seq_of(&opq, &3u64.to_be_bytes()), None);
