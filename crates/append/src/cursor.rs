@@ -20,6 +20,8 @@ use crate::version::Version;
 
 /// Nodes that the first read of a scan brings.
 const FIRST_WINDOW: usize = 2;
+/// What comes in windows of no more is read as lookups read it: short scans begin where others did.
+const SHORT_WINDOW: usize = 4;
 /// The same where all of the range is expected to be asked for.
 const EXPECTED_WINDOW: usize = 64;
 
@@ -130,7 +132,9 @@ impl TrieCursor {
             }
         }
         let pointers: Vec<_> = unread.iter().map(|(pointer, _)| *pointer).collect();
-        match self.version.nodes(&pointers) {
+        let is_short = self.window <= SHORT_WINDOW;
+        let nodes = if is_short { self.version.looked_up(&pointers) } else { self.version.nodes(&pointers) };
+        match nodes {
             Ok(nodes) => unread.into_iter().zip(nodes).for_each(|((_, ahead), node)| *ahead = Ahead::Read(node)),
             Err(_) => unread.into_iter().for_each(|(pointer, ahead)| *ahead = Ahead::Alone(pointer)),
         }

@@ -117,7 +117,7 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut 
     let Some(root) = version.header().root else { return Ok(()) };
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_unstable_by_key(|index| keys[*index]);
-    let mut fetch = |pointers: &[DocPointer]| version.nodes(pointers);
+    let mut fetch = |pointers: &[DocPointer]| version.looked_up(pointers);
     descend(
         root,
         order.len(),

@@ -156,6 +156,18 @@ impl Shared {
         self.cache.set_capacity(bytes);
     }
 
+    /// The cache can be lent up to so many bytes.
+    #[must_use]
+    pub fn with_loans_of(mut self, most_bytes: u64) -> Self {
+        self.cache = self.cache.with_loans_of(most_bytes);
+        self
+    }
+
+    /// Lends the cache so many bytes, in place of those that were lent before: for leaves that it does not admit.
+    pub fn lend(&self, bytes: u64) {
+        self.cache.lend(bytes);
+    }
+
     /// Forgets every cached node.
     pub fn clear_cache(&self) {
         self.cache.clear();
@@ -197,25 +209,41 @@ impl Shared {
             }
             return Ok(Held::of(node));
         }
-        let mut nodes = self.read(home, std::slice::from_ref(pointer))?;
+        if let Some(node) = self.read_before(home, pointer) {
+            return Ok(Held::of(node));
+        }
+        let mut nodes = self.read(home, std::slice::from_ref(pointer), Reader::Lookup)?;
         Ok(Held::of(nodes.pop().expect("as many nodes as pointers")))
     }
 
     /// The nodes that `pointers` lead to, in their order; what is not cached is read in one psync.
-    pub(crate) fn nodes(&self, home: &Home<'_>, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
-        let mut nodes: Vec<_> = pointers.iter().map(|pointer| self.cache.get(&key_of(home.table, pointer))).collect();
+    pub(crate) fn nodes(&self, home: &Home<'_>, pointers: &[DocPointer], reader: Reader) -> Result<Vec<Arc<Node>>> {
+        let find = |pointer| self.cache.get(&key_of(home.table, pointer)).or_else(|| self.read_before(home, pointer));
+        let mut nodes: Vec<_> = pointers.iter().map(find).collect();
         let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
         if !missing.is_empty() {
             let wanted: Vec<_> = missing.iter().map(|index| pointers[*index]).collect();
-            for (index, node) in missing.into_iter().zip(self.read(home, &wanted)?) {
+            for (index, node) in missing.into_iter().zip(self.read(home, &wanted, reader)?) {
                 nodes[index] = Some(node);
             }
         }
         Ok(nodes.into_iter().flatten().collect())
     }
 
-    /// Reads nodes in one psync, and caches those that the cache admits.
-    fn read(&self, home: &Home<'_>, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
+    /// A leaf whose bytes were read not long ago.
+    fn read_before(&self, home: &Home<'_>, pointer: &DocPointer) -> Option<Arc<Node>> {
+        let key = key_of(home.table, pointer);
+        let bytes = self.cache.find_read(&key, |bytes| Some(bytes.to_vec()))?;
+        let node = Arc::new(Node::decode(bytes, home.chunk_bytes).ok()?);
+        if self.cache.admits(&key, (size_of::<Node>() + node.heap_bytes()) as u64) {
+            self.keep(home.table, pointer, &node);
+        }
+        Some(node)
+    }
+
+    /// Reads nodes in one psync, and caches those that the cache admits. The bytes of others that a lookup needs are kept as long as there is
+    /// memory that was lent.
+    fn read(&self, home: &Home<'_>, pointers: &[DocPointer], reader: Reader) -> Result<Vec<Arc<Node>>> {
         let mut nodes = Vec::with_capacity(pointers.len());
         for (pointer, bytes) in pointers.iter().zip(home.nodes.read_many(pointers)?) {
             let node = Node::decode(bytes, home.chunk_bytes);
@@ -226,11 +254,22 @@ impl Shared {
             };
             if is_kept {
                 self.keep(home.table, pointer, &node);
+            } else if reader == Reader::Lookup {
+                self.cache.put_read(&key_of(home.table, pointer), index::Image::bytes(&*node));
             }
             nodes.push(node);
         }
         Ok(nodes)
     }
+}
+
+/// Who reads nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A lookup or the beginning of a scan, which may come again.
+    Lookup,
+    /// What takes one node after the other, each once.
+    Walk,
 }
 
 /// Where nodes of a trie are, and what is to be known to read them.

@@ -10,7 +10,7 @@ use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seen, Seq, ShowVer
 use crate::cursor::TrieCursor;
 use crate::format::node::Node;
 use crate::format::record::{Commit, Header, Redo};
-use crate::shared::{Home, Shared};
+use crate::shared::{Home, Reader, Shared};
 use crate::{documents, look, search, verify, walk};
 
 /// One immutable version of a trie. Readers hold it in an `Arc` for as long as they like.
@@ -49,7 +49,12 @@ impl Version {
 
     /// The nodes that `pointers` lead to; what is not cached is read in one psync.
     pub(crate) fn nodes(&self, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
-        self.shared.nodes(&self.home(), pointers)
+        self.shared.nodes(&self.home(), pointers, Reader::Walk)
+    }
+
+    /// The same, for a lookup or the beginning of a scan.
+    pub(crate) fn looked_up(&self, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
+        self.shared.nodes(&self.home(), pointers, Reader::Lookup)
     }
 }
 

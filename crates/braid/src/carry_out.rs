@@ -170,7 +170,7 @@ impl Engine {
             return;
         }
         table.active_bytes.fetch_add(growth, Ordering::Relaxed);
-        self.pressure.take(growth, is_delete);
+        self.loans.call_in(self.pressure.take(growth, is_delete), &self.trees);
         let active = self.active_bytes.fetch_add(growth, Ordering::Relaxed) + growth;
         let (due, due_queue) = (self.pressure.due_bytes(), self.pressure.due_queue_bytes());
         if (active >= due && active - growth < due) || (after >= due_queue && before < due_queue) {
@@ -193,6 +193,11 @@ impl Engine {
         self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Lends what is free of the write buffer.
+    pub(crate) fn lend(&self) {
+        self.loans.offer(|| self.pressure.used(), &self.trees);
+    }
+
     /// Gives the memory back that operations of a dropped table hold: nobody will apply them.
     pub(crate) fn abandon_queues(&self, table: &TableCore) {
         let state = table.state.load();
@@ -203,6 +208,7 @@ impl Engine {
             let none = Arc::new(Sections::new(self.options.speriod));
             table.replace_state(none, None, Arc::clone(&state.view));
             self.pressure.forget(frozen + active);
+            self.lend();
         }
     }
 }

@@ -89,6 +89,7 @@ impl Database {
 
     pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
         let engine = Arc::new(open::open(psync, path, options)?);
+        engine.lend();
         let handle = Handle { engine: Arc::clone(&engine), threads: Some(Vec::new()).into() };
         if options.background && !options.read_only {
             // A thread that does not start drops the handle, which ends those that did.

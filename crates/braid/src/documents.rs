@@ -50,9 +50,9 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
-    /// None are kept before [`Documents::set_cache_bytes`]; never more than `most_bytes`.
-    pub(crate) fn new(most_bytes: u64) -> Self {
-        let cache = Cache::new(most_bytes, |_, document: &Arc<[u8]>| document.len() as u64);
+    /// None are kept before [`Documents::set_cache_bytes`]; never more than `most_bytes`, and in what is lent `loans_bytes`.
+    pub(crate) fn new(most_bytes: u64, loans_bytes: u64) -> Self {
+        let cache = Cache::new(most_bytes, |_, document: &Arc<[u8]>| document.len() as u64).with_loans_of(loans_bytes);
         cache.set_capacity(0);
         Self { cache }
     }
@@ -60,6 +60,11 @@ impl Documents {
     /// Keeps at most so many bytes from now on.
     pub(crate) fn set_cache_bytes(&self, bytes: u64) {
         self.cache.set_capacity(bytes);
+    }
+
+    /// Lends the cache so many bytes, in place of those that were lent before: for documents that it does not admit.
+    pub(crate) fn lend(&self, bytes: u64) {
+        self.cache.lend(bytes);
     }
 
     /// Forgets every document.
@@ -93,7 +98,8 @@ impl Documents {
         &'a self, table: &'a TableCore, pointers: &'a [DocPointer],
     ) -> Result<impl Iterator<Item = Document> + use<'a>> {
         let key = |pointer: &DocPointer| Key { table: table.id, segment: pointer.segment.0, offset: pointer.offset };
-        let found: Vec<_> = pointers.iter().map(|pointer| self.cache.get(&key(pointer))).collect();
+        let find = |pointer| self.cache.get(&key(pointer)).or_else(|| self.read_before(key(pointer)));
+        let found: Vec<_> = pointers.iter().map(find).collect();
         let missing = || pointers.iter().zip(&found).filter(|(_, found)| found.is_none());
         let missing: Vec<DocPointer> = missing().map(|(pointer, _)| *pointer).collect();
         let mut read = table.documents.read_many(&missing)?.into_iter();
@@ -105,10 +111,21 @@ impl Documents {
             let key = key(pointer);
             if self.cache.admits(&key, document.len() as u64) {
                 self.cache.insert(key, Arc::from(&document[..]));
+            } else {
+                self.cache.put_read(&key, &document);
             }
             Some(Document::Read(document))
         };
         Ok(pointers.iter().zip(found).filter_map(document))
+    }
+
+    /// A document that was read not long ago.
+    fn read_before(&self, key: Key) -> Option<Arc<[u8]>> {
+        let document = self.cache.find_read(&key, |bytes| Some(Arc::<[u8]>::from(bytes)))?;
+        if self.cache.admits(&key, document.len() as u64) {
+            self.cache.insert(key, Arc::clone(&document));
+        }
+        Some(document)
     }
 }
 

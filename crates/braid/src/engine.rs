@@ -29,6 +29,7 @@ use crate::{
     health::Health,
     keeper::{self, Keeper},
     learned,
+    loans::Loans,
     pressure::Pressure,
     publish::Publisher,
     recent::Recent,
@@ -58,6 +59,7 @@ pub(crate) struct Engine {
     pub(crate) recent: Recent,
     pub(crate) transactions: Budget,
     pub(crate) pressure: Pressure,
+    pub(crate) loans: Loans,
     pub(crate) sweeps: Sweeps,
     pub(crate) cleaning: Cleaning,
     pub(crate) retention: Retention,
@@ -111,6 +113,7 @@ impl Engine {
         Self {
             learned_unusable: learned::recall(parts.store.psync(), &parts.path),
             pressure,
+            loans: Loans::new(parts.tuning.loans_bytes()),
             retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
             path: parts.path,
             // Whatever was asked for, segments are as long as they were made.

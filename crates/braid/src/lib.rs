@@ -76,6 +76,7 @@ mod keeper;
 mod key_range;
 mod learned;
 mod load;
+mod loans;
 mod open;
 mod opq;
 mod options;

@@ -189,7 +189,8 @@ pub(crate) fn trees(
         .with_gap(tuning.gap_pages())
         .with_lookups_in_flight(tuning.lookups_in_flight())
         .with_longer_leaves(!tuning.sets_leaf_pages());
-    Ok(Trees::new(store, btree, tuning.cache_bytes, read_ahead, segment_bytes))
+    let memory = (tuning.cache_bytes, tuning.loans_bytes());
+    Ok(Trees::new(store, btree, memory, read_ahead, segment_bytes))
 }
 
 pub(crate) fn log_options(

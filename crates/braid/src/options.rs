@@ -222,6 +222,7 @@ pub struct Options {
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) write_buffer_bytes: Option<u64>,
+    pub(crate) lends: bool,
     pub(crate) durability: Durability,
     pub(crate) backend: Option<BackendKind>,
     pub(crate) read_only: bool,
@@ -266,6 +267,7 @@ impl Default for Options {
             memory_bytes: None,
             cache_bytes: None,
             write_buffer_bytes: None,
+            lends: true,
             durability: Durability::Sync,
             backend: None,
             read_only: false,
@@ -306,10 +308,18 @@ impl Options {
         self
     }
 
-    /// Bytes of operations that wait in memory for their structure, over all tables; at least 16 KiB, at most 3 GiB.
+    /// Bytes of operations that wait in memory for their structure, over all tables; at least 16 KiB, at most 3 GiB. As long as little waits, all but a quarter of it (16 MiB at most) is lent
+    /// to the cache, as memory that is given back at once ([`Options::lend_write_buffer`]).
     #[must_use]
     pub const fn write_buffer_bytes(mut self, bytes: u64) -> Self {
         self.write_buffer_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether the cache is lent what is free of the write buffer; it is by default. For experiments in which each is to have its size.
+    #[must_use]
+    pub const fn lend_write_buffer(mut self, lend: bool) -> Self {
+        self.lends = lend;
         self
     }
 

@@ -112,13 +112,14 @@ impl Pressure {
         state.used.saturating_sub(state.done) > self.due_bytes().midpoint(self.budget)
     }
 
-    /// A queue took so many more bytes, of a delete or of something else.
-    pub(crate) fn take(&self, bytes: u64, is_delete: bool) {
+    /// A queue took so many more bytes, of a delete or of something else; returns what waits now.
+    pub(crate) fn take(&self, bytes: u64, is_delete: bool) -> u64 {
         let mut state = self.state.lock();
         state.used += bytes;
         if let Some(beyond) = state.beyond.as_mut().filter(|_| !is_delete) {
             *beyond += bytes;
         }
+        state.used
     }
 
     /// So many bytes of the queues being applied are done, though their memory is not back yet.

@@ -217,6 +217,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
         engine.flush_log()?;
     }
     engine.pressure.give_back(bytes, applied, started.elapsed());
+    engine.lend();
     engine.counters.applied(operations, started.elapsed());
     outcome
 }
@@ -294,6 +295,7 @@ fn join_queues(engine: &Engine, table: &TableCore) {
         let active = state.active.recut(&all, &[], 1);
         let frozen = Frozen::new(Arc::new(joined), visible, bytes);
         engine.pressure.exchange(before, bytes);
+        engine.loans.call_in(engine.pressure.used(), &engine.trees);
         engine.note_frozen(table, state.active.bytes());
         table.replace_state(Arc::new(active), Some(Arc::new(frozen)), Arc::clone(&state.view));
     });

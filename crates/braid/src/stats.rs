@@ -172,6 +172,12 @@ pub struct CacheStats {
     pub document_hits: u64,
     /// Documents that lookups did not find in it.
     pub document_misses: u64,
+    /// Bytes of the write buffer that are lent to it, beside its capacity.
+    pub lent_bytes: u64,
+    /// What of them is in use: pages, nodes and documents that were read, and for which there was no room.
+    pub secondary_bytes: u64,
+    /// How often that saved a read.
+    pub secondary_hits: u64,
 }
 
 /// The write-ahead log.
@@ -457,6 +463,7 @@ fn stream(engine: &Engine, kind: StreamKind) -> StreamStats {
 fn cache(engine: &Engine) -> CacheStats {
     let (counters, caches) = (engine.trees.counters(), engine.trees.caches());
     let (btree, nodes, documents) = (caches.btree, caches.append, caches.documents);
+    let parts = [btree, nodes, documents];
     CacheStats {
         capacity_bytes: engine.tuning.cache_bytes,
         bytes: btree.bytes + nodes.bytes + documents.bytes,
@@ -468,6 +475,9 @@ fn cache(engine: &Engine) -> CacheStats {
         document_bytes: documents.bytes,
         document_hits: documents.hits,
         document_misses: documents.misses,
+        lent_bytes: engine.loans.lent(),
+        secondary_bytes: parts.iter().map(|part| part.secondary_bytes).sum(),
+        secondary_hits: parts.iter().map(|part| part.secondary_hits).sum(),
         internal_hits: counters.node_hits,
         internal_reads: counters.node_reads,
         leaf_hits: counters.leaf_hits,

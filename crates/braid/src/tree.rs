@@ -16,6 +16,7 @@ use append::Trie;
 use btree::BTree;
 use doclog::{DocLog, DocPointer, PackedDocuments};
 use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId, View};
+use parking_lot::Mutex;
 use psync::File;
 use space::{FileStore, Loan, PagedFile, Reserve};
 
@@ -61,6 +62,14 @@ pub(crate) struct Caches {
 /// A part of the cache: the bytes that it has, those that it gets, and how.
 type Part<'a> = (u64, u64, &'a dyn Fn(u64));
 
+/// What the cache is lent.
+#[derive(Default)]
+struct Lent {
+    bytes: u64,
+    /// What of it pages of B-trees, nodes of tries and documents have.
+    shares: [u64; 3],
+}
+
 /// What the structures of all tables share.
 pub(crate) struct Trees {
     btree: Arc<btree::Shared>,
@@ -72,6 +81,7 @@ pub(crate) struct Trees {
     document_bytes: AtomicU64,
     read_ahead: Arc<ReadAhead>,
     cache_bytes: u64,
+    loan: Mutex<Lent>,
     segment_bytes: u64,
 }
 
@@ -82,22 +92,25 @@ pub(crate) enum Tree {
 }
 
 impl Trees {
-    /// Those of a database. Files of structures that only append have `segment_bytes` at most.
+    /// Those of a database, whose cache may be lent so many bytes besides its own. Files of structures that only append have `segment_bytes` at most.
     pub(crate) fn new(
-        store: &FileStore, btree: btree::Shared, cache_bytes: u64, read_ahead: Arc<ReadAhead>, segment_bytes: u64,
+        store: &FileStore, btree: btree::Shared, (cache_bytes, loans_bytes): (u64, u64), read_ahead: Arc<ReadAhead>,
+        segment_bytes: u64,
     ) -> Self {
         let reserve = Arc::new(Reserve::new(store));
-        let append = append::Shared::new(store, cache_bytes).with_segment_bytes(segment_bytes);
+        let append =
+            append::Shared::new(store, cache_bytes).with_loans_of(loans_bytes).with_segment_bytes(segment_bytes);
         append.set_cache_bytes(0);
         Self {
-            btree: Arc::new(btree.with_read_ahead(Arc::clone(&read_ahead))),
+            btree: Arc::new(btree.with_loans_of(loans_bytes).with_read_ahead(Arc::clone(&read_ahead))),
             append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead)).with_reserve(Arc::clone(&reserve))),
-            documents: Documents::new(cache_bytes),
+            documents: Documents::new(cache_bytes, loans_bytes),
             reserve,
             node_room_bytes: AtomicU64::new(0),
             document_bytes: AtomicU64::new(0),
             read_ahead,
             cache_bytes,
+            loan: Mutex::default(),
             segment_bytes,
         }
     }
@@ -211,6 +224,30 @@ impl Trees {
         ];
         set.iter().filter(|(has, gets, _)| gets < has).for_each(|(_, gets, set)| set(*gets));
         set.iter().filter(|(has, gets, _)| gets > has).for_each(|(_, gets, set)| set(*gets));
+        self.divide_loan(&mut self.loan.lock());
+    }
+
+    /// Lends the cache so many bytes, in place of those that were lent before: to each part by what it has.
+    pub(crate) fn lend(&self, bytes: u64) {
+        let mut loan = self.loan.lock();
+        loan.bytes = bytes;
+        self.divide_loan(&mut loan);
+    }
+
+    fn divide_loan(&self, loan: &mut Lent) {
+        let (bytes, caches) = (loan.bytes, self.caches());
+        let share = |part: &cache::Stats| {
+            let share = u128::from(bytes) * u128::from(part.capacity_bytes) / u128::from(self.cache_bytes.max(1));
+            u64::try_from(share).unwrap_or(bytes).min(bytes)
+        };
+        let shares = [share(&caches.btree), share(&caches.append), share(&caches.documents)];
+        let had = std::mem::replace(&mut loan.shares, shares);
+        let lend: [&dyn Fn(u64); 3] =
+            [&|bytes| self.btree.lend(bytes), &|bytes| self.append.lend(bytes), &|bytes| self.documents.lend(bytes)];
+        let parts = || had.into_iter().zip(shares).zip(lend);
+        // What one part gives up comes before what another gets.
+        parts().filter(|((had, gets), _)| gets < had).for_each(|((_, gets), lend)| lend(gets));
+        parts().filter(|((had, gets), _)| gets > had).for_each(|((_, gets), lend)| lend(gets));
     }
 
     /// Forgets everything that is cached.

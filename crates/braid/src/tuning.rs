@@ -31,6 +31,7 @@ pub(crate) struct Tuning {
     pub(crate) profile: DeviceProfile,
     pub(crate) source: ProfileSource,
     leaf_pages: Option<u32>,
+    lends: bool,
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
     /// Most bytes that open transactions hold together.
@@ -73,6 +74,7 @@ impl Tuning {
             profile,
             source,
             leaf_pages: options.leaf_pages,
+            lends: options.lends,
             cache_bytes,
             write_buffer_bytes,
             transaction_bytes: options.part_bytes().unwrap_or(usual),
@@ -123,6 +125,11 @@ impl Tuning {
     /// it keeps the device just busy.
     pub(crate) fn pace(&self, psync: &Psync, is_behind: bool) {
         psync.set_background_depth(if is_behind { self.profile.parallelism() } else { 1 });
+    }
+
+    /// Most bytes that the write buffer lends to the cache.
+    pub(crate) const fn loans_bytes(&self) -> u64 {
+        if self.lends { self.write_buffer_bytes } else { 0 }
     }
 
     fn memory(&self) -> Memory {

@@ -37,6 +37,9 @@ const FEW: usize = 2;
 /// Of the requests in flight, one in so many is waited for together: a thread that is woken for each is woken more than it works.
 const TAKEN_TOGETHER: usize = 8;
 
+/// So many blocks that were in memory are held at most, about, before they are looked into: some may be copies.
+const LOOKED_TOGETHER: usize = 128;
+
 /// Requests that are handed to the device together while keys go down.
 const GATHERED: usize = 16;
 
@@ -98,7 +101,7 @@ impl Task {
     }
 
     fn cached(&self, version: &Version) -> Option<Arc<Leaf>> {
-        version.shared.cached_block(&self.pointer, self.block, self.link)
+        version.shared.found_block(version.table, &self.pointer, self.block, self.link)
     }
 }
 
@@ -106,6 +109,30 @@ impl Task {
 pub(crate) fn unfiltered(pointer: &Pointer, part: usize) -> impl Iterator<Item = usize> {
     let last = pointer.blocks() - 1;
     std::iter::once(part).chain((pointer.appended && part != last).then_some(last))
+}
+
+/// What is known of the block of a task.
+enum Block {
+    /// It was in memory, and is to be looked into.
+    Cached(Arc<Leaf>),
+    /// It was looked into.
+    Done,
+    /// It is read.
+    Missing,
+}
+
+impl Block {
+    const fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing)
+    }
+
+    /// The image, to be looked into.
+    fn take(&mut self) -> Option<Arc<Leaf>> {
+        let Self::Cached(leaf) = self else { return None };
+        let leaf = Arc::clone(leaf);
+        *self = Self::Done;
+        Some(leaf)
+    }
 }
 
 /// A request for bytes of a leaf.
@@ -124,9 +151,9 @@ impl Fetch {
 }
 
 /// Adds what is to be read for tasks from `first` on: blocks that are not cached, in one request where they lie close together.
-fn plan(version: &Version, tasks: &[Task], cached: &[Option<Arc<Leaf>>], first: usize, fetches: &mut Vec<Fetch>) {
+fn plan(version: &Version, tasks: &[Task], blocks: &[Block], first: usize, fetches: &mut Vec<Fetch>) {
     let gap = version.shared.gap_bytes();
-    for number in (first..tasks.len()).filter(|number| cached[*number].is_none()) {
+    for number in (first..tasks.len()).filter(|number| blocks[*number].is_missing()) {
         let task = &tasks[number];
         let bytes = task.pointer.block(task.block);
         match fetches.last_mut() {
@@ -152,8 +179,8 @@ struct Leaves<'v> {
     positions: Vec<usize>,
     /// The nodes above leaves.
     nodes: Vec<Arc<Node>>,
-    /// Of each task its block, if it was cached.
-    cached: Vec<Option<Arc<Leaf>>>,
+    /// Of each task that was asked for, what is known of its block.
+    blocks: Vec<Block>,
     /// Tasks whose block was cached were looked into up to here.
     looked: usize,
     fetches: Vec<Fetch>,
@@ -173,7 +200,7 @@ impl<'v> Leaves<'v> {
             tasks: Vec::with_capacity(expected),
             positions: Vec::with_capacity(expected),
             nodes: Vec::new(),
-            cached: Vec::with_capacity(expected),
+            blocks: Vec::with_capacity(expected),
             looked: 0,
             fetches: Vec::with_capacity(expected),
             asked: 0,
@@ -185,9 +212,10 @@ impl<'v> Leaves<'v> {
 
     /// Asks for what tasks need that were added.
     fn ask(&mut self) {
-        let first = self.cached.len();
-        self.cached.extend(self.tasks[first..].iter().map(|task| task.cached(self.version)));
-        plan(self.version, &self.tasks, &self.cached, first, &mut self.fetches);
+        let first = self.blocks.len();
+        let cached = |task: &Task| task.cached(self.version).map_or(Block::Missing, Block::Cached);
+        self.blocks.extend(self.tasks[first..].iter().map(cached));
+        plan(self.version, &self.tasks, &self.blocks, first, &mut self.fetches);
         if self.stream.is_some() || self.fetches.len() - self.asked > FEW {
             self.push();
         }
@@ -288,6 +316,9 @@ impl Search<'_, '_> {
         for (node, range) in level {
             self.descend_to_leaves(node, range, &mut leaves);
             leaves.ask();
+            if leaves.blocks.len() - leaves.looked >= LOOKED_TOGETHER {
+                self.look_into_cached(&mut leaves)?;
+            }
         }
         self.look_into(leaves)
     }
@@ -383,17 +414,17 @@ impl Search<'_, '_> {
     fn look_into_cached(&mut self, leaves: &mut Leaves<'_>) -> Result<()> {
         let version = self.version;
         loop {
-            while leaves.looked < leaves.cached.len() {
+            while leaves.looked < leaves.blocks.len() {
                 let number = leaves.looked;
                 leaves.looked += 1;
-                if let Some(leaf) = leaves.cached[number].clone() {
+                if let Some(leaf) = leaves.blocks[number].take() {
                     let (task, positions) = (&leaves.tasks[number], &leaves.positions);
                     let look = |leaf: &Visible<'_>| self.look_up_all(leaf, task, &positions[task.keys.clone()]);
                     version.shared.look_into(task.of(), &leaf, look)?;
                     self.go_on(leaves, number);
                 }
             }
-            if leaves.cached.len() == leaves.tasks.len() {
+            if leaves.blocks.len() == leaves.tasks.len() {
                 return Ok(());
             }
             leaves.ask();
@@ -416,7 +447,7 @@ impl Search<'_, '_> {
     fn arrived(&mut self, leaves: &mut Leaves<'_>, number: usize, buffer: &[u8], spans: &mut Vec<Span>) -> Result<()> {
         let version = self.version;
         let Fetch { tasks, bytes: read } = leaves.fetches[number].clone();
-        for number in tasks.filter(|number| leaves.cached[*number].is_none()).collect::<Vec<_>>() {
+        for number in tasks.filter(|number| leaves.blocks[*number].is_missing()).collect::<Vec<_>>() {
             let task = &leaves.tasks[number];
             let bytes = task.pointer.block(task.block);
             let pages = &buffer[bytes.start - read.start..bytes.end - read.start];

@@ -200,6 +200,18 @@ impl Shared {
         self.cache.set_capacity(bytes);
     }
 
+    /// The cache can be lent up to so many bytes.
+    #[must_use]
+    pub fn with_loans_of(mut self, most_bytes: u64) -> Self {
+        self.cache = self.cache.with_loans_of(most_bytes);
+        self
+    }
+
+    /// Lends the cache so many bytes, in place of those that were lent before: for pages of leaves that it does not admit.
+    pub fn lend(&self, bytes: u64) {
+        self.cache.lend(bytes);
+    }
+
     /// Forgets every cached node and leaf.
     pub fn clear_cache(&self) {
         self.cache.clear();
@@ -363,6 +375,22 @@ impl Shared {
         Some(leaf)
     }
 
+    /// The same, or an image of the bytes that were read for it not long ago, checked anew.
+    pub(crate) fn found_block(&self, table: TableId, pointer: &Pointer, block: usize, link: Link) -> Option<Arc<Leaf>> {
+        if let Some(leaf) = self.cached_block(pointer, block, link) {
+            return Some(leaf);
+        }
+        let (key, of) = (block_key(pointer, block), pointer.block(block));
+        // The leaf may have been appended to since. Then the device has what is not here.
+        let parse = |bytes: &[u8]| Leaf::parse(bytes, pointer, of, link, table).ok();
+        let leaf = Arc::new(self.cache.find_read(&key, parse)?);
+        self.counters.leaf_hits.add(1);
+        if self.cache.admits(&key, leaf.bytes().len() as u64) {
+            self.cache.insert(key, Image::Leaf(Arc::clone(&leaf)));
+        }
+        Some(leaf)
+    }
+
     /// The same of a part of a leaf that was not appended to; leaves no trace.
     pub(crate) fn peek_part(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
         usable(pointer, part, None, self.cache.peek(&block_key(pointer, part))?)
@@ -429,7 +457,11 @@ impl Shared {
             self.cache.insert(key, Image::Leaf(Arc::new(leaf)));
             return found;
         }
+        let published = pages.len().min((pointer.length as usize).saturating_sub(of.start));
         let found = Visible::check(pages, pointer, of, link, table, spans).and_then(|leaf| look(&leaf));
+        if found.is_ok() {
+            self.cache.put_read(&key, &pages[..published]);
+        }
         found.map_err(|damage| self.corrupt(pointer, damage))
     }
 

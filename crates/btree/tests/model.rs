@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Home;
+use common::{Home, LOANS};
 use index::testing::steps::{Step, run, step, universe};
 use proptest::prelude::*;
 
@@ -26,9 +26,12 @@ proptest! {
     fn a_tree_is_a_map_of_versions(
         leaf_pages in prop_oneof![1..4_u32, 8..20_u32],
         cache in prop_oneof![Just(0_u64), Just(64 << 10), Just(8 << 20)],
+        lent in prop_oneof![Just(0), Just(LOANS)],
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        run(Home::new(1, leaf_pages, cache), universe(), 0, &steps);
+        let mut home = Home::new(1, leaf_pages, cache);
+        home.lend(lent);
+        run(home, universe(), 0, &steps);
     }
 
     #[test]

@@ -159,3 +159,32 @@ fn a_lookup_reads_one_page_of_a_leaf_of_any_size() {
     assert!((0.999..=1.1).contains(&there), "{there} pages for a key that is there");
     assert!(absent <= 1.1, "{absent} pages for one that is not");
 }
+
+#[test]
+fn pages_that_were_read_are_not_read_again_while_memory_is_lent() {
+    let (mut home, mut model) = loaded(20_000);
+    let keys: Vec<_> = (0..40_000).step_by(77).map(key).collect();
+    home.lend(4 << 20);
+    let (first, _) = reads(&home, &model, &keys);
+    assert!(first > 400, "{first}");
+    assert_eq!(reads(&home, &model, &keys), (0, 0));
+    for key in &keys {
+        assert_eq!(reads(&home, &model, std::slice::from_ref(key)), (0, 0), "{}", key.escape_ascii());
+    }
+    let before = home.tree.view();
+    // What was appended since is not in the images that are there: those are of no use any more, and nobody calls them damaged.
+    for (seq, step, value) in [(2, 7, [2; 90]), (3, 5, [3; 90]), (4, 3, [4; 90])] {
+        let changed = Updates::puts(keys.iter().step_by(step).cloned(), seq, &value);
+        model.apply(&changed);
+        home.apply(&changed, &[1]).expect("space");
+        reads(&home, &model, &keys);
+        assert_eq!(reads(&home, &model, &keys), (0, 0));
+    }
+    // A reader of the older tree sees what it saw, whichever image it finds.
+    let older: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let values = found(&*before, &older, 1).expect("a disk that works");
+    assert!(values.iter().zip(&keys).all(|(value, key)| *value == model.get(key, 1)));
+    home.lend(0);
+    assert_eq!(home.shared.cache_stats().secondary_bytes, 0);
+    assert!(reads(&home, &model, &keys).0 > 100);
+}

@@ -18,14 +18,18 @@
 //!    shared memory. A value that the policy gives for a key is lifted into it; the policy tells what it evicts, and
 //!    hears from time to time what was asked for.
 //!
+//! 6. A cache can be lent memory for a while ([`Cache::lend`]): a secondary cache, of bytes as they were read. What the policy does not admit can be
+//!    put there, and is checked anew when it is found.
+//!
 //! Invariants: the weight of all entries, and the memory that a front may take, are at most the capacity, at any
-//! moment; an entry that is heavier than a shard's hot share is not kept, and an older value under its key goes. What a
+//! moment, and what a secondary cache takes is at most what is lent; an entry that is heavier than a shard's hot share is not kept, and an older value under its key goes. What a
 //! front has is in the policy, but for the moments in which a thread puts it in or takes it out.
 //!
 //! Left to others: what a key is, whether a value is still true (whoever changes it removes or replaces it), and
 //! reading what is missing.
 
 mod front;
+mod secondary;
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -35,6 +39,8 @@ use quick_cache::sync::Cache as Policy;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 use tally::Tally;
+
+use crate::secondary::Secondary;
 
 pub use front::{Beside, Front, Held, Words};
 
@@ -69,11 +75,16 @@ pub struct Stats {
     pub bytes: u64,
     /// Most bytes it will hold.
     pub capacity_bytes: u64,
+    /// Misses of which the secondary cache had the bytes.
+    pub secondary_hits: u64,
+    /// Memory that the secondary cache takes.
+    pub secondary_bytes: u64,
 }
 
 /// Which counter of a cache is which.
 const HITS: usize = 0;
 const MISSES: usize = 1;
+const SECONDARY_HITS: usize = 2;
 
 /// A bounded map that forgets what is least likely to be asked for again. All methods may be called from any thread.
 pub struct Cache<K, V, F = ()> {
@@ -83,7 +94,8 @@ pub struct Cache<K, V, F = ()> {
     /// What of it is not the front's.
     weight_bytes: AtomicU64,
     doorkeeper: Doorkeeper,
-    lookups: Tally<2>,
+    lookups: Tally<3>,
+    secondary: Option<Secondary<K>>,
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
@@ -125,7 +137,42 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
             weight_bytes,
             doorkeeper: Doorkeeper::new(entries),
             lookups: Tally::new(),
+            secondary: None,
         }
+    }
+
+    /// It can be lent up to so many bytes.
+    #[must_use]
+    pub fn with_loans_of(mut self, most_bytes: u64) -> Self {
+        self.secondary = Some(Secondary::new(most_bytes));
+        self
+    }
+
+    /// Lends so many bytes for a secondary cache, instead of those that were lent before. What is more than that is given back before this
+    /// returns.
+    pub fn lend(&self, bytes: u64) {
+        if let Some(secondary) = &self.secondary {
+            secondary.set_capacity(bytes);
+        }
+    }
+
+    /// Copies bytes that were read for `key` to the secondary cache, if anything is lent. Short ones only.
+    pub fn put_read(&self, key: &K, bytes: &[u8]) {
+        if let Some(secondary) = &self.secondary {
+            secondary.put(key, bytes);
+        }
+    }
+
+    /// Shows `look` the bytes that were put there for `key`. What it gives is made of them, or none where they are not those that it needs: then
+    /// they are forgotten. A lock is held meanwhile.
+    pub fn find_read<T>(&self, key: &K, look: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let secondary = self.secondary.as_ref()?;
+        let found = secondary.look(key, look)?;
+        match &found {
+            Some(_) => self.lookups.add(SECONDARY_HITS, 1),
+            None => secondary.forget(key),
+        }
+        found
     }
 
     /// The front.
@@ -191,12 +238,14 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
     #[must_use]
     pub fn admits(&self, key: &K, bytes: u64) -> bool {
         let capacity = self.weight_bytes.load(Ordering::Relaxed);
-        let share = capacity / self.policy.num_shards() as u64;
+        let shards = self.policy.num_shards() as u64;
+        let share = capacity / shards;
         if bytes > share {
             return false;
         }
         if !self.doorkeeper.is_full.load(Ordering::Relaxed) {
-            if self.policy.weight().saturating_add(bytes) <= capacity {
+            // Each shard may have less room left than one more value takes.
+            if self.policy.weight().saturating_add(bytes.saturating_mul(shards)) <= capacity {
                 return true;
             }
             if bytes <= share / LARGE_PART {
@@ -208,14 +257,18 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
 
     /// Forgets `key`; gives back its value.
     pub fn remove(&self, key: &K) -> Option<V> {
+        if let Some(secondary) = &self.secondary {
+            secondary.forget(key);
+        }
         let removed = self.policy.remove(key).map(|(_, value)| value);
         self.front.forget(key);
         removed
     }
 
-    /// Forgets every key that `keep` refuses.
+    /// Forgets every key that `keep` refuses, and what is in the secondary cache.
     pub fn retain(&self, keep: impl Fn(&K, &V) -> bool) {
         self.policy.retain(keep);
+        self.clear_secondary();
         self.front.clear();
         self.doorkeeper.is_full.store(false, Ordering::Relaxed);
     }
@@ -223,8 +276,15 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
     /// Forgets everything; hits and misses go on counting.
     pub fn clear(&self) {
         self.policy.clear();
+        self.clear_secondary();
         self.front.clear();
         self.doorkeeper.is_full.store(false, Ordering::Relaxed);
+    }
+
+    fn clear_secondary(&self) {
+        if let Some(secondary) = &self.secondary {
+            secondary.clear();
+        }
     }
 
     /// Counters as of now. Shards are asked one after another.
@@ -236,6 +296,8 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
             entries: self.policy.len() as u64,
             bytes: self.policy.weight(),
             capacity_bytes: self.capacity_bytes.load(Ordering::Relaxed),
+            secondary_hits: self.lookups.sum(SECONDARY_HITS),
+            secondary_bytes: self.secondary.as_ref().map_or(0, Secondary::bytes),
         }
     }
 }
@@ -401,6 +463,18 @@ mod tests {
             cache.insert(key, page(64 << 10));
         }
         assert!(cache.stats().entries >= 14, "{:?}", cache.stats());
+    }
+
+    #[test]
+    fn what_comes_once_is_kept_out_of_several_full_shards() {
+        let cache = pages(32 << 20);
+        for (key, length) in (0..20_000).zip((4000..4097).cycle()) {
+            cache.insert(key, page(length));
+        }
+        // Each shard has some room left, but not for one more.
+        assert!(cache.stats().bytes < (32 << 20) - 4096);
+        let admitted = (100_000..101_000).filter(|key| cache.admits(key, 4096)).count();
+        assert!(admitted < 10, "{admitted} of 1,000");
     }
 
     #[test]

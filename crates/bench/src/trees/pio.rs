@@ -68,6 +68,7 @@ impl Pio {
         let options = Database::options()
             .cache_bytes(cache_bytes)
             .write_buffer_bytes(queue_bytes)
+            .lend_write_buffer(false)
             .speriod(SORT_PERIOD)
             .bcnt(ROUND_OPERATIONS)
             .durability(Durability::Os);

@@ -20,6 +20,8 @@ use space::{AllocatorImage, Extent, FileStore, PageId, PagedFile};
 
 pub const TABLE: TableId = TableId(7);
 pub const DATA: &str = "/db/data";
+/// Most bytes that a cache can be lent.
+pub const LOANS: u64 = 4 << 20;
 
 pub fn all() -> Bounds {
     Bounds { lower: Bound::Unbounded, upper: Bound::Unbounded }
@@ -62,6 +64,7 @@ pub struct Home {
     pub cache_bytes: u64,
     pub leaf_pages: u32,
     longer_leaves: bool,
+    lent: u64,
     epoch: u32,
     /// The last checkpoint, and the redos after it.
     checkpoint: (AllocatorImage, Vec<u8>),
@@ -82,7 +85,8 @@ impl Home {
         let store = FileStore::open(psync.clone(), Path::new("/db"), false).expect("a store");
         let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
         store.sync_directories().expect("a disk that works");
-        let shared = Shared::new(Arc::clone(&pages), cache_bytes, 1).with_longer_leaves(longer_leaves);
+        let shared =
+            Shared::new(Arc::clone(&pages), cache_bytes, 1).with_longer_leaves(longer_leaves).with_loans_of(LOANS);
         let shared = Arc::new(shared);
         let tree = BTree::create(Arc::clone(&shared), TABLE, leaf_pages);
         let checkpoint = (pages.image(), tree.root());
@@ -95,6 +99,7 @@ impl Home {
             cache_bytes,
             leaf_pages,
             longer_leaves,
+            lent: 0,
             epoch: 1,
             checkpoint,
             redos: Vec::new(),
@@ -102,6 +107,12 @@ impl Home {
         };
         home.flush();
         home
+    }
+
+    /// Lends the cache so many bytes, also when it is opened again.
+    pub fn lend(&mut self, bytes: u64) {
+        self.lent = bytes;
+        self.shared.lend(bytes);
     }
 
     pub fn flush(&self) {
@@ -158,7 +169,8 @@ impl Home {
         self.pages = Arc::new(PagedFile::open(&store, "data", &self.checkpoint.0).expect("a file"));
         self.epoch += 1;
         let shared = Shared::new(Arc::clone(&self.pages), self.cache_bytes, self.epoch);
-        self.shared = Arc::new(shared.with_longer_leaves(self.longer_leaves));
+        self.shared = Arc::new(shared.with_longer_leaves(self.longer_leaves).with_loans_of(LOANS));
+        self.shared.lend(self.lent);
         self.tree = BTree::open(Arc::clone(&self.shared), TABLE, &self.checkpoint.1).expect("a root");
         for redo in &self.redos {
             self.tree.replay(redo).expect("a redo");

@@ -146,6 +146,10 @@ fn cache(stats: &Counted) -> Rows {
         rows.push(row("documents", part));
         rows.push(row("found of these", share(cache.document_hits, cache.document_misses)));
     }
+    if cache.lent_bytes > 0 {
+        let lent = format!("{} of {}", bytes(cache.secondary_bytes), bytes(cache.lent_bytes));
+        rows.push(row("lent by the write buffer", format!("{lent}, {} reads saved", count(cache.secondary_hits))));
+    }
     rows
 }
 

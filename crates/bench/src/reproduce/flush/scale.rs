@@ -96,6 +96,7 @@ impl Scale {
             .durability(braid::Durability::Sync)
             .cache_bytes(CACHE_BYTES)
             .write_buffer_bytes(WRITE_BUFFER_BYTES)
+            .lend_write_buffer(false)
             .segment_bytes(self.segment_bytes)
             .leaf_pages(LEAF_PAGES)
     }

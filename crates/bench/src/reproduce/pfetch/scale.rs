@@ -114,6 +114,7 @@ impl Scale {
             .durability(braid::Durability::Os)
             .cache_bytes(self.cache_bytes)
             .write_buffer_bytes(self.write_buffer_bytes)
+            .lend_write_buffer(false)
     }
 
     /// Most bytes on storage at a time: the largest data set with a third of garbage, a compacted one beside it, what YCSB-A writes, the device's file.
