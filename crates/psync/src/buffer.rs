@@ -38,7 +38,7 @@ const OWN_BYTES_MAX: usize = 256 << 10;
 const SHARED_BYTES_MAX: usize = 2 << 20;
 
 /// Most bytes of large buffers that are kept.
-const LARGE_BYTES_MAX: usize = 8 << 20;
+const LARGE_BYTES_MAX: usize = 16 << 20;
 
 /// Large buffers have one of so many capacities up to each power of two, half of which are below half of it: so that one that is kept suits another time.
 const SIZES: usize = 8;
