@@ -232,13 +232,8 @@ impl Shared {
 
     /// A leaf whose bytes were read not long ago.
     fn read_before(&self, home: &Home<'_>, pointer: &DocPointer) -> Option<Arc<Node>> {
-        let key = key_of(home.table, pointer);
-        let bytes = self.cache.find_read(&key, |bytes| Some(bytes.to_vec()))?;
-        let node = Arc::new(Node::decode(bytes, home.chunk_bytes).ok()?);
-        if self.cache.admits(&key, (size_of::<Node>() + node.heap_bytes()) as u64) {
-            self.keep(home.table, pointer, &node);
-        }
-        Some(node)
+        let decode = |bytes: &[u8]| Node::decode(bytes.to_vec(), home.chunk_bytes).ok().map(Arc::new);
+        self.cache.found_read(&key_of(home.table, pointer), decode)
     }
 
     /// Reads nodes in one psync, and caches those that the cache admits. The bytes of others that a lookup needs are kept as long as there is

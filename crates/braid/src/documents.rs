@@ -98,8 +98,8 @@ impl Documents {
         &'a self, table: &'a TableCore, pointers: &'a [DocPointer],
     ) -> Result<impl Iterator<Item = Document> + use<'a>> {
         let key = |pointer: &DocPointer| Key { table: table.id, segment: pointer.segment.0, offset: pointer.offset };
-        let find = |pointer| self.cache.get(&key(pointer)).or_else(|| self.read_before(key(pointer)));
-        let found: Vec<_> = pointers.iter().map(find).collect();
+        let find = |key: Key| self.cache.get(&key).or_else(|| self.cache.found_read(&key, |bytes| Some(bytes.into())));
+        let found: Vec<_> = pointers.iter().map(|pointer| find(key(pointer))).collect();
         let missing = || pointers.iter().zip(&found).filter(|(_, found)| found.is_none());
         let missing: Vec<DocPointer> = missing().map(|(pointer, _)| *pointer).collect();
         let mut read = table.documents.read_many(&missing)?.into_iter();
@@ -117,15 +117,6 @@ impl Documents {
             Some(Document::Read(document))
         };
         Ok(pointers.iter().zip(found).filter_map(document))
-    }
-
-    /// A document that was read not long ago.
-    fn read_before(&self, key: Key) -> Option<Arc<[u8]>> {
-        let document = self.cache.find_read(&key, |bytes| Some(Arc::<[u8]>::from(bytes)))?;
-        if self.cache.admits(&key, document.len() as u64) {
-            self.cache.insert(key, Arc::clone(&document));
-        }
-        Some(document)
     }
 }
 

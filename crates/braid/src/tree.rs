@@ -62,6 +62,12 @@ pub(crate) struct Caches {
 /// A part of the cache: the bytes that it has, those that it gets, and how.
 type Part<'a> = (u64, u64, &'a dyn Fn(u64));
 
+/// Gives each part its bytes; what one gives up comes before what another gets.
+fn divide(parts: &[Part<'_>]) {
+    parts.iter().filter(|(has, gets, _)| gets < has).for_each(|(_, gets, set)| set(*gets));
+    parts.iter().filter(|(has, gets, _)| gets > has).for_each(|(_, gets, set)| set(*gets));
+}
+
 /// What the cache is lent.
 #[derive(Default)]
 struct Lent {
@@ -214,7 +220,6 @@ impl Trees {
         self.set_caches(structures - append, append, documents);
     }
 
-    /// What one part gives up comes before what another gets.
     fn set_caches(&self, btree: u64, append: u64, documents: u64) {
         let caches = self.caches();
         let set: [Part<'_>; 3] = [
@@ -222,8 +227,7 @@ impl Trees {
             (caches.append.capacity_bytes, append, &|bytes| self.append.set_cache_bytes(bytes)),
             (caches.documents.capacity_bytes, documents, &|bytes| self.documents.set_cache_bytes(bytes)),
         ];
-        set.iter().filter(|(has, gets, _)| gets < has).for_each(|(_, gets, set)| set(*gets));
-        set.iter().filter(|(has, gets, _)| gets > has).for_each(|(_, gets, set)| set(*gets));
+        divide(&set);
         self.divide_loan(&mut self.loan.lock());
     }
 
@@ -240,14 +244,13 @@ impl Trees {
             let share = u128::from(bytes) * u128::from(part.capacity_bytes) / u128::from(self.cache_bytes.max(1));
             u64::try_from(share).unwrap_or(bytes).min(bytes)
         };
-        let shares = [share(&caches.btree), share(&caches.append), share(&caches.documents)];
-        let had = std::mem::replace(&mut loan.shares, shares);
-        let lend: [&dyn Fn(u64); 3] =
-            [&|bytes| self.btree.lend(bytes), &|bytes| self.append.lend(bytes), &|bytes| self.documents.lend(bytes)];
-        let parts = || had.into_iter().zip(shares).zip(lend);
-        // What one part gives up comes before what another gets.
-        parts().filter(|((had, gets), _)| gets < had).for_each(|((_, gets), lend)| lend(gets));
-        parts().filter(|((had, gets), _)| gets > had).for_each(|((_, gets), lend)| lend(gets));
+        let [btree, append, documents] =
+            std::mem::replace(&mut loan.shares, [&caches.btree, &caches.append, &caches.documents].map(share));
+        divide(&[
+            (btree, loan.shares[0], &|bytes| self.btree.lend(bytes)),
+            (append, loan.shares[1], &|bytes| self.append.lend(bytes)),
+            (documents, loan.shares[2], &|bytes| self.documents.lend(bytes)),
+        ]);
     }
 
     /// Forgets everything that is cached.

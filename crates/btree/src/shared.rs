@@ -382,12 +382,9 @@ impl Shared {
         }
         let (key, of) = (block_key(pointer, block), pointer.block(block));
         // The leaf may have been appended to since. Then the device has what is not here.
-        let parse = |bytes: &[u8]| Leaf::parse(bytes, pointer, of, link, table).ok();
-        let leaf = Arc::new(self.cache.find_read(&key, parse)?);
+        let parse = |bytes: &[u8]| Leaf::parse(bytes, pointer, of, link, table).ok().map(Arc::new).map(Image::Leaf);
+        let Image::Leaf(leaf) = self.cache.found_read(&key, parse)? else { return None };
         self.counters.leaf_hits.add(1);
-        if self.cache.admits(&key, leaf.bytes().len() as u64) {
-            self.cache.insert(key, Image::Leaf(Arc::clone(&leaf)));
-        }
         Some(leaf)
     }
 

@@ -96,6 +96,7 @@ pub struct Cache<K, V, F = ()> {
     doorkeeper: Doorkeeper,
     lookups: Tally<3>,
     secondary: Option<Secondary<K>>,
+    weigh: fn(&K, &V) -> u64,
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
@@ -138,6 +139,7 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
             doorkeeper: Doorkeeper::new(entries),
             lookups: Tally::new(),
             secondary: None,
+            weigh,
         }
     }
 
@@ -163,16 +165,19 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         }
     }
 
-    /// Shows `look` the bytes that were put there for `key`. What it gives is made of them, or none where they are not those that it needs: then
-    /// they are forgotten. A lock is held meanwhile.
-    pub fn find_read<T>(&self, key: &K, look: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+    /// A value that `make` makes of the bytes that were put there for `key`, or none where they are not those that it needs: then they are forgotten.
+    /// It is kept as one that was read, if its key is admitted. A lock is held while it is made.
+    pub fn found_read(&self, key: &K, make: impl FnOnce(&[u8]) -> Option<V>) -> Option<V> {
         let secondary = self.secondary.as_ref()?;
-        let found = secondary.look(key, look)?;
-        match &found {
-            Some(_) => self.lookups.add(SECONDARY_HITS, 1),
-            None => secondary.forget(key),
+        let Some(value) = secondary.look(key, make)? else {
+            secondary.forget(key);
+            return None;
+        };
+        self.lookups.add(SECONDARY_HITS, 1);
+        if self.admits(key, (self.weigh)(key, &value)) {
+            self.insert(key.clone(), value.clone());
         }
-        found
+        Some(value)
     }
 
     /// The front.

@@ -447,7 +447,7 @@ mod tests {
         let again: Vec<_> = (0..4).map(|_| Buffer::for_read(LEN)).collect();
         let (same, new): (Vec<&Buffer>, Vec<_>) =
             again.iter().partition(|buffer| before.contains(&(buffer.as_ptr() as usize)) && buffer[0] == 0xA5);
-        assert!(same.len() >= 2, "a thread keeps one of this size, and drops that when it ends: {}", same.len());
+        assert!(same.len() >= 2, "{} of 4", same.len());
         assert!(new.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)));
         assert!(Buffer::zeroed(LEN).iter().all(|byte| *byte == 0));
     }
