@@ -70,7 +70,7 @@ fn leaves_are_packed_and_lie_in_key_order() {
         let options = options(leaf_pages).write_buffer_bytes((128 << 10).max(u64::from(leaf_pages) * (64 << 10)));
         let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
         let table = db.table("t", Structure::BTree).expect("created");
-        let model = fill(&db, &table, 0..20_000, 60);
+        let model = fill(&db, &table, 0..20_000.max(leaf_pages * 5_000), 60);
         db.drain().expect("applies");
         let before = table.stats().expect("stats");
         let done = compact(&table);

@@ -18,7 +18,7 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memmap2::MmapMut;
+use mapped::Memory;
 use parking_lot::Mutex;
 use quick_cache::DefaultHashBuilder;
 
@@ -54,7 +54,7 @@ struct Shard<K> {
 }
 
 struct Chunk<K> {
-    memory: MmapMut,
+    memory: Memory,
     used: usize,
     keys: Vec<K>,
 }
@@ -77,7 +77,7 @@ impl<K: Eq + Hash + Clone> Secondary<K> {
     pub(crate) fn new(most_bytes: u64) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let chunk_bytes = usize::try_from(most_bytes / SHARD_CHUNKS_MIN).unwrap_or(CHUNK_MAX);
-        let chunk_bytes = chunk_bytes.next_multiple_of(CHUNK_MIN).clamp(CHUNK_MIN, CHUNK_MAX);
+        let chunk_bytes = mapped::capacity(chunk_bytes.clamp(CHUNK_MIN, CHUNK_MAX));
         let shards = (most_bytes / (SHARD_CHUNKS_MIN * chunk_bytes as u64)).clamp(1, SHARDS_MAX.min(4 * threads));
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new(chunk_bytes))).collect(),
@@ -180,7 +180,7 @@ impl<K: Eq + Hash + Clone> Shard<K> {
             }
         }
         if !has_room || self.chunks.is_empty() {
-            let Some(memory) = given_up.or_else(|| MmapMut::map_anon(self.chunk_bytes).ok()) else { return };
+            let memory = given_up.unwrap_or_else(|| Memory::used_before(self.chunk_bytes));
             self.chunks.push_back(Chunk { memory, used: 0, keys: Vec::new() });
         }
         let number = self.oldest + self.chunks.len() as u64 - 1;
@@ -195,7 +195,7 @@ impl<K: Eq + Hash + Clone> Shard<K> {
     }
 
     /// Gives up the oldest chunk; none where there is none.
-    fn give_up(&mut self) -> Option<MmapMut> {
+    fn give_up(&mut self) -> Option<Memory> {
         let Chunk { memory, keys, .. } = self.chunks.pop_front()?;
         self.keys -= keys.len();
         for key in keys {
@@ -208,7 +208,7 @@ impl<K: Eq + Hash + Clone> Shard<K> {
     }
 
     /// Gives up what is above a share.
-    fn shrink(&mut self, share: usize) -> Vec<MmapMut> {
+    fn shrink(&mut self, share: usize) -> Vec<Memory> {
         let mut given_up = Vec::new();
         while self.bytes() > share {
             given_up.extend(self.give_up());

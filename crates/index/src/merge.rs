@@ -36,6 +36,26 @@ impl Rules<'_> {
         let is_over = |expiry| self.horizon.is_over(expiry, version.seq, newer);
         version.seq <= self.through && version.operation.expiry().is_some_and(is_over)
     }
+
+    /// Whether a version stays, perhaps as a tombstone. `newer` is the one that shadows it.
+    fn stays(&self, version: &mut Update<'_>, newer: Option<Seq>, dropped: &mut Vec<DocPointer>) -> bool {
+        let is_hidden = version.seq <= self.through && self.horizon.is_hidden(version.key, version.seq);
+        let stays = !is_hidden && newer.is_none_or(|newer| self.horizon.sees(version.seq, newer));
+        let is_over = stays && self.is_over(version, newer);
+        if !stays || is_over {
+            dropped.extend(document(version));
+        }
+        if is_over {
+            version.operation = Operation::Delete;
+        }
+        stays
+    }
+
+    /// Whether the oldest version of a key is a tombstone that goes.
+    fn hides_nothing(&self, oldest: &Update<'_>) -> bool {
+        let is_news = self.horizon.oldest().is_some_and(|snapshot| snapshot < oldest.seq);
+        oldest.operation == Operation::Delete && oldest.seq <= self.through && !is_news
+    }
 }
 
 /// An entry, and its place in the order in which they came.
@@ -54,20 +74,20 @@ const fn document(update: &Update<'_>) -> Option<DocPointer> {
 /// Sorts entries, which are in the order in which they came, and gives those that stay; documents of the others are added to
 /// `dropped`.
 #[must_use]
-pub fn merge<'a>(entries: &[Update<'a>], rules: Rules<'_>, dropped: &mut Vec<DocPointer>) -> Vec<Update<'a>> {
-    let mut out = Vec::with_capacity(entries.len());
+pub fn merge<'a>(mut entries: Vec<Update<'a>>, rules: Rules<'_>, dropped: &mut Vec<DocPointer>) -> Vec<Update<'a>> {
     if entries.is_sorted_by(|one, next| one.key < next.key) {
         // One version of each key, as where a table is filled in order: nothing to sort.
-        entries.iter().enumerate().for_each(|(came, entry)| stay(&[(came, *entry)], rules, &mut out, dropped));
-        return out;
+        entries.retain_mut(|entry| rules.stays(entry, None, dropped) && !rules.hides_nothing(entry));
+        return entries;
     }
-    let sorted = sort(entries);
+    let sorted = sort(&entries);
+    entries.clear();
     for versions in sorted.chunk_by(|(_, one), (_, other)| one.key == other.key) {
-        let start = out.len();
-        stay(versions, rules, &mut out, dropped);
-        out[start..].reverse();
+        let start = entries.len();
+        stay(versions, rules, &mut entries, dropped);
+        entries[start..].reverse();
     }
-    out
+    entries
 }
 
 fn sort<'a>(entries: &[Update<'a>]) -> Vec<Arrived<'a>> {
@@ -92,23 +112,12 @@ fn stay<'a>(versions: &[Arrived<'a>], rules: Rules<'_>, out: &mut Vec<Update<'a>
         }
         newer_came = came;
         let mut version = last(same, dropped);
-        let is_hidden = version.seq <= rules.through && rules.horizon.is_hidden(version.key, version.seq);
-        if !is_hidden && newer.is_none_or(|newer| rules.horizon.sees(version.seq, newer)) {
-            if rules.is_over(&version, newer) {
-                dropped.extend(document(&version));
-                version.operation = Operation::Delete;
-            }
+        if rules.stays(&mut version, newer, dropped) {
             out.push(version);
-        } else {
-            dropped.extend(document(&version));
         }
         newer = Some(version.seq);
     }
-    let is_news = |seq: Seq| rules.horizon.oldest().is_some_and(|snapshot| snapshot < seq);
-    let hides_nothing = |oldest: &mut Update<'_>| {
-        oldest.operation == Operation::Delete && oldest.seq <= rules.through && !is_news(oldest.seq)
-    };
-    while out.len() > start && out.pop_if(hides_nothing).is_some() {}
+    while out.len() > start && out.pop_if(|oldest| rules.hides_nothing(oldest)).is_some() {}
 }
 
 /// The last of equal versions.
@@ -154,7 +163,7 @@ mod tests {
 
     fn kept<'a>(entries: &[Update<'a>], horizon: &Horizon, through: u64) -> (Vec<Update<'a>>, Vec<u64>) {
         let mut dropped = Vec::new();
-        let entries = merge(entries, Rules { horizon, through: Seq(through) }, &mut dropped);
+        let entries = merge(entries.to_vec(), Rules { horizon, through: Seq(through) }, &mut dropped);
         (entries, dropped.iter().map(|document| document.offset).collect())
     }
 

@@ -6,14 +6,12 @@
 //!    ([`Buffer::for_read`]).
 //! 2. Batches take and free megabytes at a time, and to get those from the system each time would halve the rate of 16 KiB reads in batches of 128. So freed
 //!    buffers are kept: of up to [`SMALL_BLOCKS_MAX`] blocks by each thread, and what is too much for it by all together ([`Small`]).
-//! 3. Larger ones are mapped. From the allocator's arenas they would come with holes between them, which it keeps. Of those that are freed as many are kept as
-//!    makes, with those in use, what was in use lately ([`Large`]): so keeping them never takes more memory than there was use for.
+//! 3. Larger ones are mapped, and kept beside all else that is mapped ([`mapped`]).
 
 #![expect(unsafe_code, reason = "aligned allocation has no safe interface in the standard library")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -26,7 +24,7 @@ pub const BLOCK: usize = 4096;
 /// The least unit that any file has for direct I/O, in bytes.
 pub const SECTOR: usize = 512;
 
-const _: () = assert!(BLOCK.is_multiple_of(SECTOR));
+const _: () = assert!(BLOCK.is_multiple_of(SECTOR) && mapped::PAGE.is_multiple_of(BLOCK));
 
 /// Largest buffer that the allocator gives, in blocks.
 const SMALL_BLOCKS_MAX: usize = 16;
@@ -37,106 +35,54 @@ const OWN_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of small buffers that threads keep for one another: a batch of 128 buffers of 16 KiB.
 const SHARED_BYTES_MAX: usize = 2 << 20;
 
-/// Most bytes of large buffers that are kept.
-const LARGE_BYTES_MAX: usize = 16 << 20;
-
-/// Large buffers have one of so many capacities up to each power of two, half of which are below half of it: so that one that is kept suits another time.
-const SIZES: usize = 8;
-
-/// By so much of the difference what was in use lately becomes, with each large buffer that is freed, what is.
-const FORGETTING: usize = 256;
-
 thread_local! {
     static OWN: RefCell<Small> = const { RefCell::new(Small::new(OWN_BYTES_MAX)) };
 }
 
 static SHARED: Mutex<Small> = Mutex::new(Small::new(SHARED_BYTES_MAX));
 
-static LARGE: Mutex<Large> = Mutex::new(Large::new(LARGE_BYTES_MAX));
-
-/// Memory of a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Memory {
-    start: NonNull<u8>,
-    capacity: usize,
-    is_mapped: bool,
+/// Memory of a buffer, initialised.
+enum Memory {
+    Small(Piece),
+    Large(mapped::Memory),
 }
 
-// SAFETY: it belongs to whoever has it, as that of a Box does.
-unsafe impl Send for Memory {}
-
 impl Memory {
-    /// New memory of that capacity, zero.
+    /// Memory of that capacity, zero.
     fn zeros(capacity: usize) -> Self {
         if is_large(capacity) {
-            let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: nothing is mapped in place of anything else.
-            let start = unsafe { libc::mmap(std::ptr::null_mut(), capacity, rights, kind, -1, 0) };
-            if let Some(start) = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED) {
-                return Self { start, capacity, is_mapped: true };
-            }
-            // A process may have so many mappings and no more: perhaps the allocator has what is wanted.
+            return Self::Large(mapped::Memory::zeroed(capacity));
         }
-        // SAFETY: the capacity is at least one block, so the layout is not of size zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) });
-        let start = start.unwrap_or_else(|| handle_alloc_error(layout(capacity)));
-        Self { start, capacity, is_mapped: false }
+        match Piece::kept(capacity) {
+            Some(piece) => {
+                // SAFETY: it has that capacity, and nobody else uses it.
+                unsafe { piece.start.write_bytes(0, capacity) };
+                Self::Small(piece)
+            }
+            None => Self::Small(Piece::zeros(capacity)),
+        }
     }
 
-    /// Memory of that capacity that a freed buffer had, initialised.
-    fn kept(capacity: usize) -> Option<Self> {
+    /// Memory of that capacity, zero or what a buffer held before.
+    fn used_before(capacity: usize) -> Self {
         if is_large(capacity) {
-            let taken = LARGE.lock().take(capacity);
-            if taken.is_none() {
-                Self::free_over();
-            }
-            return taken;
+            return Self::Large(mapped::Memory::used_before(capacity));
         }
-        // A thread that is ending keeps nothing.
-        let own = OWN.try_with(|own| own.borrow_mut().take(capacity)).ok().flatten();
-        own.or_else(|| SHARED.lock().take(capacity))
+        Self::Small(Piece::kept(capacity).unwrap_or_else(|| Piece::zeros(capacity)))
     }
 
-    /// Keeps it for other buffers, or gives it or something else back.
-    fn leave(self) {
-        if is_large(self.capacity) {
-            LARGE.lock().leave(self);
-            Self::free_over();
-            return;
-        }
-        let left = OWN.try_with(|own| own.borrow_mut().keep(self)).unwrap_or(Some(self));
-        if let Some(memory) = left.and_then(|memory| SHARED.lock().keep(memory)) {
-            // SAFETY: nobody has kept it.
-            unsafe { memory.free() }
+    const fn start(&self) -> NonNull<u8> {
+        match self {
+            Self::Small(piece) => piece.start,
+            Self::Large(memory) => memory.start(),
         }
     }
+}
 
-    /// Gives back what is kept of large buffers beyond the bound.
-    fn free_over() {
-        loop {
-            // Not with the lock held: to give back megabytes takes a while.
-            let over = LARGE.lock().over();
-            let Some(memory) = over else { return };
-            // SAFETY: it was kept, and nobody has it any more.
-            unsafe { memory.free() }
-        }
-    }
-
-    /// Gives it back to where it came from.
-    ///
-    /// # Safety
-    /// Nobody uses it any more.
-    unsafe fn free(self) {
-        if !self.is_mapped {
-            // SAFETY: it was allocated with this layout.
-            return unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) };
-        }
-        let start = self.start.as_ptr().cast();
-        // SAFETY: it was mapped with that length. Where the system has no room to note that it is not mapped any more, it has the memory back all the same.
-        unsafe {
-            if libc::munmap(start, self.capacity) != 0 {
-                libc::madvise(start, self.capacity, libc::MADV_DONTNEED);
-            }
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Self::Small(piece) = *self {
+            piece.leave();
         }
     }
 }
@@ -145,9 +91,53 @@ const fn is_large(capacity: usize) -> bool {
     capacity > SMALL_BLOCKS_MAX * BLOCK
 }
 
+/// Memory that the allocator gave for a small buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: it belongs to whoever has it, as that of a Box does.
+unsafe impl Send for Piece {}
+
+impl Piece {
+    /// New memory of that capacity, zero.
+    fn zeros(capacity: usize) -> Self {
+        // SAFETY: the capacity is at least one block, so the layout is not of size zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) });
+        Self { start: start.unwrap_or_else(|| handle_alloc_error(layout(capacity))), capacity }
+    }
+
+    /// Memory of that capacity that a freed buffer had, initialised.
+    fn kept(capacity: usize) -> Option<Self> {
+        // A thread that is ending keeps nothing.
+        let own = OWN.try_with(|own| own.borrow_mut().take(capacity)).ok().flatten();
+        own.or_else(|| SHARED.lock().take(capacity))
+    }
+
+    /// Keeps it for other buffers, or gives it or another back.
+    fn leave(self) {
+        let left = OWN.try_with(|own| own.borrow_mut().keep(self)).unwrap_or(Some(self));
+        if let Some(piece) = left.and_then(|piece| SHARED.lock().keep(piece)) {
+            // SAFETY: nobody has kept it.
+            unsafe { piece.free() }
+        }
+    }
+
+    /// Gives it back to the allocator.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    unsafe fn free(self) {
+        // SAFETY: it was allocated with this layout.
+        unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) }
+    }
+}
+
 /// Memory of freed small buffers, by capacity.
 struct Small {
-    by_blocks: [Vec<Memory>; SMALL_BLOCKS_MAX],
+    by_blocks: [Vec<Piece>; SMALL_BLOCKS_MAX],
     bytes: usize,
     bytes_max: usize,
 }
@@ -157,78 +147,34 @@ impl Small {
         Self { by_blocks: [const { Vec::new() }; SMALL_BLOCKS_MAX], bytes: 0, bytes_max }
     }
 
-    fn take(&mut self, capacity: usize) -> Option<Memory> {
-        let memory = self.by_blocks[capacity / BLOCK - 1].pop()?;
+    fn take(&mut self, capacity: usize) -> Option<Piece> {
+        let piece = self.by_blocks[capacity / BLOCK - 1].pop()?;
         self.bytes -= capacity;
-        Some(memory)
+        Some(piece)
     }
 
     /// Keeps memory, in place of some of another capacity if there is no room. What is not kept, or not any more.
-    fn keep(&mut self, memory: Memory) -> Option<Memory> {
+    fn keep(&mut self, piece: Piece) -> Option<Piece> {
         let mut left = None;
-        if self.bytes + memory.capacity > self.bytes_max {
-            let others = self.by_blocks.iter().enumerate().skip(memory.capacity / BLOCK);
+        if self.bytes + piece.capacity > self.bytes_max {
+            let others = self.by_blocks.iter().enumerate().skip(piece.capacity / BLOCK);
             let Some(largest) = others.rev().find(|(_, same)| !same.is_empty()).map(|(index, _)| index) else {
-                return Some(memory);
+                return Some(piece);
             };
             left = self.take((largest + 1) * BLOCK);
         }
-        self.bytes += memory.capacity;
-        self.by_blocks[memory.capacity / BLOCK - 1].push(memory);
+        self.bytes += piece.capacity;
+        self.by_blocks[piece.capacity / BLOCK - 1].push(piece);
         left
     }
 }
 
 impl Drop for Small {
     fn drop(&mut self) {
-        for memory in self.by_blocks.iter().flatten() {
+        for piece in self.by_blocks.iter().flatten() {
             // SAFETY: it was kept, and nobody has it any more.
-            unsafe { memory.free() }
+            unsafe { piece.free() }
         }
-    }
-}
-
-/// Memory of freed large buffers, and how much of it is in use.
-struct Large {
-    /// The oldest first.
-    kept: VecDeque<Memory>,
-    kept_bytes: usize,
-    bytes_max: usize,
-    used_bytes: usize,
-    /// Most bytes that were in use lately.
-    recent_bytes: usize,
-}
-
-impl Large {
-    const fn new(bytes_max: usize) -> Self {
-        Self { kept: VecDeque::new(), kept_bytes: 0, bytes_max, used_bytes: 0, recent_bytes: 0 }
-    }
-
-    /// Notes that so many bytes more are in use; memory for them, if there is some.
-    fn take(&mut self, capacity: usize) -> Option<Memory> {
-        self.used_bytes += capacity;
-        self.recent_bytes = self.recent_bytes.max(self.used_bytes);
-        let place = self.kept.iter().rposition(|memory| memory.capacity == capacity)?;
-        self.kept_bytes -= capacity;
-        self.kept.remove(place)
-    }
-
-    /// Keeps memory that is not in use any more.
-    fn leave(&mut self, memory: Memory) {
-        self.used_bytes -= memory.capacity;
-        self.recent_bytes -= (self.recent_bytes - self.used_bytes) / FORGETTING;
-        self.kept_bytes += memory.capacity;
-        self.kept.push_back(memory);
-    }
-
-    /// The oldest of what is kept, where that is more than the bound, or with what is in use more than a buffer above what was in use lately.
-    fn over(&mut self) -> Option<Memory> {
-        let oldest = self.kept.front()?.capacity;
-        let is_over =
-            self.kept_bytes > self.bytes_max || self.kept_bytes + self.used_bytes > self.recent_bytes + oldest;
-        let over = if is_over { self.kept.pop_front() } else { None };
-        self.kept_bytes -= over.map_or(0, |memory| memory.capacity);
-        over
     }
 }
 
@@ -237,12 +183,11 @@ impl Large {
 /// Shapes: `len` is any number of bytes; the capacity behind it is `len` at allocation, rounded up to a multiple of [`BLOCK`], or by up to a quarter where it is large.
 pub struct Buffer {
     memory: Memory,
+    capacity: usize,
     len: usize,
 }
 
-// SAFETY: a Buffer owns its memory alone, as a Box<[u8]> does; sharing it gives out only `&[u8]`.
-unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: sharing a Buffer gives out only `&[u8]`.
 unsafe impl Sync for Buffer {}
 
 fn layout(capacity: usize) -> Layout {
@@ -252,7 +197,7 @@ fn layout(capacity: usize) -> Layout {
 fn capacity(len: usize) -> usize {
     assert!(len <= isize::MAX as usize / 2, "a buffer of {len} bytes cannot exist");
     let exact = len.max(1).next_multiple_of(BLOCK);
-    if is_large(exact) { exact.next_multiple_of(exact.next_power_of_two() / SIZES) } else { exact }
+    if is_large(exact) { mapped::capacity(exact) } else { exact }
 }
 
 impl Buffer {
@@ -263,11 +208,7 @@ impl Buffer {
     /// are checked by whoever read them.
     pub fn zeroed(len: usize) -> Self {
         let capacity = capacity(len);
-        let memory = Memory::kept(capacity).inspect(|memory| {
-            // SAFETY: it has that capacity, and nobody else uses it.
-            unsafe { memory.start.write_bytes(0, capacity) };
-        });
-        Self { memory: memory.unwrap_or_else(|| Memory::zeros(capacity)), len }
+        Self { memory: Memory::zeros(capacity), capacity, len }
     }
 
     /// `len` bytes for a read to fill, to be looked at only when it has succeeded: zero, or what an earlier buffer of the process held. To make
@@ -277,8 +218,7 @@ impl Buffer {
     /// As [`Buffer::zeroed`].
     pub fn for_read(len: usize) -> Self {
         let capacity = capacity(len);
-        // What is kept was a buffer's, so it is initialised to its capacity.
-        Self { memory: Memory::kept(capacity).unwrap_or_else(|| Memory::zeros(capacity)), len }
+        Self { memory: Memory::used_before(capacity), capacity, len }
     }
 
     /// A copy of `bytes`.
@@ -294,18 +234,18 @@ impl Buffer {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         assert!(bytes <= len, "{bytes} bytes do not fit into a buffer of {len}");
         let capacity = capacity(len);
-        let memory = Memory::kept(capacity).unwrap_or_else(|| Memory::zeros(capacity));
-        let mut end = 0;
+        let memory = Memory::used_before(capacity);
+        let (start, mut end) = (memory.start(), 0);
         // SAFETY: nobody else uses it, and it has at least as many bytes as the parts have, so it does not overlap with any; what is left of the
         // capacity is written too.
         unsafe {
             for part in parts {
-                memory.start.add(end).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
+                start.add(end).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
                 end += part.len();
             }
-            memory.start.add(end).write_bytes(0, capacity - end);
+            start.add(end).write_bytes(0, capacity - end);
         }
-        Self { memory, len }
+        Self { memory, capacity, len }
     }
 
     /// Bytes in use: what a request transfers.
@@ -320,7 +260,7 @@ impl Buffer {
 
     /// Bytes allocated, a multiple of [`BLOCK`].
     pub fn capacity(&self) -> usize {
-        self.memory.capacity
+        self.capacity
     }
 
     /// Keeps the first `len` bytes; does nothing if there are no more.
@@ -332,18 +272,12 @@ impl Buffer {
     /// held in this buffer, or zero.
     pub fn reused(mut self, len: usize) -> Option<Self> {
         self.len = len;
-        (len <= self.memory.capacity).then_some(self)
+        (len <= self.capacity).then_some(self)
     }
 
     /// The memory, for a submission that outlives any borrow of this buffer.
     pub(crate) fn pointer(&mut self) -> *mut u8 {
-        self.memory.start.as_ptr()
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.memory.leave();
+        self.memory.start().as_ptr()
     }
 }
 
@@ -352,14 +286,14 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` is at most the capacity, which was initialised at allocation, and `self` is borrowed.
-        unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr(), self.len) }
     }
 }
 
@@ -455,50 +389,15 @@ mod tests {
     #[test]
     fn a_thread_keeps_small_buffers_within_its_bound() {
         let mut small = Small::new(6 * BLOCK);
-        let [one, two, three] = [1, 2, 3].map(|blocks| Memory::zeros(blocks * BLOCK));
-        assert_eq!([one, two, three].map(|memory| small.keep(memory)), [None; 3]);
+        let [one, two, three] = [1, 2, 3].map(|blocks| Piece::zeros(blocks * BLOCK));
+        assert_eq!([one, two, three].map(|piece| small.keep(piece)), [None; 3]);
         assert_eq!((small.take(4 * BLOCK), small.take(2 * BLOCK)), (None, Some(two)));
         assert_eq!(small.keep(two), None);
         // There is no room: the largest goes, but none for a larger one.
-        let more = Memory::zeros(BLOCK);
+        let more = Piece::zeros(BLOCK);
         assert_eq!(small.keep(more), Some(three));
         assert_eq!((small.keep(three), small.bytes), (Some(three), 4 * BLOCK));
         // SAFETY: it was not kept.
         unsafe { three.free() }
-    }
-
-    #[test]
-    fn no_more_large_buffers_are_kept_than_were_in_use() {
-        let mut large = Large::new(1000 * BLOCK);
-        let take =
-            |large: &mut Large, blocks| large.take(blocks * BLOCK).unwrap_or_else(|| Memory::zeros(blocks * BLOCK));
-        let free = |memory: Option<Memory>| {
-            // SAFETY: it is not kept any more, or was never.
-            memory.map(|memory| unsafe { memory.free() }).is_some()
-        };
-        let (one, other) = (take(&mut large, 100), take(&mut large, 100));
-        large.leave(one);
-        assert_eq!((large.over(), take(&mut large, 100)), (None, one));
-        large.leave(one);
-        large.leave(other);
-        assert_eq!((large.over(), large.kept_bytes, large.used_bytes), (None, 200 * BLOCK, 0));
-        // Another size in their place: about as much together as was in use.
-        let another = take(&mut large, 150);
-        assert_eq!((large.over(), large.over()), (Some(one), None));
-        large.leave(another);
-        assert!(free(Some(one)) && large.over().is_none());
-        // What is not used for long is given back.
-        for _ in 0..10 * FORGETTING {
-            let memory = take(&mut large, 20);
-            large.leave(memory);
-            while free(large.over()) {}
-        }
-        assert!(large.kept_bytes <= 40 * BLOCK, "{}", large.kept_bytes / BLOCK);
-        // However much was in use, no more is kept than the bound.
-        let many: Vec<_> = (0..11).map(|_| take(&mut large, 100)).collect();
-        many.into_iter().for_each(|memory| large.leave(memory));
-        while free(large.over()) {}
-        assert_eq!(large.kept_bytes, 1000 * BLOCK);
-        assert!(large.kept.drain(..).all(|memory| free(Some(memory))));
     }
 }

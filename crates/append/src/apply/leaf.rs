@@ -77,7 +77,7 @@ impl Apply<'_> {
             entries[first..].reverse();
         }
         entries.extend(range.filter_map(|index| self.work.update(index)));
-        let mut merged = merge(&entries, self.rules, &mut self.dropped_documents);
+        let mut merged = merge(entries, self.rules, &mut self.dropped_documents);
         for versions in merged.chunk_by(|one, other| one.key == other.key) {
             let oldest = &versions[0];
             if oldest.operation == Operation::Delete && oldest.seq > self.rules.through {

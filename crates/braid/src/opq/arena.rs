@@ -1,18 +1,16 @@
 //! Bytes of keys and values, appended in chunks that never move.
 //!
-//! Large chunks are mapped, as all that grows with a queue ([`mapped`](super::mapped)).
+//! Large chunks are mapped, as all that grows with a queue ([`mapped`]).
 
-use memmap2::MmapMut;
-
-use super::mapped::{MAPPED, Mapped};
+use mapped::MAPPED_MIN;
 
 const FIRST_CHUNK: usize = 4 << 10;
-const LARGEST_CHUNK: usize = 1 << 20;
+const LARGEST_CHUNK: usize = 256 << 10;
 /// A new chunk has so much of what there is, so that little is taken and not used.
 const GROWTH: usize = 4;
 
 /// Bits of a place that say where in its chunk; the others say which chunk.
-const OFFSET_BITS: u32 = 20;
+const OFFSET_BITS: u32 = 18;
 
 const _: () = assert!(LARGEST_CHUNK == 1 << OFFSET_BITS);
 
@@ -29,7 +27,7 @@ impl Place {
         let chunk = u32::try_from(chunk).ok().filter(|chunk| *chunk < 1 << (u32::BITS - OFFSET_BITS));
         let offset = u32::try_from(offset).ok().filter(|offset| *offset < 1 << OFFSET_BITS);
         let chunk = chunk.expect("a write buffer is at most what an arena can hold");
-        Self(chunk << OFFSET_BITS | offset.expect("a chunk is at most 1 MiB, and what it holds begins within it"))
+        Self(chunk << OFFSET_BITS | offset.expect("a chunk is at most 256 KiB, and what it holds begins within it"))
     }
 
     const fn chunk(self) -> usize {
@@ -43,13 +41,17 @@ impl Place {
 
 enum Memory {
     Boxed(Box<[u8]>),
-    Mapped(MmapMut),
+    Mapped(mapped::Memory),
 }
 
 impl Memory {
+    /// So many bytes, or some more.
     fn new(size: usize) -> Self {
-        let mapped = if size >= MAPPED { MmapMut::map_anon(size).ok() } else { None };
-        mapped.map_or_else(|| Self::Boxed(vec![0; size].into()), Self::Mapped)
+        if size < MAPPED_MIN {
+            Self::Boxed(vec![0; size].into())
+        } else {
+            Self::Mapped(mapped::Memory::used_before(size))
+        }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -86,8 +88,9 @@ impl Arena {
         if self.chunks.last().is_none_or(|chunk| chunk.memory.bytes().len() - chunk.used < length) {
             let size =
                 (self.capacity / GROWTH).next_multiple_of(FIRST_CHUNK).clamp(FIRST_CHUNK, LARGEST_CHUNK).max(length);
-            self.capacity += size;
-            self.chunks.push(Chunk { memory: Memory::new(size), used: 0 });
+            let memory = Memory::new(size);
+            self.capacity += memory.bytes().len();
+            self.chunks.push(Chunk { memory, used: 0 });
         }
         let number = self.chunks.len() - 1;
         let chunk = &mut self.chunks[number];
@@ -108,12 +111,8 @@ impl Arena {
         &self.chunks[place.chunk()].memory.bytes()[start..start + length]
     }
 
-    /// Memory held. What was mapped and never touched is none.
-    pub(super) fn capacity(&self) -> usize {
-        let untouched = self.chunks.last().map_or(0, |chunk| match &chunk.memory {
-            Memory::Boxed(_) => 0,
-            Memory::Mapped(bytes) => bytes.len() - Mapped::bytes(chunk.used, bytes.len()),
-        });
-        self.capacity - untouched
+    /// Memory held.
+    pub(super) const fn capacity(&self) -> usize {
+        self.capacity
     }
 }

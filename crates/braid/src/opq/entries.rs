@@ -1,19 +1,17 @@
 //! What a queue knows of each operation, in little memory: small operations should not take more for it than for themselves.
 //!
-//! 1. Entries sit in chunks of [`PER_CHUNK`], so that growing moves nothing but the first. Mapped memory is none before it is touched.
+//! 1. Entries sit in chunks of [`PER_CHUNK`], so that growing moves nothing but the first.
 //! 2. Those of a chunk count seqs and log positions from its first one: 20 bytes each.
 //! 3. Where one is too far away for that, in a queue that hardly anybody writes to, its chunk is kept in full.
 
 use index::Seq;
+use mapped::{List, Mapped};
 use wal::Lsn;
 
-use super::{
-    arena::Place,
-    mapped::{List, Mapped},
-};
+use super::arena::Place;
 
 /// Entries of a chunk.
-const PER_CHUNK: usize = 8192;
+const PER_CHUNK: usize = 4096;
 const LENGTH_BITS: u32 = 12;
 /// Where it says whether the value expires, and from where on of which kind it is.
 const EXPIRES_BIT: u32 = 12;
@@ -126,10 +124,8 @@ impl Chunk {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Narrow(_, entries) => {
-                Mapped::bytes(size_of_val(&**entries), entries.capacity() * size_of::<Narrow>())
-            }
-            Self::Wide(entries) => Mapped::bytes(size_of_val(&**entries), entries.capacity() * size_of::<Entry>()),
+            Self::Narrow(_, entries) => entries.capacity() * size_of::<Narrow>(),
+            Self::Wide(entries) => entries.capacity() * size_of::<Entry>(),
         }
     }
 }

@@ -7,11 +7,12 @@ use std::{
 };
 
 use index::{Batch, Horizon, Seq, Update};
+use mapped::List;
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use space::Class;
 use wal::Lsn;
 
-use super::{mapped::List, queue::Opq, sections::Sections};
+use super::{queue::Opq, sections::Sections};
 
 /// The frozen queues of a table. Readers go on using them until the structure has the batch.
 pub(crate) struct Frozen {

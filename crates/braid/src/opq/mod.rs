@@ -20,7 +20,6 @@ mod arena;
 mod entries;
 mod filter;
 mod frozen;
-mod mapped;
 mod queue;
 mod sections;
 mod sequence;

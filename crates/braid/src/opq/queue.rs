@@ -14,11 +14,11 @@ use std::{cmp::Ordering, hash::BuildHasher, ops::Range, sync::Arc};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use index::{Bounds, Direction, Found, Moment, Seq, Update};
+use mapped::{List, Mapped};
 use wal::Lsn;
 
 use super::{
     filter::Filter,
-    mapped::{List, Mapped},
     sequence::{NO_ENTRY, Sequence},
 };
 
@@ -53,7 +53,7 @@ struct Run {
 
 impl Run {
     fn bytes(&self) -> usize {
-        Mapped::bytes(size_of_val(&*self.indexes), self.indexes.capacity() * size_of::<u32>())
+        self.indexes.capacity() * size_of::<u32>()
     }
 }
 

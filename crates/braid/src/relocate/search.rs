@@ -66,7 +66,7 @@ impl Search<'_> {
         if !versions.iter().any(|version| version.operation.document().is_some_and(is_there)) {
             return None;
         }
-        let stay = merge(versions, self.rules, &mut Vec::new());
+        let stay = merge(versions.to_vec(), self.rules, &mut Vec::new());
         let (mut behind, start, mut own) = (from, self.moves.keys.len(), key.len() as u64);
         for same in versions.chunk_by(|one, other| one.seq == other.seq).skip_while(|same| same[0].seq <= from) {
             // The last of equal versions is the one that counts.

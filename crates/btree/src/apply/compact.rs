@@ -203,7 +203,7 @@ impl Apply<'_> {
             let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
             let mut entries = Vec::with_capacity(pointer.entries as usize);
             visible.entries(&mut entries).map_err(|damage| self.base.shared.corrupt(pointer, damage))?;
-            waiting.extend(merge::merge(&entries, self.rules, &mut self.dropped_documents));
+            waiting.extend(merge::merge(entries, self.rules, &mut self.dropped_documents));
             bytes += pointer.length as usize;
             if bytes >= CHUNK_BYTES.max(4 * capacity) {
                 self.put_leaves(&mut waiting, &mut low, false, &mut out, &mut edges)?;

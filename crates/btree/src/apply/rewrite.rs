@@ -133,7 +133,7 @@ impl<'a> Apply<'a> {
             growth = self.growth(task, |key, above| visible.is_beyond(key, above).map_err(corrupt))?;
         }
         entries.extend(self.updates(task.updates.clone()));
-        let entries = merge::merge(&entries, self.rules, &mut self.dropped_documents);
+        let entries = merge::merge(entries, self.rules, &mut self.dropped_documents);
         let length = layout::length(&entries);
         Ok(Merged { entries, length, growth, hot })
     }

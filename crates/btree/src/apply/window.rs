@@ -271,15 +271,15 @@ impl<'a> Apply<'a> {
     /// Whether a document would go if the keys of `updates` were merged with what the leaf has of them.
     fn drops_document(&self, pointer: &Pointer, leaf: &Leaf, updates: Range<usize>) -> Result<bool> {
         let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
-        let (mut versions, mut dropped, mut start) = (Vec::new(), Vec::new(), updates.start);
+        let (mut dropped, mut start) = (Vec::new(), updates.start);
         while start < updates.end {
             let key = self.batch.get(start).key;
             let count = self.updates(start..updates.end).take_while(|update| update.key == key).count();
-            versions.clear();
+            let mut versions = Vec::new();
             visible.versions(key, &mut versions).map_err(|damage| self.base.shared.corrupt(pointer, damage))?;
             if versions.iter().any(is_document) {
                 versions.extend(self.updates(start..start + count));
-                let _ = merge(&versions, self.rules, &mut dropped);
+                let _ = merge(versions, self.rules, &mut dropped);
             }
             if !dropped.is_empty() {
                 return Ok(true);

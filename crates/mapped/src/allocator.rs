@@ -1,0 +1,65 @@
+//! An allocator for what grows: lists, and hash tables.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use allocator_api2::alloc::{AllocError, Allocator, Global};
+
+use crate::kept::{self, Holds, Piece};
+use crate::{PAGE, capacity};
+
+/// What is smaller is the general allocator's, in bytes: whoever has many small lists has no mappings for them.
+pub const MAPPED_MIN: usize = 16 << 10;
+
+/// A list in mapped memory.
+pub type List<T> = allocator_api2::vec::Vec<T, Mapped>;
+
+/// Gives mapped memory for what is large, and the general allocator's for what is small.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mapped;
+
+fn is_mapped(layout: Layout) -> bool {
+    layout.size() >= MAPPED_MIN && layout.align() <= PAGE
+}
+
+// SAFETY: memory belongs to whoever got it until it is given back, from whichever allocator it is; which one goes by the layout alone.
+unsafe impl Allocator for Mapped {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        if !is_mapped(layout) {
+            return Global.allocate(layout);
+        }
+        let (piece, _) = kept::try_take(capacity(layout.size()), Holds::Nothing).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(piece.start, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
+        if is_mapped(layout) {
+            // SAFETY: it was taken for this layout, and the caller gives it up.
+            unsafe { kept::leave(Piece { start, capacity: capacity(layout.size()) }, Holds::Nothing) }
+        } else {
+            // SAFETY: it came from there, with this layout.
+            unsafe { Global.deallocate(start, layout) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_all_sizes_keep_what_they_hold() {
+        let mut lists: Vec<List<u64>> = Vec::new();
+        for length in [0, 1, 2047, 2048, 2049, 100_000] {
+            let mut list = List::new_in(Mapped);
+            (0..length).for_each(|number| list.push(number));
+            lists.push(list);
+        }
+        lists[5].truncate(10);
+        lists[5].shrink_to_fit();
+        for list in &lists {
+            assert!(list.iter().copied().eq(0..list.len() as u64));
+        }
+        assert_eq!(lists[5].capacity(), 10);
+    }
+}

@@ -1,0 +1,183 @@
+//! What is kept of freed memory, for the process.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+use parking_lot::Mutex;
+
+use crate::{PAGE, system};
+
+/// Most bytes that are kept.
+const BYTES_MAX: usize = 64 << 20;
+
+/// By so much of what is freed what was in use lately becomes less, until it is what is in use.
+const FORGETTING: usize = 64;
+
+static KEPT: Mutex<Kept> = Mutex::new(Kept::new(BYTES_MAX));
+
+/// Memory of that capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) start: NonNull<u8>,
+    pub(crate) capacity: usize,
+}
+
+// SAFETY: it belongs to whoever has it, as what a Box has does.
+unsafe impl Send for Piece {}
+
+/// What somebody may look for in memory before writing to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Bytes, all of them initialised.
+    Bytes,
+    /// Nothing: values may have been there, with undefined bytes between their fields.
+    Nothing,
+}
+
+/// Memory of that capacity, and whether it is zero: kept, or new.
+pub(crate) fn take(capacity: usize, wanted: Holds) -> (Piece, bool) {
+    try_take(capacity, wanted)
+        .unwrap_or_else(|| handle_alloc_error(Layout::from_size_align(capacity, PAGE).unwrap_or(Layout::new::<u8>())))
+}
+
+/// As [`take`]; none where there is no memory.
+pub(crate) fn try_take(capacity: usize, wanted: Holds) -> Option<(Piece, bool)> {
+    let kept = KEPT.lock().take(capacity, wanted);
+    if let Some(piece) = kept {
+        return Some((piece, false));
+    }
+    free_over();
+    match system::take(capacity) {
+        Some(start) => Some((Piece { start, capacity }, true)),
+        None => {
+            KEPT.lock().used_bytes -= capacity;
+            None
+        }
+    }
+}
+
+/// Keeps memory for others, or gives it or something else back.
+///
+/// # Safety
+/// It was taken, with that capacity, and nobody uses it any more. All of its bytes are initialised if that is what it holds.
+pub(crate) unsafe fn leave(piece: Piece, holds: Holds) {
+    KEPT.lock().leave(piece, holds);
+    free_over();
+}
+
+/// Gives back what is kept beyond the bound.
+fn free_over() {
+    loop {
+        // Not with the lock held: to give back megabytes takes a while.
+        let over = KEPT.lock().over();
+        let Some(piece) = over else { return };
+        // SAFETY: it was left, and nobody has it any more.
+        unsafe { system::free(piece.start, piece.capacity) }
+    }
+}
+
+/// Memory that was freed, and how much is in use.
+struct Kept {
+    /// The oldest first.
+    pieces: VecDeque<(Piece, Holds)>,
+    kept_bytes: usize,
+    bytes_max: usize,
+    used_bytes: usize,
+    /// Most bytes that were in use lately.
+    recent_bytes: usize,
+}
+
+impl Kept {
+    const fn new(bytes_max: usize) -> Self {
+        Self { pieces: VecDeque::new(), kept_bytes: 0, bytes_max, used_bytes: 0, recent_bytes: 0 }
+    }
+
+    /// Notes that so many bytes more are in use; memory for them, if there is some.
+    fn take(&mut self, capacity: usize, wanted: Holds) -> Option<Piece> {
+        self.used_bytes += capacity;
+        self.recent_bytes = self.recent_bytes.max(self.used_bytes);
+        // What was left last is most likely in the processor's cache.
+        let suits = |(piece, holds): &(Piece, Holds)| {
+            piece.capacity == capacity && (wanted == Holds::Nothing || *holds == Holds::Bytes)
+        };
+        let place = self.pieces.iter().rposition(suits)?;
+        self.kept_bytes -= capacity;
+        self.pieces.remove(place).map(|(piece, _)| piece)
+    }
+
+    /// Keeps memory that is not in use any more.
+    fn leave(&mut self, piece: Piece, holds: Holds) {
+        self.used_bytes -= piece.capacity;
+        let forgotten = (piece.capacity / FORGETTING).min(self.recent_bytes - self.used_bytes);
+        self.recent_bytes -= forgotten;
+        self.kept_bytes += piece.capacity;
+        self.pieces.push_back((piece, holds));
+    }
+
+    /// The oldest of what is kept, where that is more than the bound, or with what is in use more than one piece above what was in use lately.
+    fn over(&mut self) -> Option<Piece> {
+        let (oldest, _) = *self.pieces.front()?;
+        let is_over =
+            self.kept_bytes > self.bytes_max || self.kept_bytes + self.used_bytes > self.recent_bytes + oldest.capacity;
+        if !is_over {
+            return None;
+        }
+        self.pieces.pop_front();
+        self.kept_bytes -= oldest.capacity;
+        Some(oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(number: usize, pages: usize) -> Piece {
+        // Nobody looks into it.
+        Piece { start: NonNull::dangling().map_addr(|start| start.saturating_add(number)), capacity: pages * PAGE }
+    }
+
+    #[test]
+    fn no_more_is_kept_than_was_in_use() {
+        let mut kept = Kept::new(1000 * PAGE);
+        let take = |kept: &mut Kept, pages| kept.take(pages * PAGE, Holds::Nothing);
+        assert_eq!([take(&mut kept, 100), take(&mut kept, 100)], [None; 2]);
+        let (one, other) = (piece(1, 100), piece(2, 100));
+        kept.leave(one, Holds::Bytes);
+        assert_eq!((kept.over(), take(&mut kept, 100)), (None, Some(one)));
+        kept.leave(one, Holds::Bytes);
+        kept.leave(other, Holds::Nothing);
+        assert_eq!((kept.over(), kept.kept_bytes, kept.used_bytes), (None, 200 * PAGE, 0));
+        // Another size in their place: about as much together as was in use.
+        assert_eq!(take(&mut kept, 150), None);
+        assert_eq!((kept.over(), kept.over()), (Some(one), None));
+        kept.leave(piece(3, 150), Holds::Nothing);
+        assert_eq!((kept.over(), kept.kept_bytes), (None, 250 * PAGE));
+        // What is not used for long is given back.
+        for _ in 0..1000 {
+            let memory = take(&mut kept, 20).unwrap_or(piece(4, 20));
+            kept.leave(memory, Holds::Nothing);
+            while kept.over().is_some() {}
+        }
+        assert!(kept.kept_bytes <= 40 * PAGE, "{} pages", kept.kept_bytes / PAGE);
+        // However much was in use, no more is kept than the bound.
+        assert!((0..11).all(|_| take(&mut kept, 100).is_none()));
+        (0..11).for_each(|number| kept.leave(piece(number, 100), Holds::Nothing));
+        while kept.over().is_some() {}
+        assert_eq!(kept.kept_bytes, 1000 * PAGE);
+    }
+
+    #[test]
+    fn whoever_wants_bytes_gets_bytes() {
+        let mut kept = Kept::new(1000 * PAGE);
+        (0..3).for_each(|_| assert_eq!(kept.take(PAGE, Holds::Bytes), None));
+        let (bytes, values) = (piece(1, 1), piece(2, 1));
+        kept.leave(bytes, Holds::Bytes);
+        kept.leave(values, Holds::Nothing);
+        assert_eq!((kept.take(PAGE, Holds::Bytes), kept.take(PAGE, Holds::Bytes)), (Some(bytes), None));
+        kept.leave(bytes, Holds::Bytes);
+        assert_eq!(kept.take(PAGE, Holds::Nothing), Some(bytes));
+        assert_eq!(kept.take(PAGE, Holds::Nothing), Some(values));
+    }
+}

@@ -1,0 +1,136 @@
+//! Memory that is mapped from the system, and what is kept of it for whoever wants some next.
+//!
+//! Queues and large I/O buffers are filled by some threads and dropped by others. What a general allocator is given back in that way, in pieces of all
+//! sizes, it keeps for the threads that took it; and what is mapped anew for each use costs a page fault for each page. So:
+//!
+//! 1. Memory has one of few sizes ([`capacity`]), and what is freed is kept for the next that has the same.
+//! 2. As much is kept as makes, with what is in use, what was in use lately: so keeping never takes more memory than there was use for.
+//! 3. [`Memory`] is bytes. [`Mapped`] is an allocator for lists and tables; what is small it takes from the general allocator.
+//! 4. A process may have so many mappings and no more. What cannot be mapped comes from the general allocator after all, and a list says what did.
+
+#![expect(unsafe_code, reason = "neither mappings nor allocators have a safe interface")]
+
+mod allocator;
+mod kept;
+mod system;
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+pub use allocator::{List, MAPPED_MIN, Mapped};
+
+use kept::{Holds, Piece};
+
+/// What the system maps at a time, in bytes.
+pub const PAGE: usize = 4 << 10;
+
+/// There are so many sizes up to each power of two, half of which are below half of it: so that what is kept suits another time.
+const SIZES: usize = 8;
+
+/// Bytes that memory for `len` bytes takes: a multiple of [`PAGE`], and at most a quarter more than that needs.
+///
+/// # Panics
+/// When no object may be that large.
+#[must_use]
+pub fn capacity(len: usize) -> usize {
+    assert!(len <= isize::MAX as usize / 2, "{len} bytes of memory cannot exist");
+    let exact = len.max(1).next_multiple_of(PAGE);
+    exact.next_multiple_of((exact.next_power_of_two() / SIZES).max(PAGE))
+}
+
+/// Mapped bytes, aligned to [`PAGE`] and initialised.
+#[derive(Debug)]
+pub struct Memory(Piece);
+
+impl Memory {
+    /// [`capacity`]`(len)` bytes of zero.
+    ///
+    /// # Panics
+    /// As [`capacity`].
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let (piece, is_zero) = kept::take(capacity(len), Holds::Bytes);
+        let mut memory = Self(piece);
+        if !is_zero {
+            memory.fill(0);
+        }
+        memory
+    }
+
+    /// As many bytes, which are zero or what others held before.
+    ///
+    /// # Panics
+    /// As [`capacity`].
+    #[must_use]
+    pub fn used_before(len: usize) -> Self {
+        Self(kept::take(capacity(len), Holds::Bytes).0)
+    }
+
+    /// Where it begins: for a device that reads or writes it beyond any borrow.
+    #[must_use]
+    pub const fn start(&self) -> NonNull<u8> {
+        self.0.start
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was taken, and nobody can use it any more.
+        unsafe { kept::leave(self.0, Holds::Bytes) }
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: it has so many bytes, which are initialised, and `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.capacity) }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.capacity) }
+    }
+}
+
+// SAFETY: it owns its bytes alone, as a Box<[u8]> does.
+unsafe impl Send for Memory {}
+// SAFETY: sharing it gives out only `&[u8]`.
+unsafe impl Sync for Memory {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_few_and_little_is_wasted() {
+        let mut sizes = Vec::new();
+        for len in (0..8 << 20).step_by(1000) {
+            let capacity = capacity(len);
+            assert!(capacity >= len && capacity.is_multiple_of(PAGE));
+            assert!(capacity <= (len + PAGE) * 5 / 4, "{capacity} for {len}");
+            sizes.push(capacity);
+        }
+        sizes.dedup();
+        assert!(sizes.len() < 50, "{}", sizes.len());
+    }
+
+    #[test]
+    fn what_was_used_before_is_zero_where_that_is_asked() {
+        // Of a size that no other test has.
+        const LEN: usize = 13 << 20;
+        let mut memory = Memory::zeroed(LEN);
+        assert!(memory.iter().all(|byte| *byte == 0));
+        memory.fill(7);
+        let start = memory.start();
+        drop(memory);
+        let again = Memory::used_before(LEN);
+        assert_eq!((again.start(), again.iter().all(|byte| *byte == 7)), (start, true));
+        drop(again);
+        let zeroed = Memory::zeroed(LEN);
+        assert_eq!((zeroed.start(), zeroed.iter().all(|byte| *byte == 0)), (start, true));
+    }
+}

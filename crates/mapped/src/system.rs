@@ -1,0 +1,91 @@
+//! Memory from the system, or from the general allocator where the system maps no more.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::PAGE;
+
+/// Where memory begins that could not be mapped.
+static NOT_MAPPED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// How many there are, so that mostly nobody asks for the list.
+static NOT_MAPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn layout(capacity: usize) -> Option<Layout> {
+    Layout::from_size_align(capacity, PAGE).ok().filter(|_| capacity > 0)
+}
+
+/// So many bytes of zero; none where there is no memory.
+pub(crate) fn take(capacity: usize) -> Option<NonNull<u8>> {
+    // SAFETY: nothing is mapped in place of anything else.
+    let memory = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), capacity, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
+    memory.ok().and_then(|memory| NonNull::new(memory.cast())).or_else(|| take_not_mapped(capacity))
+}
+
+fn take_not_mapped(capacity: usize) -> Option<NonNull<u8>> {
+    // SAFETY: the layout is not of size zero.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)?) })?;
+    let mut not_mapped = NOT_MAPPED.lock();
+    not_mapped.push(start.addr().get());
+    NOT_MAPPED_COUNT.store(not_mapped.len(), Ordering::Relaxed);
+    Some(start)
+}
+
+/// Whether memory that begins there could not be mapped; it is not on the list any more.
+fn forget_not_mapped(start: NonNull<u8>) -> bool {
+    // Whoever frees it has it from the thread that took it, which had noted it before.
+    if NOT_MAPPED_COUNT.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    let mut not_mapped = NOT_MAPPED.lock();
+    let Some(place) = not_mapped.iter().position(|other| *other == start.addr().get()) else { return false };
+    not_mapped.swap_remove(place);
+    NOT_MAPPED_COUNT.store(not_mapped.len(), Ordering::Relaxed);
+    true
+}
+
+/// Gives it back.
+///
+/// # Safety
+/// It was taken with that capacity, and nobody uses it any more.
+pub(crate) unsafe fn free(start: NonNull<u8>, capacity: usize) {
+    if forget_not_mapped(start) {
+        if let Some(layout) = layout(capacity) {
+            // SAFETY: it was allocated with this layout.
+            unsafe { dealloc(start.as_ptr(), layout) }
+        }
+        return;
+    }
+    let start = start.as_ptr().cast();
+    // SAFETY: it was mapped with that length. Where the system has no room to note that it is not mapped any more, it has the memory back all the same.
+    unsafe {
+        if munmap(start, capacity).is_err() {
+            let _ = madvise(start, capacity, Advice::LinuxDontNeed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_mapped_goes_back_to_where_it_came_from() {
+        let mapped = take(1 << 20).expect("memory");
+        let not_mapped = take_not_mapped(1 << 20).expect("memory");
+        assert!(NOT_MAPPED.lock().contains(&not_mapped.addr().get()));
+        // SAFETY: nobody else has it.
+        unsafe {
+            not_mapped.write_bytes(7, 1 << 20);
+            free(mapped, 1 << 20);
+            free(not_mapped, 1 << 20);
+        }
+        assert!(!NOT_MAPPED.lock().contains(&not_mapped.addr().get()));
+        assert!(!forget_not_mapped(mapped));
+    }
+}
