@@ -41,6 +41,9 @@ pub const KEY_BYTES_MAX_BTREE: usize = tree::key_bytes_max(Structure::BTree);
 pub const KEY_BYTES_MAX_APPEND: usize = tree::key_bytes_max(Structure::Append);
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
+/// Values of together so many bytes that are documents for their structures are written as such by the commit that brings them: once, and not to the log too. With fewer it would be a short
+/// write, and one more file to flush.
+const DOCUMENT_BYTES_MIN: usize = 64 << 10;
 /// Unwritten log bytes at which a lazy commit hands them to the operating system.
 const LAZY_BYTES_MAX: u64 = 256 << 10;
 
@@ -114,20 +117,26 @@ impl Engine {
         if items.is_empty() {
             return Ok(Tried::Committed(self.publisher.visible()));
         }
-        self.check_limits(items)?;
+        let inline = Inline::of(items);
+        self.check_limits(items, inline)?;
         if let Some(check) = &check {
             check.look_for_loads(items)?;
         }
         self.check_range_deletes(items)?;
-        if let Some(locked) = self.locked_document(items, check.as_deref()) {
+        if let Some(locked) = self.locked_document(items, inline, check.as_deref()) {
             return Ok(Tried::Locked(locked));
         }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         self.admit(bytes as u64, reclaims(items))?;
-        let documents = self.find_room_for_documents(items)?;
-        let payload = Arc::new(encode(items, &documents, &self.clock));
+        let documents = self.find_room_for_documents(items, inline)?;
+        let payload = Arc::new(encode(items, inline, &documents, &self.clock));
         match self.place(items, &payload, durability, check) {
             Ok(Placed::At(position)) => {
+                for (item, pointer) in items.iter().zip(&documents) {
+                    if let Some(pointer) = pointer {
+                        self.trees.documents().put_written(item.table.id, pointer, item.value);
+                    }
+                }
                 self.counters.committed(items.len(), bytes);
                 self.settle(&position, durability)?;
                 Ok(Tried::Committed(Seq(position.seq)))
@@ -209,14 +218,14 @@ impl Engine {
         }
     }
 
-    fn check_limits(&self, items: &[Item<'_>]) -> Result<()> {
+    fn check_limits(&self, items: &[Item<'_>], inline: Inline) -> Result<()> {
         let mut bytes = format::COMMIT_TIME_BYTES as u64;
         for item in items {
             if item.is_point() {
                 check_pair(item.table, item.key, item.value)?;
             }
             check_expires(item.expires)?;
-            bytes += record_bytes(item) as u64;
+            bytes += inline.record_bytes(item) as u64;
         }
         let limit = self.wal.record_bytes_max();
         if bytes > limit {
@@ -266,10 +275,10 @@ impl Engine {
     }
 
     /// Writes documents. On a full disk, again and again as long as what there is becomes less.
-    fn find_room_for_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
+    fn find_room_for_documents(&self, items: &[Item<'_>], inline: Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut least = u64::MAX;
         loop {
-            match self.write_documents(items) {
+            match self.write_documents(items, inline) {
                 Err(error) if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
                     least = least.min(garbage::segment_bytes(self));
                     self.cleaning.want_room();
@@ -286,8 +295,9 @@ impl Engine {
     }
 
     /// Writes the values that are too long for the log: all those of a table in one psync.
-    fn write_documents(&self, items: &[Item<'_>]) -> Result<Vec<Option<DocPointer>>> {
+    fn write_documents(&self, items: &[Item<'_>], inline: Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
+        let is_document = |item: &Item<'_>| inline.is_document(item);
         if items.iter().any(is_document) {
             self.reserve_log()?;
         }
@@ -344,8 +354,8 @@ impl Engine {
     }
 
     /// An item that somebody has locked, where a document would be written for the commit in vain. It is looked again, for all items, when they get their place.
-    fn locked_document(&self, items: &[Item<'_>], check: Option<&Check<'_>>) -> Option<Locked> {
-        if !items.iter().any(is_document) {
+    fn locked_document(&self, items: &[Item<'_>], inline: Inline, check: Option<&Check<'_>>) -> Option<Locked> {
+        if !items.iter().any(|item| inline.is_document(item)) {
             return None;
         }
         let owner = owner(check);
@@ -446,9 +456,30 @@ fn owner(check: Option<&Check<'_>>) -> Owner {
     check.map_or(Owner::NONE, Check::owner)
 }
 
-/// Whether its value goes to the document log.
-fn is_document(item: &Item<'_>) -> bool {
-    item.value.len() > INLINE_BYTES_MAX
+/// Which values of a commit go to the log: those up to [`INLINE_BYTES_MAX`], or where it brings many that are documents for their structures, those that are none.
+#[derive(Clone, Copy)]
+struct Inline {
+    all_short: bool,
+}
+
+impl Inline {
+    fn of(items: &[Item<'_>]) -> Self {
+        let values = items.iter().filter(|item| item.value.len() > tree::inline_bytes_max(item.table.structure));
+        Self { all_short: values.map(|item| item.value.len()).sum::<usize>() < DOCUMENT_BYTES_MIN }
+    }
+
+    /// Whether its value goes to the document log.
+    fn is_document(self, item: &Item<'_>) -> bool {
+        let most = if self.all_short { INLINE_BYTES_MAX } else { tree::inline_bytes_max(item.table.structure) };
+        item.value.len() > most
+    }
+
+    /// Most bytes that an operation takes in a log record.
+    fn record_bytes(self, item: &Item<'_>) -> usize {
+        let value = if self.is_document(item) { DocPointer::BYTES } else { 4 + item.value.len() };
+        let expiry = if item.expires.is_some() { Expiry::BYTES } else { 0 };
+        7 + item.key.len() + expiry + value
+    }
 }
 
 /// Whether a commit only deletes.
@@ -480,15 +511,8 @@ pub(crate) fn check_expires(expires: Option<Expires>) -> Result<()> {
     }
 }
 
-/// Most bytes that an operation takes in a log record.
-fn record_bytes(item: &Item<'_>) -> usize {
-    let value = if item.value.len() > INLINE_BYTES_MAX { DocPointer::BYTES } else { 4 + item.value.len() };
-    let expiry = if item.expires.is_some() { Expiry::BYTES } else { 0 };
-    7 + item.key.len() + expiry + value
-}
-
-fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], clock: &Clock) -> Vec<u8> {
-    let bytes = items.iter().map(record_bytes).sum::<usize>();
+fn encode(items: &[Item<'_>], inline: Inline, documents: &[Option<DocPointer>], clock: &Clock) -> Vec<u8> {
+    let bytes = items.iter().map(|item| inline.record_bytes(item)).sum::<usize>();
     let mut payload = Vec::with_capacity(format::COMMIT_TIME_BYTES + bytes);
     let mut now = clock.of_commit();
     if let Some(now) = now {

@@ -2,6 +2,7 @@
 //!
 //! A document is cached under its table, segment and offset: nothing else is ever written to that place, so what is cached is never stale. It gets in when there is
 //! room, or when it was asked for before, not long ago ([`Cache::admits`]). What is read in long rows (ranges, compactions, backups) passes by.
+//! What commits write goes to memory that is lent, as what is read does: it may be asked for next.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -15,6 +16,12 @@ struct Key {
     table: TableId,
     segment: u64,
     offset: u64,
+}
+
+impl Key {
+    const fn new(table: TableId, pointer: &DocPointer) -> Self {
+        Self { table, segment: pointer.segment.0, offset: pointer.offset }
+    }
 }
 
 /// A document that was read: one that is cached, or one that is not.
@@ -77,6 +84,11 @@ impl Documents {
         self.cache.stats()
     }
 
+    /// Keeps a document that was just written in memory that is lent, if there is some.
+    pub(crate) fn put_written(&self, table: TableId, pointer: &DocPointer, document: &[u8]) {
+        self.cache.put_read(&Key::new(table, pointer), document);
+    }
+
     /// Documents of `table`, in the order of `pointers`; those that are not cached are read in one psync.
     ///
     /// # Errors
@@ -97,7 +109,7 @@ impl Documents {
     fn get_many<'a>(
         &'a self, table: &'a TableCore, pointers: &'a [DocPointer],
     ) -> Result<impl Iterator<Item = Document> + use<'a>> {
-        let key = |pointer: &DocPointer| Key { table: table.id, segment: pointer.segment.0, offset: pointer.offset };
+        let key = |pointer: &DocPointer| Key::new(table.id, pointer);
         let find = |key: Key| self.cache.get(&key).or_else(|| self.cache.found_read(&key, |bytes| Some(bytes.into())));
         let found: Vec<_> = pointers.iter().map(|pointer| find(key(pointer))).collect();
         let missing = || pointers.iter().zip(&found).filter(|(_, found)| found.is_none());

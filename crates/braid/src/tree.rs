@@ -42,6 +42,14 @@ pub(crate) const fn key_bytes_max(structure: Structure) -> usize {
     }
 }
 
+/// Longest value that a structure has itself, in bytes: longer ones it has as documents.
+pub(crate) const fn inline_bytes_max(structure: Structure) -> usize {
+    match structure {
+        Structure::BTree => btree::INLINE_BYTES_MAX,
+        Structure::Append => append::INLINE_BYTES_MAX,
+    }
+}
+
 /// Whether the pages of a leaf are chosen.
 pub(crate) const fn has_leaf_sizes(structure: Structure) -> bool {
     matches!(structure, Structure::BTree)

@@ -410,9 +410,11 @@ impl World {
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let length = match self.random.random_range(0..100) {
-            0..3 => self.random.random_range(2049..9000),
-            3..6 => self.random.random_range(0..2048),
+        let length = match self.random.random_range(0..1000) {
+            0..30 => self.random.random_range(2049..9000),
+            30..60 => self.random.random_range(0..2048),
+            // With it what a trie has as documents are documents from the commit on.
+            60 => 64 << 10,
             _ => self.value_bytes,
         };
         value(self.random.random(), length)

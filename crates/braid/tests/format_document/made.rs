@@ -53,7 +53,7 @@ pub(crate) fn make() -> Made {
     let options = Options::new()
         .background(false)
         .cache_bytes(1 << 20)
-        .write_buffer_bytes(1 << 20)
+        .write_buffer_bytes(640 << 10)
         .segment_bytes(SEGMENT_BYTES)
         .retain_log_bytes(3 * SEGMENT_BYTES)
         .leaf_pages(LEAF_PAGES);
