@@ -27,6 +27,7 @@ pub struct Shared {
     read_ahead: Arc<ReadAhead>,
     reserve: Arc<Reserve>,
     segment_bytes: u64,
+    lookups_in_flight: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,6 +93,7 @@ impl Shared {
             read_ahead,
             reserve: Arc::new(Reserve::new(store)),
             segment_bytes: SEGMENT_BYTES_MAX,
+            lookups_in_flight: store.psync().pio_max(),
         }
     }
 
@@ -113,6 +115,13 @@ impl Shared {
     #[must_use]
     pub const fn with_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
+        self
+    }
+
+    /// Batches of lookups that keep so many requests in flight.
+    #[must_use]
+    pub const fn with_lookups_in_flight(mut self, requests: usize) -> Self {
+        self.lookups_in_flight = requests;
         self
     }
 
@@ -212,8 +221,9 @@ impl Shared {
         if let Some(node) = self.read_before(home, pointer) {
             return Ok(Held::of(node));
         }
-        let mut nodes = self.read(home, std::slice::from_ref(pointer), Reader::Lookup)?;
-        Ok(Held::of(nodes.pop().expect("as many nodes as pointers")))
+        let mut read = None;
+        self.read(home, std::slice::from_ref(pointer), Reader::Lookup, &mut |_, node| read = Some(node))?;
+        Ok(Held::of(read.expect("a node for each pointer")))
     }
 
     /// The nodes that `pointers` lead to, in their order; what is not cached is read in one psync.
@@ -223,9 +233,7 @@ impl Shared {
         let missing: Vec<_> = (0..nodes.len()).filter(|index| nodes[*index].is_none()).collect();
         if !missing.is_empty() {
             let wanted: Vec<_> = missing.iter().map(|index| pointers[*index]).collect();
-            for (index, node) in missing.into_iter().zip(self.read(home, &wanted, reader)?) {
-                nodes[index] = Some(node);
-            }
+            self.read(home, &wanted, reader, &mut |place, node| nodes[missing[place]] = Some(node))?;
         }
         Ok(nodes.into_iter().flatten().collect())
     }
@@ -237,24 +245,36 @@ impl Shared {
     }
 
     /// Reads nodes in one psync, and caches those that the cache admits. The bytes of others that a lookup needs are kept as long as there is
-    /// memory that was lent.
-    fn read(&self, home: &Home<'_>, pointers: &[DocPointer], reader: Reader) -> Result<Vec<Arc<Node>>> {
-        let mut nodes = Vec::with_capacity(pointers.len());
-        for (pointer, bytes) in pointers.iter().zip(home.nodes.read_many(pointers)?) {
-            let node = Node::decode(bytes, home.chunk_bytes);
-            let node = Arc::new(node.map_err(|damage| corrupt(home.nodes, pointer, damage))?);
-            let is_kept = node.level() > 0 || {
-                let bytes = size_of::<Node>() + node.heap_bytes();
-                self.cache.admits(&key_of(home.table, pointer), bytes as u64)
-            };
-            if is_kept {
-                self.keep(home.table, pointer, &node);
-            } else if reader == Reader::Lookup {
-                self.cache.put_read(&key_of(home.table, pointer), index::Image::bytes(&*node));
+    /// memory that was lent. Each is shown with its place among the pointers when it has come, while others are read.
+    fn read(
+        &self, home: &Home<'_>, pointers: &[DocPointer], reader: Reader, show: &mut dyn FnMut(usize, Arc<Node>),
+    ) -> Result<()> {
+        let mut failed: Option<(usize, Error)> = None;
+        home.nodes.read_as_they_come(pointers, self.lookups_in_flight, &mut |place, bytes| {
+            let node =
+                bytes.map_err(Error::from).and_then(|bytes| self.read_node(home, &pointers[place], bytes, reader));
+            match node {
+                Ok(node) => show(place, node),
+                Err(error) if failed.as_ref().is_none_or(|(first, _)| place < *first) => failed = Some((place, error)),
+                Err(_) => {}
             }
-            nodes.push(node);
+        });
+        failed.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn read_node(&self, home: &Home<'_>, pointer: &DocPointer, bytes: Vec<u8>, reader: Reader) -> Result<Arc<Node>> {
+        let node = Node::decode(bytes, home.chunk_bytes);
+        let node = Arc::new(node.map_err(|damage| corrupt(home.nodes, pointer, damage))?);
+        let is_kept = node.level() > 0 || {
+            let bytes = size_of::<Node>() + node.heap_bytes();
+            self.cache.admits(&key_of(home.table, pointer), bytes as u64)
+        };
+        if is_kept {
+            self.keep(home.table, pointer, &node);
+        } else if reader == Reader::Lookup {
+            self.cache.put_read(&key_of(home.table, pointer), index::Image::bytes(&*node));
         }
-        Ok(nodes)
+        Ok(node)
     }
 }
 

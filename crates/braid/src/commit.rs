@@ -15,9 +15,10 @@ use std::{
 
 use btree::INLINE_BYTES_MAX;
 use doclog::DocPointer;
-use index::{Expiry, Operation, Payload, Seq};
+use index::{Expiry, Operation, Payload, Seq, TableId};
 use parking_lot::Mutex;
 use psync::File;
+use smallvec::SmallVec;
 
 use crate::{
     Durability, Error, ErrorKind, Expires, Result, Structure, WriteBatch,
@@ -41,8 +42,8 @@ pub const KEY_BYTES_MAX_BTREE: usize = tree::key_bytes_max(Structure::BTree);
 pub const KEY_BYTES_MAX_APPEND: usize = tree::key_bytes_max(Structure::Append);
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
-/// Values of together so many bytes that are documents for their structures are written as such by the commit that brings them: once, and not to the log too. With fewer it would be a short
-/// write, and one more file to flush.
+/// Values of together so many bytes that are documents for the structure of their table are written as such by the commit that brings them: once, and not to the log too. With fewer it would be
+/// a short write, and one more file to flush.
 const DOCUMENT_BYTES_MIN: usize = 64 << 10;
 /// Unwritten log bytes at which a lazy commit hands them to the operating system.
 const LAZY_BYTES_MAX: u64 = 256 << 10;
@@ -118,27 +119,24 @@ impl Engine {
             return Ok(Tried::Committed(self.publisher.visible()));
         }
         let inline = Inline::of(items);
-        self.check_limits(items, inline)?;
+        self.check_limits(items, &inline)?;
         if let Some(check) = &check {
             check.look_for_loads(items)?;
         }
         self.check_range_deletes(items)?;
-        if let Some(locked) = self.locked_document(items, inline, check.as_deref()) {
+        if let Some(locked) = self.locked_document(items, &inline, check.as_deref()) {
             return Ok(Tried::Locked(locked));
         }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
-        self.admit(bytes as u64, reclaims(items))?;
-        let documents = self.find_room_for_documents(items, inline)?;
-        let payload = Arc::new(encode(items, inline, &documents, &self.clock));
+        // What documents take is counted where they are written.
+        self.admit(items.iter().map(|item| inline.record_bytes(item) as u64).sum(), reclaims(items))?;
+        let documents = self.find_room_for_documents(items, &inline)?;
+        let payload = Arc::new(encode(items, &inline, &documents, &self.clock));
         match self.place(items, &payload, durability, check) {
             Ok(Placed::At(position)) => {
-                for (item, pointer) in items.iter().zip(&documents) {
-                    if let Some(pointer) = pointer {
-                        self.trees.documents().put_written(item.table.id, pointer, item.value);
-                    }
-                }
                 self.counters.committed(items.len(), bytes);
                 self.settle(&position, durability)?;
+                self.keep_written(items, &documents);
                 Ok(Tried::Committed(Seq(position.seq)))
             }
             Ok(Placed::Locked(locked)) => {
@@ -148,6 +146,16 @@ impl Engine {
             Err(error) => {
                 abandon(items, &documents);
                 Err(error)
+            }
+        }
+    }
+
+    /// Keeps short documents in memory that is lent: they would be in a queue if there had been fewer.
+    fn keep_written(&self, items: &[Item<'_>], documents: &[Option<DocPointer>]) {
+        let short = items.iter().zip(documents).filter(|(item, _)| item.value.len() <= INLINE_BYTES_MAX);
+        for (item, pointer) in short {
+            if let Some(pointer) = pointer {
+                self.trees.documents().put_written(item.table.id, pointer, item.value);
             }
         }
     }
@@ -218,7 +226,7 @@ impl Engine {
         }
     }
 
-    fn check_limits(&self, items: &[Item<'_>], inline: Inline) -> Result<()> {
+    fn check_limits(&self, items: &[Item<'_>], inline: &Inline) -> Result<()> {
         let mut bytes = format::COMMIT_TIME_BYTES as u64;
         for item in items {
             if item.is_point() {
@@ -275,7 +283,7 @@ impl Engine {
     }
 
     /// Writes documents. On a full disk, again and again as long as what there is becomes less.
-    fn find_room_for_documents(&self, items: &[Item<'_>], inline: Inline) -> Result<Vec<Option<DocPointer>>> {
+    fn find_room_for_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut least = u64::MAX;
         loop {
             match self.write_documents(items, inline) {
@@ -294,8 +302,8 @@ impl Engine {
         }
     }
 
-    /// Writes the values that are too long for the log: all those of a table in one psync.
-    fn write_documents(&self, items: &[Item<'_>], inline: Inline) -> Result<Vec<Option<DocPointer>>> {
+    /// Writes the values that do not go to the log: all those of a table in one psync.
+    fn write_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
         let is_document = |item: &Item<'_>| inline.is_document(item);
         if items.iter().any(is_document) {
@@ -354,7 +362,7 @@ impl Engine {
     }
 
     /// An item that somebody has locked, where a document would be written for the commit in vain. It is looked again, for all items, when they get their place.
-    fn locked_document(&self, items: &[Item<'_>], inline: Inline, check: Option<&Check<'_>>) -> Option<Locked> {
+    fn locked_document(&self, items: &[Item<'_>], inline: &Inline, check: Option<&Check<'_>>) -> Option<Locked> {
         if !items.iter().any(|item| inline.is_document(item)) {
             return None;
         }
@@ -456,26 +464,41 @@ fn owner(check: Option<&Check<'_>>) -> Owner {
     check.map_or(Owner::NONE, Check::owner)
 }
 
-/// Which values of a commit go to the log: those up to [`INLINE_BYTES_MAX`], or where it brings many that are documents for their structures, those that are none.
-#[derive(Clone, Copy)]
+/// Which values of a commit go to the log: those up to [`INLINE_BYTES_MAX`], or of a table to which it brings many that are documents for its structure, those that are none.
 struct Inline {
-    all_short: bool,
+    /// Tables of the values that are documents for their structures, and how many bytes those have.
+    documents: SmallVec<[(TableId, usize); 2]>,
 }
 
 impl Inline {
     fn of(items: &[Item<'_>]) -> Self {
-        let values = items.iter().filter(|item| item.value.len() > tree::inline_bytes_max(item.table.structure));
-        Self { all_short: values.map(|item| item.value.len()).sum::<usize>() < DOCUMENT_BYTES_MIN }
+        let mut documents: SmallVec<[(TableId, usize); 2]> = SmallVec::new();
+        for item in items {
+            if item.operation != BatchOperation::Put || item.value.len() <= tree::inline_bytes_max(item.table.structure)
+            {
+                continue;
+            }
+            match documents.iter_mut().rev().find(|(table, _)| *table == item.table.id) {
+                Some((_, bytes)) => *bytes += item.value.len(),
+                None => documents.push((item.table.id, item.value.len())),
+            }
+        }
+        documents.retain(|(_, bytes)| *bytes >= DOCUMENT_BYTES_MIN);
+        Self { documents }
     }
 
     /// Whether its value goes to the document log.
-    fn is_document(self, item: &Item<'_>) -> bool {
-        let most = if self.all_short { INLINE_BYTES_MAX } else { tree::inline_bytes_max(item.table.structure) };
-        item.value.len() > most
+    fn is_document(&self, item: &Item<'_>) -> bool {
+        if item.operation != BatchOperation::Put {
+            return false;
+        }
+        let brings_many = || self.documents.iter().any(|(table, _)| *table == item.table.id);
+        let length = item.value.len();
+        length > INLINE_BYTES_MAX || (length > tree::inline_bytes_max(item.table.structure) && brings_many())
     }
 
     /// Most bytes that an operation takes in a log record.
-    fn record_bytes(self, item: &Item<'_>) -> usize {
+    fn record_bytes(&self, item: &Item<'_>) -> usize {
         let value = if self.is_document(item) { DocPointer::BYTES } else { 4 + item.value.len() };
         let expiry = if item.expires.is_some() { Expiry::BYTES } else { 0 };
         7 + item.key.len() + expiry + value
@@ -511,7 +534,7 @@ pub(crate) fn check_expires(expires: Option<Expires>) -> Result<()> {
     }
 }
 
-fn encode(items: &[Item<'_>], inline: Inline, documents: &[Option<DocPointer>], clock: &Clock) -> Vec<u8> {
+fn encode(items: &[Item<'_>], inline: &Inline, documents: &[Option<DocPointer>], clock: &Clock) -> Vec<u8> {
     let bytes = items.iter().map(|item| inline.record_bytes(item)).sum::<usize>();
     let mut payload = Vec::with_capacity(format::COMMIT_TIME_BYTES + bytes);
     let mut now = clock.of_commit();

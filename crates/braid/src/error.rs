@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// A batch does not fit one log record.
     #[error(
-        "a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes count as 28). Nothing was written; split it"
+        "a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes, and others that it brings as documents, count as 28). Nothing was written; split it"
     )]
     BatchTooLarge {
         /// Bytes of the batch in the log.

@@ -3,7 +3,7 @@
 //! 1. What waits and what is lent leave two steps of the write buffer free. When commits have taken one of them, the loan is made smaller by whoever publishes them: so it is called in
 //!    a little at a time while the buffer fills, and no writer waits for it. A step is an eighth of the write buffer, or [`STEP_BYTES_MAX`].
 //! 2. It becomes larger, likewise in steps, when a round has given memory back. A buffer that is filled and applied all the time lives nearly full, so it lends nothing.
-//! 3. The cache has it as a secondary cache ([`cache`]), which gives memory back to the system at once.
+//! 3. The cache has it as a secondary cache ([`cache`]), which gives memory up at once.
 //!
 //! Invariant: what waits and what is lent are together at most the write buffer, but for what one commit brings.
 
@@ -15,7 +15,7 @@ use crate::tree::Trees;
 
 /// Part of the write buffer by which a loan changes.
 const STEP_PART: u64 = 8;
-/// Most bytes of a step: nothing becomes visible while they are given back to the system.
+/// Most bytes of a step: nothing becomes visible while they are given up.
 const STEP_BYTES_MAX: u64 = 8 << 20;
 /// Steps that are not lent.
 const KEPT_STEPS: u64 = 2;

@@ -112,8 +112,10 @@ impl Trees {
         segment_bytes: u64,
     ) -> Self {
         let reserve = Arc::new(Reserve::new(store));
-        let append =
-            append::Shared::new(store, cache_bytes).with_loans_of(loans_bytes).with_segment_bytes(segment_bytes);
+        let append = append::Shared::new(store, cache_bytes)
+            .with_loans_of(loans_bytes)
+            .with_segment_bytes(segment_bytes)
+            .with_lookups_in_flight(btree.lookups_in_flight());
         append.set_cache_bytes(0);
         Self {
             btree: Arc::new(btree.with_loans_of(loans_bytes).with_read_ahead(Arc::clone(&read_ahead))),

@@ -65,6 +65,7 @@ impl Worker {
     /// Waits at most so long for something to do, and does it. Breaks when there will be no more turns.
     pub(crate) fn turn(&mut self, engine: &Engine, longest: Duration) -> ControlFlow<()> {
         let asked = engine.signal.wait(longest);
+        mapped::trim();
         if engine.health.check().is_err() {
             engine.signal.fail();
             return ControlFlow::Break(());

@@ -68,6 +68,63 @@ fn many_values_of_a_commit_are_written_once() {
 }
 
 #[test]
+fn what_a_commit_wrote_as_documents_survives_the_power() {
+    let disk = SimDisk::new(1);
+    let run = || {
+        let db = open(&disk);
+        let table = db.table("table", Structure::Append).expect("created");
+        put(&db, &table, 0..MANY, 1);
+        // Nothing but the log knows of it: a checkpoint when it is closed is too late.
+        disk.crash_after(0);
+        db.close().expect_err("without power");
+    };
+    run();
+    disk.restart();
+    let db = open(&disk);
+    let table = db.open_table("table").expect("there");
+    assert_eq!(table.stats().expect("stats").waiting_operations, u64::from(MANY));
+    check(&table, 0..MANY, 1);
+    db.drain().expect("applies");
+    check(&table, 0..MANY, 1);
+}
+
+#[test]
+fn documents_begin_where_a_table_gets_many() {
+    let disk = SimDisk::new(1);
+    let db = open(&disk);
+    let [one, other] = ["one", "other"].map(|name| db.table(name, Structure::Append).expect("created"));
+    let mut batch = WriteBatch::new();
+    for number in 0..63_u32 {
+        batch.put(&one, number.to_be_bytes(), value(number, 1));
+        batch.put(&other, number.to_be_bytes(), value(number, 1));
+    }
+    db.write(batch).expect("commits");
+    assert_eq!(of(&db, "doc").0, 0);
+    put(&db, &one, 0..64, 2);
+    assert!(of(&db, "doc").0 >= 64 * VALUE as u64);
+    check(&one, 0..64, 2);
+    check(&other, 0..63, 1);
+}
+
+#[test]
+fn ends_of_ranges_are_no_documents() {
+    let disk = SimDisk::new(1);
+    let db = open(&disk);
+    let table = db.table("table", Structure::Append).expect("created");
+    let prefix = [7; 3000];
+    table.put([&prefix[..], b"key"].concat(), "gone").expect("puts");
+    let mut batch = WriteBatch::new();
+    batch.delete_prefix(&table, prefix);
+    (0..MANY).for_each(|number| batch.put(&table, number.to_be_bytes(), value(number, 1)));
+    db.write(batch).expect("commits");
+    let all = u64::from(MANY) * VALUE as u64;
+    // Each with its header, and nothing else.
+    assert!(of(&db, "doc").0 < all + u64::from(MANY) * 32, "{} bytes", of(&db, "doc").0);
+    assert_eq!(table.get([&prefix[..], b"key"].concat()).expect("reads"), None);
+    check(&table, 0..MANY, 1);
+}
+
+#[test]
 fn few_values_of_a_commit_go_through_the_log() {
     let disk = SimDisk::new(1);
     let db = open(&disk);

@@ -157,7 +157,8 @@ impl Shared {
         self
     }
 
-    pub(crate) fn lookups_in_flight(&self) -> usize {
+    /// Requests that a batch of lookups keeps in flight.
+    pub fn lookups_in_flight(&self) -> usize {
         self.lookups_in_flight.unwrap_or_else(|| self.psync().pio_max())
     }
 

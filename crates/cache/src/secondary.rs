@@ -1,8 +1,8 @@
 //! A secondary cache: bytes as they were read, in the order in which they came.
 //!
 //! It is for memory that is free for a while and is wanted back at once. Bytes are copied one behind the other into chunks that are mapped from the
-//! system, and the oldest chunk goes as a whole: so none of its memory is lost between values of different lengths, and what is given up is the
-//! system's again, whatever the state of the allocator.
+//! system, and the oldest chunk goes as a whole: so none of its memory is lost between values of different lengths, and what is given up is
+//! there for who wants memory next ([`mapped`]), or the system's again, whatever the state of the allocator.
 //!
 //! 1. Each shard has a lock, a queue of chunks and the places of its keys. A value is copied under the lock, or looked at.
 //! 2. A shard that has its share gives up its oldest chunk and fills that memory anew (first in, first out). What is asked for often is in the cache
@@ -180,7 +180,7 @@ impl<K: Eq + Hash + Clone> Shard<K> {
             }
         }
         if !has_room || self.chunks.is_empty() {
-            let memory = given_up.unwrap_or_else(|| Memory::used_before(self.chunk_bytes));
+            let Some(memory) = given_up.or_else(|| Memory::try_used_before(self.chunk_bytes)) else { return };
             self.chunks.push_back(Chunk { memory, used: 0, keys: Vec::new() });
         }
         let number = self.oldest + self.chunks.len() as u64 - 1;

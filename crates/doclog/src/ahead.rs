@@ -1,5 +1,6 @@
 //! Documents that are asked for, some of them more than once, and documents that are read while their reader does something else.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use psync::{BLOCK, Buffer, Stream};
@@ -45,7 +46,7 @@ impl Asked {
 
     /// What was read, checked, in the order of the call.
     pub(crate) fn finish(mut self) -> Vec<Result<Vec<u8>>> {
-        for (document, places) in self.documents.into_iter().zip(&self.places) {
+        for (document, places) in self.documents.iter_mut().zip(&self.places) {
             let outcome = document.finish(&self.files);
             for &place in &places[1..] {
                 self.outcomes[place] = outcome.clone();
@@ -53,6 +54,25 @@ impl Asked {
             self.outcomes[places[0]] = outcome;
         }
         self.outcomes
+    }
+
+    /// Hands a document that has come over, to every place.
+    pub(crate) fn hand_over(&mut self, index: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>)) {
+        let outcome = self.documents[index].finish(&self.files);
+        let places = &self.places[index];
+        places[1..].iter().for_each(|&place| take(place, outcome.clone()));
+        take(places[0], outcome);
+    }
+
+    /// Hands over what was not, when all has come; and why what was not asked for cannot be read.
+    pub(crate) fn hand_over_rest(mut self, take: &mut dyn FnMut(usize, Result<Vec<u8>>)) {
+        for index in 0..self.documents.len() {
+            if !self.documents[index].is_handed_over() {
+                self.hand_over(index, take);
+            }
+        }
+        let refused = self.outcomes.into_iter().enumerate().filter(|(_, outcome)| outcome.is_err());
+        refused.for_each(|(place, outcome)| take(place, outcome));
     }
 }
 
@@ -124,11 +144,24 @@ impl Reading {
 
     /// Delivers everything to its documents.
     pub(crate) fn finish(mut self, documents: &mut [Wanted]) {
-        loop {
-            self.stream.gather(self.stream.in_flight() / GATHERED);
-            let Some(completion) = self.stream.next() else { break };
-            self.bytes -= read::deliver(self.opener.files(), &self.windows, documents, &completion);
-            self.refill(documents, completion.buffer);
+        while self.next(documents).is_some() {}
+    }
+
+    /// The same, and says of which documents something has come, when the next reads are on their way.
+    pub(crate) fn finish_with(mut self, asked: &mut Asked, came: &mut dyn FnMut(&mut Asked, Range<usize>)) {
+        while let Some(documents) = self.next(asked.documents()) {
+            came(asked, documents);
         }
+    }
+
+    /// Delivers a window to its documents, which it names.
+    fn next(&mut self, documents: &mut [Wanted]) -> Option<Range<usize>> {
+        self.stream.gather(self.stream.in_flight() / GATHERED);
+        let completion = self.stream.next()?;
+        let window = read::deliver(self.opener.files(), &self.windows, documents, &completion);
+        let came = window.documents.clone();
+        self.bytes -= window.buffer_bytes();
+        self.refill(documents, completion.buffer);
+        Some(came)
     }
 }

@@ -222,6 +222,16 @@ impl DocLog {
         self.fetch(pointers, Wants::Document)
     }
 
+    /// As [`DocLog::read_each`], for who does something with each document while others are read: it is handed over when it has come, with its place among the
+    /// pointers. At most so many reads are in flight.
+    pub fn read_as_they_come(
+        &self, pointers: &[DocPointer], in_flight: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>),
+    ) {
+        let mut asked = self.ask(pointers, Wants::Document, true);
+        read::fetch_as_they_come(&self.files, &mut asked, in_flight, take);
+        asked.hand_over_rest(take);
+    }
+
     /// Whether each document is whole. In recovery, one that is not was never durable, and neither was its commit; so one that does not
     /// check is read again, in case only the read was wrong.
     ///

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use psync::{BLOCK, Buffer, Completion, File, Request, SECTOR};
 
-use crate::ahead::Reading;
+use crate::ahead::{Asked, Reading};
 use crate::compression::unpack;
 use crate::files::{SegmentFiles, Source};
 use crate::format::{HEADER, check_header, identity_crc};
@@ -72,6 +72,9 @@ pub(crate) struct Wanted {
     parts: Vec<(u64, usize, u32)>,
     /// What keeps it from being whole.
     failure: Option<Error>,
+    /// Whether all of it came in one window.
+    came_at_once: bool,
+    is_handed_over: bool,
 }
 
 /// A part of a file that is read at once, and the documents that have bytes in it.
@@ -79,7 +82,7 @@ pub(crate) struct Window {
     pub(crate) segment: SegmentId,
     pub(crate) source: Source,
     pub(crate) bytes: Range<u64>,
-    documents: Range<usize>,
+    pub(crate) documents: Range<usize>,
 }
 
 /// Bits of a request's tag that say how many bytes before its window it begins; the others are the number of the window.
@@ -99,7 +102,18 @@ impl Wanted {
             whole: None,
             parts: Vec::new(),
             failure: None,
+            came_at_once: false,
+            is_handed_over: false,
         }
+    }
+
+    /// Whether it is known what becomes of it, while others may still be read.
+    fn is_ready(&self) -> bool {
+        !self.is_handed_over && (self.came_at_once || self.failure.is_some())
+    }
+
+    pub(crate) const fn is_handed_over(&self) -> bool {
+        self.is_handed_over
     }
 
     /// The bytes of the file that hold header and payload.
@@ -111,6 +125,7 @@ impl Wanted {
     fn take(&mut self, start: u64, bytes: &[u8]) {
         let place = self.place();
         let payload = place.start + HEADER as u64;
+        self.came_at_once = start <= place.start && place.end <= start + bytes.len() as u64;
         if let Some(header) = common(start, bytes, &(place.start..payload)) {
             let at = offset_in(header.start, place.start);
             self.header[at..at + header.bytes.len()].copy_from_slice(header.bytes);
@@ -158,11 +173,13 @@ impl Wanted {
         crc
     }
 
-    /// What was wanted of it, when everything about the document is right.
-    pub(crate) fn finish(mut self, files: &SegmentFiles) -> Result<Vec<u8>> {
-        if let Some(failure) = self.failure {
+    /// What was wanted of it, when everything about the document is right. Once.
+    pub(crate) fn finish(&mut self, files: &SegmentFiles) -> Result<Vec<u8>> {
+        self.is_handed_over = true;
+        if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        let payload = std::mem::take(&mut self.payload);
         let segment = self.pointer.segment;
         let file = || files.path(segment);
         check_header(file, self.table, &self.pointer, &self.header)?;
@@ -174,9 +191,9 @@ impl Wanted {
         }
         let length = self.pointer.length;
         if matches!(self.wants, Wants::Check | Wants::Stored) || !self.wants.payload_of(length) {
-            return Ok(self.payload);
+            return Ok(payload);
         }
-        let document = unpack(length, self.payload).map_err(|found| {
+        let document = unpack(length, payload).map_err(|found| {
             let (at, expected) = (self.pointer.offset + HEADER as u64, format!("{} bytes", length.original()));
             Error::corrupt(&file(), at, "what the compressed document stands for", expected, found)
         })?;
@@ -220,6 +237,27 @@ pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
     for completion in psync.run(requests) {
         deliver(files, &windows, documents, &completion);
     }
+}
+
+/// Few windows, of what little one lookup needs, are not worth a stream.
+const FEW: usize = 2;
+
+/// Reads all documents, and hands over each that came in one window when it has.
+pub(crate) fn fetch_as_they_come(
+    files: &Arc<SegmentFiles>, asked: &mut Asked, in_flight: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>),
+) {
+    if asked.documents().len() <= FEW {
+        return fetch(files, asked.documents());
+    }
+    let windows = plan(asked.documents(), BLOCK as u64);
+    let reading = Reading::begin(files, windows, asked.documents(), in_flight);
+    reading.finish_with(asked, &mut |asked, documents| {
+        for index in documents {
+            if asked.documents()[index].is_ready() {
+                asked.hand_over(index, take);
+            }
+        }
+    });
 }
 
 /// Opens the files of windows, which come segment by segment.
@@ -276,10 +314,10 @@ impl Window {
     }
 }
 
-/// Gives a completed window to its documents. Returns the bytes that its buffer had in flight.
-pub(crate) fn deliver(
-    files: &SegmentFiles, windows: &[Window], documents: &mut [Wanted], completion: &Completion,
-) -> u64 {
+/// Gives a completed window to its documents, and returns it.
+pub(crate) fn deliver<'a>(
+    files: &SegmentFiles, windows: &'a [Window], documents: &mut [Wanted], completion: &Completion,
+) -> &'a Window {
     let number = usize::try_from(completion.tag >> LEAD_BITS).expect("there is a window for each tag");
     let (window, lead) = (&windows[number], offset_in(completion.tag % (1 << LEAD_BITS), 0));
     let buffer = completion.buffer.as_deref().unwrap_or_default();
@@ -304,7 +342,7 @@ pub(crate) fn deliver(
             });
         }
     }
-    window.buffer_bytes()
+    window
 }
 
 fn missing(files: &SegmentFiles, pointer: &DocPointer, end: u64, have: u64) -> Error {
@@ -440,7 +478,7 @@ mod tests {
         for completion in psync.run(requests) {
             deliver(&files, &windows, &mut documents, &completion);
         }
-        for document in documents {
+        for mut document in documents {
             assert_eq!(document.finish(&files).expect("whole"), payload);
         }
     }

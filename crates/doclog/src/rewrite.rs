@@ -33,7 +33,7 @@ pub(crate) fn rewrite(files: &SegmentFiles, mut documents: Vec<Wanted>) -> Resul
         }
         Ok(())
     })?;
-    documents.into_iter().try_for_each(|document| document.finish(files).map(drop))?;
+    documents.into_iter().try_for_each(|mut document| document.finish(files).map(drop))?;
     in_batches(files, &windows, |first, completions| {
         let mut writes = Vec::with_capacity(completions.len());
         for (index, completion) in (first..).zip(completions) {

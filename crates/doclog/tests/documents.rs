@@ -158,6 +158,46 @@ fn a_document_that_is_asked_for_twice_is_read_once() {
     assert!(log.append(&[]).expect("nothing").is_empty());
 }
 
+/// What is handed over as it comes, each place once; in the order of the pointers.
+fn as_they_come(log: &DocLog, pointers: &[DocPointer], in_flight: usize) -> Vec<Result<Vec<u8>, String>> {
+    let mut read = vec![None; pointers.len()];
+    log.read_as_they_come(pointers, in_flight, &mut |place, document| {
+        let before = read[place].replace(document.map_err(|error| error.to_string()));
+        assert_eq!(before, None, "handed over twice");
+    });
+    read.into_iter().map(|read| read.expect("handed over")).collect()
+}
+
+#[test]
+fn what_comes_first_is_handed_over_first_and_all_of_it() {
+    let (disk, store) = simulated(1);
+    let log = open(&store, &DocImage::default());
+    let sizes = SIZES.into_iter().chain((0..200).map(|number| 20 + number * 13));
+    let documents: Vec<_> = sizes.enumerate().map(|(number, bytes)| document(number, bytes)).collect();
+    let mut pointers = append(&log, &documents);
+    let log = open(&store, &log.image());
+    // One is asked for twice, one is nowhere.
+    pointers.push(pointers[20]);
+    pointers.push(DocPointer { segment: SegmentId(99), ..pointers[20] });
+    let each = |pointers: &[DocPointer]| -> Vec<Result<Vec<u8>, String>> {
+        log.read_each(pointers).into_iter().map(|read| read.map_err(|error| error.to_string())).collect()
+    };
+    let all: Vec<_> = documents.iter().chain([&documents[20]]).cloned().map(Ok).collect();
+    for in_flight in [1, 3, 64, 1000] {
+        let read = as_they_come(&log, &pointers, in_flight);
+        assert_eq!(read[..all.len()], all);
+        assert_eq!(read, each(&pointers));
+    }
+    let victim = pointers[30];
+    assert!(disk.flip_bit(format!("/db/doc/7-{}.doc", victim.segment.0), victim.offset + 30));
+    let read = as_they_come(&log, &pointers, 8);
+    assert_eq!(read.iter().filter(|read| read.is_err()).count(), 2);
+    assert_eq!(read, each(&pointers));
+    for few in 0..4 {
+        assert_eq!(as_they_come(&log, &pointers[29..29 + few], 8), each(&pointers[29..29 + few]));
+    }
+}
+
 #[test]
 fn too_large_a_document_is_refused_before_anything_is_written() {
     let (disk, store) = simulated(1);

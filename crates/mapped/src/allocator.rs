@@ -28,6 +28,9 @@ unsafe impl Allocator for Mapped {
         if !is_mapped(layout) {
             return Global.allocate(layout);
         }
+        if layout.size() > isize::MAX as usize / 2 {
+            return Err(AllocError);
+        }
         let (piece, _) = kept::try_take(capacity(layout.size()), Holds::Nothing).ok_or(AllocError)?;
         Ok(NonNull::slice_from_raw_parts(piece.start, layout.size()))
     }

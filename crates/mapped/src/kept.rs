@@ -3,13 +3,20 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::{PAGE, system};
 
-/// Most bytes that are kept.
+/// Most bytes that are kept. A write buffer that is filled as fast as it goes gives up tens of megabytes at once, and takes them again.
 const BYTES_MAX: usize = 64 << 20;
+
+/// Most bytes of a piece that is kept.
+const PIECE_BYTES_MAX: usize = 4 << 20;
+
+/// How long they are: what lies longer unused is of more use to somebody else. It is given back when memory is next left, or taken anew, or by who is idle ([`trim`](crate::trim)).
+const KEPT_FOR: Duration = Duration::from_millis(250);
 
 /// By so much of what is freed what was in use lately becomes less, until it is what is in use.
 const FORGETTING: usize = 64;
@@ -25,6 +32,13 @@ pub(crate) struct Piece {
 
 // SAFETY: it belongs to whoever has it, as what a Box has does.
 unsafe impl Send for Piece {}
+
+/// Memory that is kept, what it holds, and since when.
+struct Left {
+    piece: Piece,
+    holds: Holds,
+    at: Instant,
+}
 
 /// What somebody may look for in memory before writing to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +61,8 @@ pub(crate) fn try_take(capacity: usize, wanted: Holds) -> Option<(Piece, bool)> 
     if let Some(piece) = kept {
         return Some((piece, false));
     }
-    free_over();
+    // What makes room for it, and no more: who takes memory may hold a lock.
+    free_over(1);
     match system::take(capacity) {
         Some(start) => Some((Piece { start, capacity }, true)),
         None => {
@@ -62,15 +77,21 @@ pub(crate) fn try_take(capacity: usize, wanted: Holds) -> Option<(Piece, bool)> 
 /// # Safety
 /// It was taken, with that capacity, and nobody uses it any more. All of its bytes are initialised if that is what it holds.
 pub(crate) unsafe fn leave(piece: Piece, holds: Holds) {
-    KEPT.lock().leave(piece, holds);
-    free_over();
+    if piece.capacity > PIECE_BYTES_MAX {
+        KEPT.lock().used_bytes -= piece.capacity;
+        // SAFETY: as the caller says.
+        return unsafe { system::free(piece.start, piece.capacity) };
+    }
+    KEPT.lock().leave(piece, holds, Instant::now());
+    free_over(usize::MAX);
 }
 
-/// Gives back what is kept beyond the bound.
-fn free_over() {
-    loop {
+/// Gives back what is kept beyond the bound, so many pieces at most.
+pub(crate) fn free_over(pieces: usize) {
+    let now = Instant::now();
+    for _ in 0..pieces {
         // Not with the lock held: to give back megabytes takes a while.
-        let over = KEPT.lock().over();
+        let over = KEPT.lock().over(now);
         let Some(piece) = over else { return };
         // SAFETY: it was left, and nobody has it any more.
         unsafe { system::free(piece.start, piece.capacity) }
@@ -80,7 +101,7 @@ fn free_over() {
 /// Memory that was freed, and how much is in use.
 struct Kept {
     /// The oldest first.
-    pieces: VecDeque<(Piece, Holds)>,
+    left: VecDeque<Left>,
     kept_bytes: usize,
     bytes_max: usize,
     used_bytes: usize,
@@ -90,7 +111,7 @@ struct Kept {
 
 impl Kept {
     const fn new(bytes_max: usize) -> Self {
-        Self { pieces: VecDeque::new(), kept_bytes: 0, bytes_max, used_bytes: 0, recent_bytes: 0 }
+        Self { left: VecDeque::new(), kept_bytes: 0, bytes_max, used_bytes: 0, recent_bytes: 0 }
     }
 
     /// Notes that so many bytes more are in use; memory for them, if there is some.
@@ -98,34 +119,33 @@ impl Kept {
         self.used_bytes += capacity;
         self.recent_bytes = self.recent_bytes.max(self.used_bytes);
         // What was left last is most likely in the processor's cache.
-        let suits = |(piece, holds): &(Piece, Holds)| {
-            piece.capacity == capacity && (wanted == Holds::Nothing || *holds == Holds::Bytes)
-        };
-        let place = self.pieces.iter().rposition(suits)?;
+        let suits =
+            |left: &Left| left.piece.capacity == capacity && (wanted == Holds::Nothing || left.holds == Holds::Bytes);
+        let place = self.left.iter().rposition(suits)?;
         self.kept_bytes -= capacity;
-        self.pieces.remove(place).map(|(piece, _)| piece)
+        self.left.remove(place).map(|left| left.piece)
     }
 
     /// Keeps memory that is not in use any more.
-    fn leave(&mut self, piece: Piece, holds: Holds) {
+    fn leave(&mut self, piece: Piece, holds: Holds, at: Instant) {
         self.used_bytes -= piece.capacity;
         let forgotten = (piece.capacity / FORGETTING).min(self.recent_bytes - self.used_bytes);
         self.recent_bytes -= forgotten;
         self.kept_bytes += piece.capacity;
-        self.pieces.push_back((piece, holds));
+        self.left.push_back(Left { piece, holds, at });
     }
 
-    /// The oldest of what is kept, where that is more than the bound, or with what is in use more than one piece above what was in use lately.
-    fn over(&mut self) -> Option<Piece> {
-        let (oldest, _) = *self.pieces.front()?;
-        let is_over =
-            self.kept_bytes > self.bytes_max || self.kept_bytes + self.used_bytes > self.recent_bytes + oldest.capacity;
-        if !is_over {
-            return None;
-        }
-        self.pieces.pop_front();
-        self.kept_bytes -= oldest.capacity;
-        Some(oldest)
+    /// The oldest of what is kept, where it has been for long, or there is more than the bound, or with what is in use more than one piece above what was in use lately.
+    fn over(&mut self, now: Instant) -> Option<Piece> {
+        let oldest = self.left.front()?;
+        let recent_bytes = self.recent_bytes + oldest.piece.capacity;
+        let is_over = now.saturating_duration_since(oldest.at) > KEPT_FOR
+            || self.kept_bytes > self.bytes_max
+            || self.kept_bytes + self.used_bytes > recent_bytes;
+        let over = if is_over { self.left.pop_front() } else { None };
+        let piece = over?.piece;
+        self.kept_bytes -= piece.capacity;
+        Some(piece)
     }
 }
 
@@ -140,43 +160,56 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_was_in_use() {
-        let mut kept = Kept::new(1000 * PAGE);
+        let (mut kept, now) = (Kept::new(1000 * PAGE), Instant::now());
         let take = |kept: &mut Kept, pages| kept.take(pages * PAGE, Holds::Nothing);
         assert_eq!([take(&mut kept, 100), take(&mut kept, 100)], [None; 2]);
         let (one, other) = (piece(1, 100), piece(2, 100));
-        kept.leave(one, Holds::Bytes);
-        assert_eq!((kept.over(), take(&mut kept, 100)), (None, Some(one)));
-        kept.leave(one, Holds::Bytes);
-        kept.leave(other, Holds::Nothing);
-        assert_eq!((kept.over(), kept.kept_bytes, kept.used_bytes), (None, 200 * PAGE, 0));
+        kept.leave(one, Holds::Bytes, now);
+        assert_eq!((kept.over(now), take(&mut kept, 100)), (None, Some(one)));
+        kept.leave(one, Holds::Bytes, now);
+        kept.leave(other, Holds::Nothing, now);
+        assert_eq!((kept.over(now), kept.kept_bytes, kept.used_bytes), (None, 200 * PAGE, 0));
         // Another size in their place: about as much together as was in use.
         assert_eq!(take(&mut kept, 150), None);
-        assert_eq!((kept.over(), kept.over()), (Some(one), None));
-        kept.leave(piece(3, 150), Holds::Nothing);
-        assert_eq!((kept.over(), kept.kept_bytes), (None, 250 * PAGE));
+        assert_eq!((kept.over(now), kept.over(now)), (Some(one), None));
+        kept.leave(piece(3, 150), Holds::Nothing, now);
+        assert_eq!((kept.over(now), kept.kept_bytes), (None, 250 * PAGE));
         // What is not used for long is given back.
         for _ in 0..1000 {
             let memory = take(&mut kept, 20).unwrap_or(piece(4, 20));
-            kept.leave(memory, Holds::Nothing);
-            while kept.over().is_some() {}
+            kept.leave(memory, Holds::Nothing, now);
+            while kept.over(now).is_some() {}
         }
         assert!(kept.kept_bytes <= 40 * PAGE, "{} pages", kept.kept_bytes / PAGE);
         // However much was in use, no more is kept than the bound.
         assert!((0..11).all(|_| take(&mut kept, 100).is_none()));
-        (0..11).for_each(|number| kept.leave(piece(number, 100), Holds::Nothing));
-        while kept.over().is_some() {}
+        (0..11).for_each(|number| kept.leave(piece(number, 100), Holds::Nothing, now));
+        while kept.over(now).is_some() {}
         assert_eq!(kept.kept_bytes, 1000 * PAGE);
     }
 
     #[test]
+    fn what_nobody_wants_for_long_goes() {
+        let (mut kept, begin) = (Kept::new(1000 * PAGE), Instant::now());
+        (0..2).for_each(|_| assert_eq!(kept.take(10 * PAGE, Holds::Nothing), None));
+        let (old, young) = (piece(1, 10), piece(2, 10));
+        kept.leave(old, Holds::Nothing, begin);
+        kept.leave(young, Holds::Nothing, begin + KEPT_FOR);
+        assert_eq!(kept.over(begin + KEPT_FOR), None);
+        let later = begin + KEPT_FOR + Duration::from_millis(1);
+        assert_eq!((kept.over(later), kept.over(later)), (Some(old), None));
+        assert_eq!((kept.over(later + KEPT_FOR), kept.kept_bytes), (Some(young), 0));
+    }
+
+    #[test]
     fn whoever_wants_bytes_gets_bytes() {
-        let mut kept = Kept::new(1000 * PAGE);
+        let (mut kept, now) = (Kept::new(1000 * PAGE), Instant::now());
         (0..3).for_each(|_| assert_eq!(kept.take(PAGE, Holds::Bytes), None));
         let (bytes, values) = (piece(1, 1), piece(2, 1));
-        kept.leave(bytes, Holds::Bytes);
-        kept.leave(values, Holds::Nothing);
+        kept.leave(bytes, Holds::Bytes, now);
+        kept.leave(values, Holds::Nothing, now);
         assert_eq!((kept.take(PAGE, Holds::Bytes), kept.take(PAGE, Holds::Bytes)), (Some(bytes), None));
-        kept.leave(bytes, Holds::Bytes);
+        kept.leave(bytes, Holds::Bytes, now);
         assert_eq!(kept.take(PAGE, Holds::Nothing), Some(bytes));
         assert_eq!(kept.take(PAGE, Holds::Nothing), Some(values));
     }

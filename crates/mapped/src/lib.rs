@@ -4,7 +4,8 @@
 //! sizes, it keeps for the threads that took it; and what is mapped anew for each use costs a page fault for each page. So:
 //!
 //! 1. Memory has one of few sizes ([`capacity`]), and what is freed is kept for the next that has the same.
-//! 2. As much is kept as makes, with what is in use, what was in use lately: so keeping never takes more memory than there was use for.
+//! 2. As much is kept as makes, with what is in use, what was in use lately: so keeping never takes more memory than there was use for. And only for a moment: what is taken again goes
+//!    round faster.
 //! 3. [`Memory`] is bytes. [`Mapped`] is an allocator for lists and tables; what is small it takes from the general allocator.
 //! 4. A process may have so many mappings and no more. What cannot be mapped comes from the general allocator after all, and a list says what did.
 
@@ -38,6 +39,17 @@ pub fn capacity(len: usize) -> usize {
     exact.next_multiple_of((exact.next_power_of_two() / SIZES).max(PAGE))
 }
 
+/// Bytes that an allocation of so many takes from [`Mapped`].
+#[must_use]
+pub fn taken(bytes: usize) -> usize {
+    if bytes < MAPPED_MIN { bytes } else { capacity(bytes) }
+}
+
+/// Gives back what is kept and was not wanted for long: for who is idle.
+pub fn trim() {
+    kept::free_over(usize::MAX);
+}
+
 /// Mapped bytes, aligned to [`PAGE`] and initialised.
 #[derive(Debug)]
 pub struct Memory(Piece);
@@ -57,13 +69,22 @@ impl Memory {
         memory
     }
 
-    /// As many bytes, which are zero or what others held before.
+    /// As many bytes, which are zero or what others in this process held before.
     ///
     /// # Panics
     /// As [`capacity`].
     #[must_use]
     pub fn used_before(len: usize) -> Self {
         Self(kept::take(capacity(len), Holds::Bytes).0)
+    }
+
+    /// The same; none where there is no memory.
+    ///
+    /// # Panics
+    /// As [`capacity`].
+    #[must_use]
+    pub fn try_used_before(len: usize) -> Option<Self> {
+        kept::try_take(capacity(len), Holds::Bytes).map(|(piece, _)| Self(piece))
     }
 
     /// Where it begins: for a device that reads or writes it beyond any borrow.
@@ -121,7 +142,7 @@ mod tests {
     #[test]
     fn what_was_used_before_is_zero_where_that_is_asked() {
         // Of a size that no other test has.
-        const LEN: usize = 13 << 20;
+        const LEN: usize = 3 << 20;
         let mut memory = Memory::zeroed(LEN);
         assert!(memory.iter().all(|byte| *byte == 0));
         memory.fill(7);

@@ -124,8 +124,8 @@ impl Chunk {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Narrow(_, entries) => entries.capacity() * size_of::<Narrow>(),
-            Self::Wide(entries) => entries.capacity() * size_of::<Entry>(),
+            Self::Narrow(_, entries) => mapped::taken(entries.capacity() * size_of::<Narrow>()),
+            Self::Wide(entries) => mapped::taken(entries.capacity() * size_of::<Entry>()),
         }
     }
 }

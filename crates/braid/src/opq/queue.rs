@@ -53,7 +53,7 @@ struct Run {
 
 impl Run {
     fn bytes(&self) -> usize {
-        self.indexes.capacity() * size_of::<u32>()
+        mapped::taken(self.indexes.capacity() * size_of::<u32>())
     }
 }
 
@@ -211,7 +211,7 @@ impl Opq {
     /// Memory it holds, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.operations.bytes()
-            + self.newest.capacity() * 5
+            + mapped::taken(self.newest.allocation_size())
             + Filter::bytes(self.filtered)
             + self.runs.iter().map(Run::bytes).sum::<usize>()
     }
