@@ -119,7 +119,7 @@ impl Engine {
             return Ok(Tried::Committed(self.publisher.visible()));
         }
         let inline = Inline::of(items);
-        self.check_limits(items, &inline)?;
+        let record_bytes = self.check_limits(items, &inline)?;
         if let Some(check) = &check {
             check.look_for_loads(items)?;
         }
@@ -129,9 +129,9 @@ impl Engine {
         }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         // What documents take is counted where they are written.
-        self.admit(items.iter().map(|item| inline.record_bytes(item) as u64).sum(), reclaims(items))?;
+        self.admit(record_bytes, reclaims(items))?;
         let documents = self.find_room_for_documents(items, &inline)?;
-        let payload = Arc::new(encode(items, &inline, &documents, &self.clock));
+        let payload = Arc::new(encode(items, &documents, record_bytes, &self.clock));
         match self.place(items, &payload, durability, check) {
             Ok(Placed::At(position)) => {
                 self.counters.committed(items.len(), bytes);
@@ -226,7 +226,8 @@ impl Engine {
         }
     }
 
-    fn check_limits(&self, items: &[Item<'_>], inline: &Inline) -> Result<()> {
+    /// Fails when a key, a value or all together are outside the limits; most bytes that their record takes.
+    fn check_limits(&self, items: &[Item<'_>], inline: &Inline) -> Result<u64> {
         let mut bytes = format::COMMIT_TIME_BYTES as u64;
         for item in items {
             if item.is_point() {
@@ -239,7 +240,7 @@ impl Engine {
         if bytes > limit {
             return Err(Error::BatchTooLarge { bytes, limit, inline: INLINE_BYTES_MAX });
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Lets those range deletes wait that would be too many for a table, as long as sweeps go on that bring their number down.
@@ -534,9 +535,9 @@ pub(crate) fn check_expires(expires: Option<Expires>) -> Result<()> {
     }
 }
 
-fn encode(items: &[Item<'_>], inline: &Inline, documents: &[Option<DocPointer>], clock: &Clock) -> Vec<u8> {
-    let bytes = items.iter().map(|item| inline.record_bytes(item)).sum::<usize>();
-    let mut payload = Vec::with_capacity(format::COMMIT_TIME_BYTES + bytes);
+/// The record of a commit, of so many bytes at most.
+fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], bytes_max: u64, clock: &Clock) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(usize::try_from(bytes_max).unwrap_or(0));
     let mut now = clock.of_commit();
     if let Some(now) = now {
         format::put_commit_time(&mut payload, now);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use psync::{BLOCK, Buffer, Stream};
 
-use crate::Result;
 use crate::files::SegmentFiles;
 use crate::read::{self, BYTES_IN_FLIGHT, Opener, Wanted, Window};
+use crate::{Error, Result};
 
 /// One in so many of the windows in flight is waited for at a time: the device keeps the others, and whoever waits is woken less often.
 const GATHERED: usize = 4;
@@ -17,16 +17,15 @@ pub(crate) struct Asked {
     documents: Vec<Wanted>,
     /// Where each of them goes.
     places: Vec<Vec<usize>>,
-    outcomes: Vec<Result<Vec<u8>>>,
+    /// Places of those that are not asked for, and why.
+    refused: Vec<(usize, Error)>,
     files: Arc<SegmentFiles>,
 }
 
 impl Asked {
     /// A call for `count` documents.
     pub(crate) fn new(count: usize, files: Arc<SegmentFiles>) -> Self {
-        let mut outcomes = Vec::new();
-        outcomes.resize_with(count, || Ok(Vec::new()));
-        Self { documents: Vec::with_capacity(count), places: Vec::with_capacity(count), outcomes, files }
+        Self { documents: Vec::with_capacity(count), places: Vec::with_capacity(count), refused: Vec::new(), files }
     }
 
     /// The next document, in the order of their places in the log, or why it can't be read.
@@ -36,7 +35,7 @@ impl Asked {
                 self.documents.push(wanted);
                 self.places.push(places.to_vec());
             }
-            Err(error) => places.iter().for_each(|&place| self.outcomes[place] = Err(error.clone())),
+            Err(error) => self.refused.extend(places.iter().map(|&place| (place, error.clone()))),
         }
     }
 
@@ -45,15 +44,12 @@ impl Asked {
     }
 
     /// What was read, checked, in the order of the call.
-    pub(crate) fn finish(mut self) -> Vec<Result<Vec<u8>>> {
-        for (document, places) in self.documents.iter_mut().zip(&self.places) {
-            let outcome = document.finish(&self.files);
-            for &place in &places[1..] {
-                self.outcomes[place] = outcome.clone();
-            }
-            self.outcomes[places[0]] = outcome;
-        }
-        self.outcomes
+    pub(crate) fn finish(self) -> Vec<Result<Vec<u8>>> {
+        let count = self.places.iter().map(Vec::len).sum::<usize>() + self.refused.len();
+        let mut outcomes = Vec::new();
+        outcomes.resize_with(count, || Ok(Vec::new()));
+        self.hand_over_rest(&mut |place, outcome| outcomes[place] = outcome);
+        outcomes
     }
 
     /// Hands a document that has come over, to every place.
@@ -71,8 +67,7 @@ impl Asked {
                 self.hand_over(index, take);
             }
         }
-        let refused = self.outcomes.into_iter().enumerate().filter(|(_, outcome)| outcome.is_err());
-        refused.for_each(|(place, outcome)| take(place, outcome));
+        self.refused.into_iter().for_each(|(place, error)| take(place, Err(error)));
     }
 }
 

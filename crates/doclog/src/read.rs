@@ -8,7 +8,8 @@
 //!    may be in more segments than a process may have files open.
 //! 3. A completed window is cut into parts of documents. Every part is checksummed at once, and copied if its bytes are
 //!    wanted. When all parts are there, their checksums are combined and compared with the pointer's.
-//! 4. What is compressed is decompressed when all reads are done, and handed over by whoever asked.
+//! 4. What is compressed is decompressed when all reads are done, and handed over by whoever asked. Who asks for it has each document that one window brings as soon as that
+//!    has come ([`fetch_as_they_come`]), while others are read.
 //!
 //! Invariant: a document is handed out only when its header, its length and the checksum over identity and payload are the pointer's.
 
@@ -239,7 +240,7 @@ pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
     }
 }
 
-/// Few windows, of what little one lookup needs, are not worth a stream.
+/// Documents that are not worth a stream: what one lookup needs.
 const FEW: usize = 2;
 
 /// Reads all documents, and hands over each that came in one window when it has.

@@ -2,7 +2,7 @@
 //!
 //! 1. A [`Buffer`] is memory aligned to [`BLOCK`], whose capacity is a multiple of it, as direct I/O wants it. It is always
 //!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, or what its owner used it for
-//!    before ([`Buffer::reused`]), never foreign memory; one that is made for a read alone may show what the process read before
+//!    before ([`Buffer::reused`]), never foreign memory; one that is made for a read alone may show what the process held there before
 //!    ([`Buffer::for_read`]).
 //! 2. Batches take and free megabytes at a time, and to get those from the system each time would halve the rate of 16 KiB reads in batches of 128. So freed
 //!    buffers are kept: of up to [`SMALL_BLOCKS_MAX`] blocks by each thread, and what is too much for it by all together ([`Small`]).
@@ -69,6 +69,13 @@ impl Memory {
             return Self::Large(mapped::Memory::used_before(capacity));
         }
         Self::Small(Piece::kept(capacity).unwrap_or_else(|| Piece::zeros(capacity)))
+    }
+
+    fn capacity(&self) -> usize {
+        match self {
+            Self::Small(piece) => piece.capacity,
+            Self::Large(memory) => memory.len(),
+        }
     }
 
     const fn start(&self) -> NonNull<u8> {
@@ -183,7 +190,6 @@ impl Drop for Small {
 /// Shapes: `len` is any number of bytes; the capacity behind it is `len` at allocation, rounded up to a multiple of [`BLOCK`], or by up to a quarter where it is large.
 pub struct Buffer {
     memory: Memory,
-    capacity: usize,
     len: usize,
 }
 
@@ -207,18 +213,16 @@ impl Buffer {
     /// When `len` is larger than an object may be, half of `isize::MAX` here. Sizes that come from a disk or a network
     /// are checked by whoever read them.
     pub fn zeroed(len: usize) -> Self {
-        let capacity = capacity(len);
-        Self { memory: Memory::zeros(capacity), capacity, len }
+        Self { memory: Memory::zeros(capacity(len)), len }
     }
 
-    /// `len` bytes for a read to fill, to be looked at only when it has succeeded: zero, or what an earlier buffer of the process held. To make
+    /// `len` bytes for a read to fill, to be looked at only when it has succeeded: zero, or what the process held there before, in a buffer or elsewhere. To make
     /// memory zero that is read into right away takes longer than much of what else a read of a page does.
     ///
     /// # Panics
     /// As [`Buffer::zeroed`].
     pub fn for_read(len: usize) -> Self {
-        let capacity = capacity(len);
-        Self { memory: Memory::used_before(capacity), capacity, len }
+        Self { memory: Memory::used_before(capacity(len)), len }
     }
 
     /// A copy of `bytes`.
@@ -245,7 +249,7 @@ impl Buffer {
             }
             start.add(end).write_bytes(0, capacity - end);
         }
-        Self { memory, capacity, len }
+        Self { memory, len }
     }
 
     /// Bytes in use: what a request transfers.
@@ -260,7 +264,7 @@ impl Buffer {
 
     /// Bytes allocated, a multiple of [`BLOCK`].
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.memory.capacity()
     }
 
     /// Keeps the first `len` bytes; does nothing if there are no more.
@@ -272,7 +276,7 @@ impl Buffer {
     /// held in this buffer, or zero.
     pub fn reused(mut self, len: usize) -> Option<Self> {
         self.len = len;
-        (len <= self.capacity).then_some(self)
+        (len <= self.capacity()).then_some(self)
     }
 
     /// The memory, for a submission that outlives any borrow of this buffer.
