@@ -8,7 +8,7 @@ use braid::{Compression, Durability, Structure};
 
 use crate::values::Values;
 use crate::ycsb::{Core, Settings};
-use crate::{Error, Result, keys, ycsb};
+use crate::{Error, Result, keys, queue, ycsb};
 
 /// The table that workloads fill and read, unless they are of YCSB.
 pub const TABLE: &str = "bench";
@@ -32,8 +32,12 @@ pub enum Workload {
     SeekRandom,
     /// One `get` at a time while queued puts are applied, and while nobody writes: what the one costs the other.
     ReadWhileWriting,
+    /// Seeks to a random key and reads the records that follow, while another thread writes at a set rate.
+    SeekRandomWhileWriting,
     /// Commits, each waited for.
     Commit,
+    /// Jobs that are pushed, claimed as the first there is, and acknowledged.
+    Queue,
     /// Inserts the records of YCSB, in the order of their indexes, into an empty table.
     YcsbLoad,
     /// A core workload of YCSB.
@@ -42,7 +46,7 @@ pub enum Workload {
 
 impl Workload {
     /// Every workload, in the order of the help text.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -51,7 +55,9 @@ impl Workload {
         Self::ReadSeq,
         Self::SeekRandom,
         Self::ReadWhileWriting,
+        Self::SeekRandomWhileWriting,
         Self::Commit,
+        Self::Queue,
         Self::YcsbLoad,
         Self::Ycsb(Core::A),
         Self::Ycsb(Core::B),
@@ -73,7 +79,9 @@ impl Workload {
             Self::ReadSeq => "readseq",
             Self::SeekRandom => "seekrandom",
             Self::ReadWhileWriting => "readwhilewriting",
+            Self::SeekRandomWhileWriting => "seekrandomwhilewriting",
             Self::Commit => "commit",
+            Self::Queue => "queue",
             Self::YcsbLoad => "ycsb-load",
             Self::Ycsb(Core::A) => "ycsb-a",
             Self::Ycsb(Core::B) => "ycsb-b",
@@ -87,7 +95,7 @@ impl Workload {
     /// Whether it starts from an empty table.
     #[must_use]
     pub const fn fills(self) -> bool {
-        matches!(self, Self::FillSeq | Self::FillRandom | Self::YcsbLoad)
+        matches!(self, Self::FillSeq | Self::FillRandom | Self::Queue | Self::YcsbLoad)
     }
 
     /// Whether its operations are writes.
@@ -106,7 +114,7 @@ impl Workload {
     #[must_use]
     pub const fn only_reads(self) -> bool {
         match self {
-            Self::ReadWhileWriting => false,
+            Self::ReadWhileWriting | Self::SeekRandomWhileWriting => false,
             Self::Ycsb(core) => core.only_reads(),
             _ => self.reads(),
         }
@@ -117,7 +125,7 @@ impl Workload {
     #[must_use]
     pub const fn drains(self) -> bool {
         match self {
-            Self::Commit | Self::ReadWhileWriting => false,
+            Self::Commit | Self::ReadWhileWriting | Self::SeekRandomWhileWriting => false,
             _ => !self.only_reads(),
         }
     }
@@ -125,7 +133,11 @@ impl Workload {
     /// The table that it fills or reads.
     #[must_use]
     pub const fn table(self) -> &'static str {
-        if self.is_ycsb() { ycsb::TABLE } else { TABLE }
+        match self {
+            Self::Queue => queue::TABLE,
+            _ if self.is_ycsb() => ycsb::TABLE,
+            _ => TABLE,
+        }
     }
 
     /// Whether it is of YCSB.
@@ -138,6 +150,12 @@ impl Workload {
     #[must_use]
     pub const fn is_sliced(self) -> bool {
         self.reads() || matches!(self, Self::Commit)
+    }
+
+    /// Whether another thread writes while it runs: then its figures are held against those of the same reads while nobody does.
+    #[must_use]
+    pub(crate) const fn has_writer(self) -> bool {
+        matches!(self, Self::ReadWhileWriting | Self::SeekRandomWhileWriting)
     }
 
     /// How many operations of this workload go into one call when the command line does not say.

@@ -16,6 +16,7 @@
 
 mod config;
 mod error;
+mod queue;
 mod report;
 mod run;
 mod seen;

@@ -1,7 +1,11 @@
 //! What came out, as printed by `--json`: one object per workload.
 
+use std::path::Path;
+
 use serde::Serialize;
 
+use crate::Result;
+use crate::reproduce::figure::{Axis, Drawing, Figure, Panel, Point};
 use crate::ycsb::YcsbReport;
 
 /// Random reads per second with so many in flight.
@@ -72,6 +76,9 @@ pub struct Report {
     pub drain_seconds: f64,
     /// Operations per second; the median over the pairs where there are several.
     pub ops_per_second: f64,
+    /// Operations of each second, whole seconds alone, where the workload is one run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ops_by_second: Vec<u64>,
     /// Median latency of a call; in a scan, of 64 records, read and checked. At a target rate from when a call was due.
     pub p50_us: f64,
     /// 99th percentile of the latency of a call. Where others write: of a call during which writes were applied, as the other latencies.
@@ -134,4 +141,21 @@ pub struct Report {
     pub interrupted: bool,
     /// What a YCSB workload has besides.
     pub ycsb: Option<YcsbReport>,
+}
+
+impl Report {
+    /// Draws the operations of each second as an SVG file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn draw_by_second(&self, path: &Path) -> Result<()> {
+        let title = format!("{}, {} threads, durability {}", self.workload, self.threads, self.durability);
+        let mut panel =
+            Panel::new("", Drawing::Lines, Axis::linear("seconds"), Axis::linear("operations in the second"));
+        for (second, operations) in (1_u32..).zip(&self.ops_by_second) {
+            panel.add(&self.structure, Point::of(second.into(), vec![*operations as f64]));
+        }
+        let figure = Figure { panels: vec![panel], ..Figure::new(&self.workload, title) };
+        crate::reproduce::draw(&figure, path)
+    }
 }

@@ -19,7 +19,7 @@ use crate::process::{DeviceBytes, bytes_below, evict_page_cache};
 use crate::seen::{Frame, ReadCount, ScanRequest, Seen};
 use crate::slice::{Shared, Tally, drive};
 use crate::workload::{Job, foreign};
-use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, ycsb};
+use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, queue, ycsb};
 
 /// Longest measurement of one limit.
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -61,10 +61,10 @@ pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Re
         database.drop_caches();
         evict_page_cache(database.path())?;
     }
-    let clients = if config.workload.is_ycsb() {
-        Clients::Ycsb(ycsb::Clients::new(database, &table, config, records))
-    } else {
-        Clients::Plain(Job::new(database, &table, config, value_bytes))
+    let clients = match config.workload {
+        Workload::Queue => Clients::Queue(queue::Clients::new(database, &table, config)),
+        workload if workload.is_ycsb() => Clients::Ycsb(ycsb::Clients::new(database, &table, config, records)),
+        _ => Clients::Plain(Job::new(database, &table, config, value_bytes)),
     };
     let mut bench = Bench { database, config, watch, clients, seen: Seen::new() };
     if config.workload.is_sliced() {
@@ -153,6 +153,7 @@ fn prepare(database: &Database, config: &Config) -> Result<Prepared> {
 enum Clients<'a> {
     Plain(Job<'a>),
     Ycsb(ycsb::Clients<'a>),
+    Queue(queue::Clients<'a>),
 }
 
 impl Clients<'_> {
@@ -160,6 +161,7 @@ impl Clients<'_> {
         match self {
             Self::Plain(job) => job.next_slice(),
             Self::Ycsb(clients) => clients.next_slice(),
+            Self::Queue(_) => {}
         }
     }
 
@@ -167,14 +169,19 @@ impl Clients<'_> {
         match self {
             Self::Plain(job) => job.work(thread, shared, tally),
             Self::Ycsb(clients) => clients.work(thread, shared, tally),
+            Self::Queue(clients) => clients.work(shared, tally),
         }
     }
 
-    /// Reads every `step`th record back: how many that were, and how many of them were not there.
+    /// Reads every `step`th record back: how many that were, and how many of them were not there. Of a queue nothing may be left.
     fn read_back(&self, step: u64) -> Result<(u64, u64)> {
         match self {
             Self::Plain(job) => job.read_back(step),
             Self::Ycsb(clients) => Ok((clients.read_back(step)?, 0)),
+            Self::Queue(clients) => match clients.left()? {
+                0 => Ok((0, 0)),
+                left => Err(Error::Invalid(format!("{left} jobs are left of those that were all acknowledged"))),
+            },
         }
     }
 }
@@ -271,19 +278,19 @@ impl Bench<'_> {
 
     fn slice(&self, time: Option<Duration>, operations: Option<u64>) -> Result<(Tally, Duration)> {
         let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| self.clients.work(thread, shared, tally);
-        let writers = usize::from(self.config.workload == Workload::ReadWhileWriting);
+        let writers = usize::from(self.config.workload.has_writer());
         drive(self.config.threads + writers, time, self.watch, operations, &work)
     }
 
     /// The reads of a pair without writers, where the workload is about the difference.
     fn quiet_slice(&mut self, pair: usize, time: Duration) -> Result<Option<Tally>> {
         let Clients::Plain(job) = &self.clients else { return Ok(None) };
-        if self.config.workload != Workload::ReadWhileWriting {
+        if !self.config.workload.has_writer() {
             return Ok(None);
         }
         (self.watch.phase)(&format!("pair {pair} of {}: nobody writes", self.config.pairs));
         job.next_slice();
-        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| job.read_random(thread, shared, tally);
+        let work = |thread: usize, shared: &Shared<'_>, tally: &mut Tally| job.read_alone(thread, shared, tally);
         let (tally, _) = drive(self.config.threads, Some(time), self.watch, None, &work)?;
         Ok(Some(tally))
     }
@@ -318,11 +325,13 @@ impl Bench<'_> {
             Workload::FillSeq | Workload::FillRandom | Workload::Overwrite | Workload::YcsbLoad => {
                 (Limit::SequentialWrite, 8)
             }
-            Workload::Commit => (Limit::FlushedWrite, 1),
+            Workload::Commit | Workload::Queue => (Limit::FlushedWrite, 1),
             // All but inserts of new records begin with a lookup.
-            Workload::ReadRandom | Workload::SeekRandom | Workload::ReadWhileWriting | Workload::Ycsb(_) => {
-                (Limit::RandomRead, threads.min(DEPTH_MAX))
-            }
+            Workload::ReadRandom
+            | Workload::SeekRandom
+            | Workload::ReadWhileWriting
+            | Workload::SeekRandomWhileWriting
+            | Workload::Ycsb(_) => (Limit::RandomRead, threads.min(DEPTH_MAX)),
             Workload::MultiReadRandom => (Limit::RandomRead, (threads * self.config.batch).min(DEPTH_MAX)),
             Workload::ReadSeq => match self.seen.scan {
                 Some(request) => {
@@ -376,7 +385,7 @@ impl Bench<'_> {
         let leaf_pages =
             tables.iter().find(|stats| stats.name == table.name()).map_or(0, |table| table.pages_of_new_leaf);
         let ycsb = match &self.clients {
-            Clients::Plain(_) => None,
+            Clients::Plain(_) | Clients::Queue(_) => None,
             Clients::Ycsb(clients) => Some(clients.report(&self.seen.tally)),
         };
         Ok(self.seen.report(

@@ -217,6 +217,7 @@ impl Seen {
             seconds: self.seconds,
             drain_seconds: self.drain_seconds,
             ops_per_second: median(&self.rates).unwrap_or(0.0),
+            ops_by_second: if config.workload.is_sliced() { Vec::new() } else { self.tally.by_second.clone() },
             p50_us: microseconds(0.5),
             p99_us: microseconds(0.99),
             p999_us: microseconds(0.999),

@@ -33,6 +33,8 @@ pub(crate) struct Tally {
     pub(crate) latency: Histogram<u64>,
     /// The operations of a mix by kind.
     pub(crate) kinds: Kinds,
+    /// Operations of all threads in each second of the slice but the last, where they are counted as they are done.
+    pub(crate) by_second: Vec<u64>,
 }
 
 /// Of nanoseconds.
@@ -46,7 +48,14 @@ pub(crate) fn nanoseconds_since(begun: Instant) -> u64 {
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        Self { operations: 0, not_found: 0, put_bytes: 0, latency: histogram(), kinds: Kinds::default() }
+        Self {
+            operations: 0,
+            not_found: 0,
+            put_bytes: 0,
+            latency: histogram(),
+            kinds: Kinds::default(),
+            by_second: Vec::new(),
+        }
     }
 
     /// Records one call.
@@ -60,6 +69,7 @@ impl Tally {
         self.not_found += other.not_found;
         self.put_bytes += other.put_bytes;
         self.kinds.merge(&other.kinds);
+        self.by_second.extend(&other.by_second);
         self.latency.add(&other.latency).expect("histograms of one crate have the same bounds");
     }
 }
@@ -131,6 +141,8 @@ pub(crate) fn drive(
         done: AtomicU64::new(0),
     };
     let watcher = thread::current();
+    // Operations done by the end of each second.
+    let mut by_second: Vec<u64> = Vec::new();
     let one = |thread: usize| {
         let mut tally = Tally::new();
         let result = work(thread, &shared, &mut tally);
@@ -145,7 +157,11 @@ pub(crate) fn drive(
         let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || one(thread))).collect();
         while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
             thread::park_timeout(TICK);
-            (watch.progress)(shared.done.load(Ordering::Relaxed), total);
+            let done = shared.done.load(Ordering::Relaxed);
+            if begin.elapsed().as_secs() > by_second.len() as u64 {
+                by_second.push(done);
+            }
+            (watch.progress)(done, total);
         }
         workers
             .into_iter()
@@ -158,5 +174,7 @@ pub(crate) fn drive(
         all.merge(&tally);
         longest = longest.max(elapsed);
     }
+    let before = std::iter::once(&0).chain(&by_second);
+    all.by_second = before.zip(&by_second).map(|(before, now)| now - before).collect();
     Ok((all, longest))
 }

@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use braid::{Database, Table, WriteBatch};
 use rand::rngs::SmallRng;
@@ -24,6 +24,10 @@ const CHECK_EVERY: u64 = 64;
 /// Of the write buffer, and of the records, one over so much is queued before it is applied: less than what is applied
 /// unasked.
 const QUEUED_SHARE: u64 = 8;
+
+/// What is written while others seek: 20,000 operations a second.
+const WRITES_PER_COMMIT: u64 = 100;
+const COMMIT_EVERY: Duration = Duration::from_millis(5);
 
 /// Records put in one call meanwhile.
 const QUEUED_BATCH: u64 = 1024;
@@ -70,8 +74,10 @@ impl<'a> Job<'a> {
             Workload::SeekRandom => self.seek_random(thread, shared, tally),
             Workload::ReadWhileWriting if thread == self.config.threads => self.keep_applying(thread, shared),
             Workload::ReadWhileWriting => self.read_while_applying(thread, shared, tally),
+            Workload::SeekRandomWhileWriting if thread == self.config.threads => self.keep_writing(thread, shared),
+            Workload::SeekRandomWhileWriting => self.seek_random(thread, shared, tally),
             Workload::Commit => self.commit(thread, shared, tally),
-            Workload::YcsbLoad | Workload::Ycsb(_) => unreachable!("these have clients of their own"),
+            Workload::Queue | Workload::YcsbLoad | Workload::Ycsb(_) => unreachable!("these have clients of their own"),
         }
     }
 
@@ -145,7 +151,15 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    pub(crate) fn read_random(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+    /// What a workload with a writer reads, while nobody writes.
+    pub(crate) fn read_alone(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
+        match self.config.workload {
+            Workload::SeekRandomWhileWriting => self.seek_random(thread, shared, tally),
+            _ => self.read_random(thread, shared, tally),
+        }
+    }
+
+    fn read_random(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let mut random = self.random(thread);
         let mut key = vec![0; self.config.key_size];
         while shared.goes_on() {
@@ -203,6 +217,28 @@ impl<'a> Job<'a> {
             let drained = self.database.drain();
             self.applies.fetch_add(1, Ordering::AcqRel);
             drained?;
+        }
+        Ok(())
+    }
+
+    /// Puts random records anew and deletes keys beside such that are not there, at a set rate, so that many of both wait where others seek.
+    fn keep_writing(&self, thread: usize, shared: &Shared<'_>) -> Result<()> {
+        let mut random = self.random(thread);
+        let mut record = Record::new(self.config);
+        for commit in 0.. {
+            if !shared.sleep_until(shared.begin() + COMMIT_EVERY * commit) {
+                break;
+            }
+            let mut batch = WriteBatch::new();
+            for _ in 0..WRITES_PER_COMMIT / 2 {
+                record.set(random.random_range(0..self.config.num), random.random());
+                batch.put(self.table, &record.key, &record.value);
+                record.set(random.random_range(0..self.config.num), 0);
+                record.key.push(0);
+                batch.delete(self.table, &record.key);
+                record.key.pop();
+            }
+            self.database.write_with(batch, self.config.durability)?;
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ use psync::Psync;
 
 pub use figure::{Claim, Figure, Table};
 pub use lab::{Device, Lab, Method};
+pub(crate) use plot::draw;
 pub use write::{Results, section_name};
 
 use crate::run::Watch;

@@ -33,7 +33,7 @@ const BAR: f64 = 0.35;
 ///
 /// # Errors
 /// When the file cannot be written.
-pub(super) fn draw(figure: &Figure, path: &Path) -> Result<()> {
+pub(crate) fn draw(figure: &Figure, path: &Path) -> Result<()> {
     let failed = |problem: String| Error::Invalid(format!("drawing {}: {problem}", path.display()));
     let rows = figure.panels.len().div_ceil(PANELS_IN_ROW).max(1);
     let columns = figure.panels.len().clamp(1, PANELS_IN_ROW);

@@ -36,7 +36,12 @@ Workloads, and the device's limit that each is held against:
   seekrandom       seek, read --batch records    random read, depth --threads
   readwhilewriting get while queued puts are     random read, depth --threads
                    applied, and without
+  seekrandomwhilewriting
+                   the same as seekrandom while  random read, depth --threads
+                   another thread writes
   commit           --batch puts, waited for      4 KiB write + fdatasync
+  queue            jobs pushed, claimed as the   4 KiB write + fdatasync
+                   first, and acknowledged
   ycsb-load        insert the records of YCSB    sequential write, in records
   ycsb-a … ycsb-f  the core workloads of YCSB    random read, depth --threads
 
@@ -71,6 +76,13 @@ How it measures:
   applied, in turns. Its latencies are those of the gets during which puts
   were applied, for a moment at least; their p99 is compared with that of a
   slice without writes in the same pair.
+
+  `seekrandomwhilewriting` seeks while another thread puts records anew and
+  deletes keys beside them, 20,000 operations a second, and while nobody
+  writes.
+
+  `queue` runs --num jobs through a table `queue` of its own, each in three
+  commits, with durability `sync`. Its report has the jobs of each second.
 
   A scan is held against random reads of the size of its requests, with as
   many in flight as it asks for ahead: PioMax leaves, those side by side on
@@ -136,6 +148,9 @@ pub(crate) struct Bench {
     /// How long reads and ycsb-a to ycsb-f run before anything counts [default: as long as a slice, 1s at most]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     warm_up: Option<Duration>,
+    /// Directory for a plot (SVG) of the operations of each second, of each workload that is one run: fills, overwrites and queue
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
     /// Structure of the table that a fill creates
     #[arg(long, value_name = "NAME", value_parser = parse_structure, default_value_t = Structure::BTree)]
     structure: Structure,
@@ -183,6 +198,10 @@ impl Bench {
         }
         for workload in &self.workloads {
             let report = self.run_one(*workload, &database)?;
+            if let Some(directory) = self.plot.as_ref().filter(|_| !report.ops_by_second.is_empty()) {
+                std::fs::create_dir_all(directory).map_err(Error::io("creating", directory))?;
+                report.draw_by_second(&directory.join(format!("{workload}.svg")))?;
+            }
             if json {
                 output.json(&report)?;
             } else {
@@ -216,7 +235,8 @@ impl Bench {
 
     fn config(&self, workload: Workload, num: u64, database: Option<&Database>) -> Config {
         // Waiting for a flush after each of a million puts would measure the flush; `commit` does that.
-        let by_default = if workload == Workload::Commit { Durability::Sync } else { Durability::Os };
+        let by_default =
+            if matches!(workload, Workload::Commit | Workload::Queue) { Durability::Sync } else { Durability::Os };
         Config {
             workload,
             num,

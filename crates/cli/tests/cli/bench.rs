@@ -34,7 +34,8 @@ fn field(report: &Value, name: &str) -> f64 {
 fn every_workload_reports_every_field() {
     let place = Place::new();
     let db = place.database();
-    let all = "fillseq,fillrandom,overwrite,readrandom,multireadrandom,readseq,seekrandom,readwhilewriting,commit";
+    let all = "fillseq,fillrandom,overwrite,readrandom,multireadrandom,readseq,seekrandom,readwhilewriting,\
+         seekrandomwhilewriting,commit,queue";
     let arguments = [
         "bench",
         all,
