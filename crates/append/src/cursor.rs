@@ -1,14 +1,15 @@
 //! Scans.
 //!
 //! 1. What is ahead is a list of pieces in the order of the scan: nodes, those that are not read yet among them, and pairs. The first piece is
-//!    taken apart: an internal node into its children, a leaf into pairs and B+-trees, as far as they are within the bounds.
+//!    taken apart: an internal node into its children, which become pieces of their own when the scan comes to them, a leaf into pairs and B+-trees, as far as they are within the bounds.
 //! 2. Where the first piece has to be read, those behind it are read with it in one psync, ever more of them as the scan goes on. Of nodes that were
 //!    read before, those below them are. Where one of them cannot be read, each is read alone when the scan comes to it: what fails is told behind all
 //!    that comes before it, and no node is asked for more than twice.
 //! 3. Pairs lie in memory of the scan, each key whole, those of neighbouring groups of a leaf together.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
 use doclog::DocPointer;
@@ -42,6 +43,12 @@ enum Piece {
         node: Ahead,
         prefix: Prefix,
         is_root: bool,
+    },
+    /// Children of a node that was read.
+    Children {
+        of: Arc<Node>,
+        prefix: Prefix,
+        range: Range<usize>,
     },
     Pairs(Run),
 }
@@ -98,6 +105,7 @@ impl TrieCursor {
                     return Ok(true);
                 }
                 Piece::Node { node: Ahead::Read(node), prefix, is_root } => self.take_apart(&node, prefix, is_root),
+                Piece::Children { of, prefix, range } => self.take_child(of, prefix, range),
                 Piece::Node { node: Ahead::Alone(pointer), prefix, is_root } => {
                     let node = self.version.nodes(&[pointer])?.remove(0);
                     self.take_apart(&node, prefix, is_root);
@@ -120,6 +128,7 @@ impl TrieCursor {
         {
             match piece {
                 Piece::Node { node: Ahead::Read(node), prefix, is_root } => self.take_apart(&node, prefix, is_root),
+                Piece::Children { of, prefix, range } => self.take_child(of, prefix, range),
                 other => first.push_back(other),
             }
         }
@@ -147,7 +156,12 @@ impl TrieCursor {
     /// Puts what a node consists of before everything else.
     fn take_apart(&mut self, node: &Arc<Node>, prefix: Prefix, is_root: bool) {
         let prefix = if is_root && !node.skip().is_empty() { [&prefix, node.skip()].concat().into() } else { prefix };
-        let mut pieces = if node.level() > 0 { self.children(node, &prefix) } else { self.groups(node, &prefix) };
+        if node.level() > 0 {
+            let range = self.children(node, &prefix);
+            self.ahead.push_front(Piece::Children { of: Arc::clone(node), prefix, range });
+            return;
+        }
+        let mut pieces = self.groups(node, &prefix);
         if self.direction == Direction::Forward {
             pieces.reverse();
         }
@@ -156,22 +170,40 @@ impl TrieCursor {
         }
     }
 
-    /// The children that have keys within the bounds, in key order.
-    fn children(&self, node: &Node, prefix: &Prefix) -> Vec<Piece> {
-        let low = |index: usize| [prefix, node.bound(index)].concat();
-        let mut pieces = Vec::with_capacity(node.len());
-        for index in 0..node.len() {
-            let is_behind = index > 0 && !self.bounds.below_upper(&low(index));
-            let is_before = index + 1 < node.len() && ends_before(&self.bounds, &low(index + 1));
-            if is_behind {
-                break;
+    /// Which children have keys within the bounds.
+    fn children(&self, node: &Node, prefix: &[u8]) -> Range<usize> {
+        let first = |is_it: &dyn Fn(usize) -> bool| {
+            let (mut low, mut high) = (1, node.len());
+            while low < high {
+                let middle = low.midpoint(high);
+                if is_it(middle) { high = middle } else { low = middle + 1 }
             }
-            if !is_before {
-                let node = Ahead::Unread(node.child(index));
-                pieces.push(Piece::Node { node, prefix: Arc::clone(prefix), is_root: false });
+            low
+        };
+        // Keys of a child are at or above its bound, but for the first, and below the next one's.
+        let start = match &self.bounds.lower {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                first(&|index| order(prefix, node.bound(index), key).is_gt()) - 1
             }
+            Bound::Unbounded => 0,
+        };
+        let end = match &self.bounds.upper {
+            Bound::Included(key) => first(&|index| order(prefix, node.bound(index), key).is_gt()),
+            Bound::Excluded(key) => first(&|index| order(prefix, node.bound(index), key).is_ge()),
+            Bound::Unbounded => node.len(),
+        };
+        start..end.min(node.len())
+    }
+
+    /// Puts the next of these children before everything else, and before those that are left.
+    fn take_child(&mut self, of: Arc<Node>, prefix: Prefix, mut range: Range<usize>) {
+        let next = if self.direction == Direction::Forward { range.next() } else { range.next_back() };
+        let Some(index) = next else { return };
+        let (node, child_prefix) = (Ahead::Unread(of.child(index)), Arc::clone(&prefix));
+        if !range.is_empty() {
+            self.ahead.push_front(Piece::Children { of, prefix, range });
         }
-        pieces
+        self.ahead.push_front(Piece::Node { node, prefix: child_prefix, is_root: false });
     }
 
     /// Pairs and trees of a leaf within the bounds, in key order.
@@ -245,12 +277,13 @@ impl TrieCursor {
     }
 }
 
-/// Whether no key below `end` is within.
-fn ends_before(bounds: &Bounds, end: &[u8]) -> bool {
-    match &bounds.lower {
-        Bound::Included(lower) | Bound::Excluded(lower) => end <= lower.as_slice(),
-        Bound::Unbounded => false,
-    }
+/// How a key that is in two parts compares with another one.
+fn order(prefix: &[u8], rest: &[u8], key: &[u8]) -> Ordering {
+    let both = prefix.len().min(key.len());
+    prefix[..both].cmp(&key[..both]).then_with(|| match key.get(prefix.len()..) {
+        Some(behind) => rest.cmp(behind),
+        None => Ordering::Greater,
+    })
 }
 
 /// Whether no key that begins with `begin` is above the lower bound.

@@ -38,6 +38,11 @@ impl AppliedThrough {
         self.steps[next - 1].1
     }
 
+    /// The structure has nothing newer than this, whatever the key.
+    pub(crate) fn newest(&self) -> Seq {
+        self.steps.iter().map(|(_, seq)| *seq).max().unwrap_or(Seq(0))
+    }
+
     /// The keys from `low` to below `high` have everything up to `seq`.
     pub(crate) fn cover(&mut self, low: &[u8], high: Option<&[u8]>, seq: Seq) {
         let behind = high.map(|high| (high.to_vec(), self.at(high)));

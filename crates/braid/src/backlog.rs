@@ -53,9 +53,9 @@ impl Backlog {
     /// # Errors
     /// When a thread can't be started.
     pub(crate) fn settle(self, engine: &Engine, table: &TableCore) -> Result<()> {
-        let (fences, sort_period) = (round::fences(engine, &*table.tree.view()), engine.options.speriod);
-        let sections = Sections::new(sort_period).recut(&[0], &fences, engine.pressure.sections());
-        let mut queues: Vec<Opq> = (0..sections.len()).map(|_| Opq::new(usize::MAX)).collect();
+        let (fences, sorting) = (round::fences(engine, &*table.tree.view()), engine.options.sorting);
+        let sections = Sections::new(sorting).recut(&[0], &fences, engine.pressure.sections());
+        let mut queues: Vec<Opq> = (0..sections.len()).map(|_| Opq::new(sorting)).collect();
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = if self.operations.len() < WORTH_IT { 1 } else { cores };
         let each = queues.len().div_ceil(threads);
@@ -68,7 +68,6 @@ impl Backlog {
                     queue.append(&update, lsn);
                 }
             }
-            queues.iter_mut().for_each(|queue| queue.sort_every(sort_period));
         };
         std::thread::scope(|scope| {
             let mut parts = queues.chunks_mut(each).enumerate();

@@ -205,7 +205,7 @@ impl Engine {
         let active = table.active_bytes.load(Ordering::Relaxed);
         if frozen + active > 0 {
             self.note_frozen(table, active);
-            let none = Arc::new(Sections::new(self.options.speriod));
+            let none = Arc::new(Sections::new(self.options.sorting));
             table.replace_state(none, None, Arc::clone(&state.view));
             self.pressure.forget(frozen + active);
             self.lend();

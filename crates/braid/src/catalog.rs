@@ -18,8 +18,10 @@ use crate::{
     Error, Result, Structure, TableSettings,
     applied::AppliedThrough,
     clean::Pace,
+    gaps::Gaps,
     history::History,
-    opq::{Frozen, Sections},
+    key_range::KeyRange,
+    opq::{Frozen, Sections, Sorting},
     traffic::Traffic,
     tree::Tree,
 };
@@ -57,7 +59,9 @@ pub(crate) struct TableCore {
     pub(crate) tree: Tree,
     pub(crate) documents: Arc<DocLog>,
     pub(crate) state: ArcSwap<TableState>,
-    /// Held by whoever replaces the state.
+    /// Where walks have found nothing. What a state has is known here before it is put in place.
+    gaps: ArcSwap<Gaps>,
+    /// Held by whoever replaces the state, or notes a gap.
     replacing: Mutex<()>,
     /// How often that began or ended: odd while the state is being replaced.
     replaced: AtomicU64,
@@ -120,6 +124,7 @@ impl TableCore {
             tree,
             documents,
             state,
+            gaps: ArcSwap::default(),
             replacing: Mutex::default(),
             replaced: AtomicU64::new(0),
             active_bytes,
@@ -241,6 +246,7 @@ impl TableCore {
     /// Puts another state in place, with other range tombstones; nothing waits in it.
     pub(crate) fn replace_whole(&self, active: Arc<Sections>, view: Arc<dyn View>, tombstones: RangeTombstones) {
         let one = self.replacing.lock();
+        self.gaps.store(Arc::default());
         let (tombstones, _pin) = (Arc::new(tombstones), Arc::clone(&self.pin));
         self.put_state(&one, TableState { active, frozen: None, view, tombstones, _pin });
     }
@@ -250,6 +256,42 @@ impl TableCore {
         self.replaced.fetch_add(1, Ordering::AcqRel);
         self.state.store(Arc::new(state));
         self.replaced.fetch_add(1, Ordering::Release);
+    }
+
+    /// The gaps that a walk in `state` may pass over: all, if it is the current one.
+    pub(crate) fn gaps_of(&self, state: &Arc<TableState>) -> Arc<Gaps> {
+        if Arc::ptr_eq(state, &self.state.load()) { self.gaps.load_full() } else { Arc::default() }
+    }
+
+    /// A walk at `at` found nothing within `range` in `state`.
+    pub(crate) fn note_gap(&self, state: &TableState, range: &KeyRange, at: Moment) {
+        let _one = self.replacing.lock();
+        // The structure that was walked is all there is, and it has nothing that is newer than the walk.
+        let is_whole = Arc::ptr_eq(&state.view, &self.state.load().view) && self.applied.lock().newest() <= at.seq;
+        if is_whole {
+            let mut gaps = Gaps::clone(&self.gaps.load());
+            gaps.note(range, at);
+            self.gaps.store(Arc::new(gaps));
+        }
+    }
+
+    /// Puts another state in place, whose structure has these versions now.
+    pub(crate) fn replace_applied<'a, W: Iterator<Item = (&'a [u8], Seq)>>(
+        &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>, written: impl Fn() -> W,
+    ) {
+        let one = self.replacing.lock();
+        let gaps = self.gaps.load();
+        if !gaps.is_empty() {
+            let mut outgrown = Gaps::clone(&gaps);
+            outgrown.outgrow(written());
+            self.gaps.store(Arc::new(outgrown));
+        }
+        let mut tombstones = Arc::clone(&self.state.load().tombstones);
+        if !tombstones.is_empty() {
+            let tombstones = Arc::make_mut(&mut tombstones);
+            written().for_each(|(key, seq)| tombstones.outgrow(key, seq));
+        }
+        self.put_state(&one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
     }
 
     /// The structure may have a version of `key` of this commit.
@@ -330,7 +372,7 @@ impl TableCore {
 
     /// A state without queues of its own: an older one, as it was retained.
     pub(crate) fn retained_state(&self, view: Arc<dyn View>, tombstones: RangeTombstones) -> Arc<TableState> {
-        let (active, tombstones) = (Arc::new(Sections::new(1)), Arc::new(tombstones));
+        let (active, tombstones) = (Arc::new(Sections::new(Sorting::Always)), Arc::new(tombstones));
         Arc::new(TableState { active, frozen: None, view, tombstones, _pin: Arc::clone(&self.pin) })
     }
 

@@ -40,7 +40,8 @@ impl Handle {
         // Whoever waits for changes need not wait any longer.
         self.engine.publisher.fail();
         let ended = || self.engine.health.check();
-        self.engine.signal.answer(ticket).or_else(|error| error.map_or_else(ended, Err))
+        self.engine.signal.answer(ticket).or_else(|error| error.map_or_else(ended, Err))?;
+        self.engine.mark_clean()
     }
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct Superblock {
     pub(crate) segment_bytes: u64,
     /// The newest checkpoint, if there was one.
     pub(crate) image: Option<ImagePlace>,
+    /// Where the log ends, if nothing was written since it was closed: then the image is all there is.
+    pub(crate) clean_end: Option<Lsn>,
 }
 
 /// Why a slot does not decode.
@@ -99,6 +101,7 @@ impl Superblock {
         for field in [pages, length, crc] {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
+        bytes.extend_from_slice(&self.clean_end.map_or(0, |end| end.0).to_le_bytes());
         let mut slot = [0; SLOT_BYTES];
         slot[..bytes.len()].copy_from_slice(&bytes);
         seal_slot(&mut slot);
@@ -131,7 +134,9 @@ impl Superblock {
         let (page, pages, length, crc) = (fields.u64()?, fields.u32()?, fields.u32()?, fields.u32()?);
         let fits = u64::from(length) <= u64::from(pages) * space::PAGE as u64;
         let image = (pages > 0).then_some(ImagePlace { extent: Extent { page: PageId(page), pages }, length, crc });
-        fits.then_some(Self { database, generation, epoch, segment_bytes, image })
+        // No log ends at 0: a segment begins with its header.
+        let clean_end = Some(Lsn(fields.u64()?)).filter(|end| end.0 > 0);
+        fits.then_some(Self { database, generation, epoch, segment_bytes, image, clean_end })
     }
 }
 
@@ -644,6 +649,7 @@ mod tests {
             epoch: 4,
             segment_bytes: 16 << 20,
             image: Some(ImagePlace { extent, length: 5000, crc: 0xdead_beef }),
+            clean_end: Some(Lsn(0x0506)),
         }
     }
 
@@ -656,6 +662,7 @@ mod tests {
         golden.extend_from_slice(b"0123456789abcdef");
         golden.extend_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
         golden.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x88, 0x13, 0, 0, 0xef, 0xbe, 0xad, 0xde]);
+        golden.extend_from_slice(&[6, 5, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&slot[..golden.len()], golden);
         assert!(slot[golden.len()..].iter().all(|&byte| byte == 0));
         assert_eq!(Superblock::decode(&slot), Ok(superblock()));
@@ -664,7 +671,7 @@ mod tests {
     #[test]
     fn any_flipped_bit_of_a_slot_is_noticed() {
         let slot = superblock().encode();
-        for bit in 0..80 * 8 {
+        for bit in 0..88 * 8 {
             let mut damaged = slot;
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&damaged).is_err(), "bit {bit}");

@@ -54,9 +54,11 @@ fn superblock(bytes: &[u8]) {
 
 fn superblocks() -> Vec<Vec<u8>> {
     let place = ImagePlace { extent: Extent::new(PageId(7), 2), length: 5000, crc: 0xdead_beef };
-    let slot =
-        |image| Superblock { database: *b"0123456789abcdef", generation: 3, epoch: 4, segment_bytes: 16 << 20, image };
-    [None, Some(place)].map(|image| slot(image).encode()[..80].to_vec()).to_vec()
+    let slot = |image, clean_end| {
+        let (database, segment_bytes) = (*b"0123456789abcdef", 16 << 20);
+        Superblock { database, generation: 3, epoch: 4, segment_bytes, image, clean_end }.encode()[..88].to_vec()
+    };
+    vec![slot(None, None), slot(Some(place), None), slot(Some(place), Some(Lsn(70_000)))]
 }
 
 fn image(bytes: &[u8]) {

@@ -68,6 +68,7 @@ mod fields;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod gaps;
 mod garbage;
 mod health;
 mod hidden;

@@ -1,6 +1,6 @@
 //! Opening: a directory is locked, and its database created or recovered.
 //!
-//! A directory without a superblock is taken only when nothing in it belongs to somebody else. One whose superblock has no image was never
+//! A directory without a superblock is taken only when nothing in it belongs to somebody else. One whose superblock has not got its name yet was never
 //! completely created: nothing in it was acknowledged, and it is created anew.
 
 use std::{path::Path, sync::Arc};
@@ -47,7 +47,7 @@ const OURS: [&str; 9] = [
 
 /// Whether a database directory has a file or directory of that name.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == DATA || name == space::Reserve::NAME || OURS.contains(&name)
+    [DATA, space::Reserve::NAME, superblock::UNFINISHED].contains(&name) || OURS.contains(&name)
 }
 
 /// Opens or creates the database at `path`.
@@ -57,22 +57,29 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
         return Err(Error::NoDatabase { path: path.to_owned() });
     }
     let names = if existed { psync.list(path)? } else { Vec::new() };
-    if !names.iter().any(|name| name == superblock::NAME) {
-        if names.is_empty() && existed && (options.read_only || !options.create) {
+    let is_there = |name: &str| names.iter().any(|other| other == name);
+    if !is_there(superblock::NAME) {
+        if !is_there(superblock::UNFINISHED) {
+            check_ours(&psync, path, &names)?;
+        }
+        if options.read_only || !options.create {
             return Err(Error::NoDatabase { path: path.to_owned() });
         }
-        check_ours(&psync, path, &names)?;
     }
     let store = FileStore::open(psync, path, options.read_only)?;
     let lock = lock(&store, path, options.read_only)?;
-    let superblock = superblock(&store, options)?;
-    if superblock.current().image.is_some() {
-        return recovery::recover(path, options, store, superblock, lock);
+    // Asked once more: it may have been created until the lock was there.
+    if store.exists(superblock::NAME)? {
+        let superblock = SuperblockFile::open(&store)?;
+        if superblock.current().image.is_some() {
+            return recovery::recover(path, options, store, superblock, lock);
+        }
+        // Builds that did not write it under another name left one without an image where a creation was cut off.
+        if options.read_only {
+            return Err(Error::NoDatabase { path: path.to_owned() });
+        }
     }
-    if options.read_only {
-        return Err(Error::NoDatabase { path: path.to_owned() });
-    }
-    create(path, options, store, superblock, lock)
+    create(path, options, store, lock)
 }
 
 /// A directory without a superblock is taken only when nothing in it belongs to somebody else.
@@ -105,39 +112,20 @@ pub(crate) fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Op
     }
 }
 
-/// The superblock, made anew where creation was cut off before it was whole.
-fn superblock(store: &FileStore, options: &Options) -> Result<SuperblockFile> {
-    let make = |store: &FileStore| {
-        let mut database = [0; 16];
-        rand::rng().fill_bytes(&mut database);
-        let file = SuperblockFile::create(store, database, options.segment_bytes)?;
-        store.sync_directories()?;
-        Ok(file)
-    };
-    if !store.exists(superblock::NAME)? {
-        return make(store);
-    }
-    match SuperblockFile::open(store) {
-        Err(Error::ForeignFile { .. } | Error::Corrupt { .. })
-            if !options.read_only && !store.exists(DATA)? && SuperblockFile::is_unfinished(store)? =>
-        {
-            store.release(superblock::NAME)?;
-            make(store)
-        }
-        result => result,
-    }
-}
-
-fn create(
-    path: &Path, options: &Options, store: FileStore, mut superblock: SuperblockFile, lock: Option<Lock>,
-) -> Result<Engine> {
-    if store.exists(DATA)? {
-        store.release(DATA)?;
-    }
+/// Creates a database, where a creation before it may have been cut off.
+fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) -> Result<Engine> {
+    let mut database = [0; 16];
+    rand::rng().fill_bytes(&mut database);
+    // What a creation left that was cut off goes before its superblock does, by which it is known to be that.
+    store.release(DATA)?;
     for name in store.list("wal")? {
         store.release(&format!("wal/{name}"))?;
     }
-    let epoch = superblock.begin_epoch()?;
+    store.sync_directories()?;
+    store.release(superblock::UNFINISHED)?;
+    let superblock = SuperblockFile::create(&store, database, options.segment_bytes)?;
+    store.sync_directories()?;
+    let epoch = superblock.current().epoch;
     let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), 0);
     let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
@@ -167,8 +155,7 @@ fn create(
     let engine = Engine::new(parts);
     engine.store.sync_directories()?;
     checkpoint::write(&engine)?;
-    // Both slots have an image from here on: a slot that rots is never mistaken for a creation that was cut off.
-    checkpoint::write(&engine)?;
+    engine.superblock.lock().finish(&engine.store)?;
     Ok(engine)
 }
 
@@ -204,6 +191,7 @@ pub(crate) fn log_options(
         start,
         keep: None,
         durable_floor,
+        clean_end: None,
         next_seq,
         read_only: options.read_only,
         flush_scheme: options.flush_scheme,

@@ -9,7 +9,7 @@ use crate::{
     Compression, Database, Error, Result, TableSettings,
     clock::SetClock,
     history,
-    opq::{self, SORT_PERIOD},
+    opq::{self, Sorting},
 };
 
 /// When a commit counts as done.
@@ -231,7 +231,7 @@ pub struct Options {
     pub(crate) leaf_pages: Option<u32>,
     pub(crate) profile: Option<DeviceProfile>,
     pub(crate) background: bool,
-    pub(crate) speriod: usize,
+    pub(crate) sorting: Sorting,
     pub(crate) bcnt: usize,
     pub(crate) flush_scheme: FlushScheme,
     pub(crate) lock_timeout: Duration,
@@ -276,7 +276,7 @@ impl Default for Options {
             leaf_pages: None,
             profile: None,
             background: true,
-            speriod: SORT_PERIOD,
+            sorting: Sorting::Always,
             bcnt: usize::MAX,
             flush_scheme: FlushScheme::default(),
             lock_timeout: LOCK_TIMEOUT,
@@ -392,11 +392,11 @@ impl Options {
         self
     }
 
-    /// Operations between two sorts of a queue: the paper's speriod. For its experiments.
+    /// Queues as the paper has them, with so many operations between two sorts: its speriod. For its experiments; otherwise queues are always in order.
     #[doc(hidden)]
     #[must_use]
     pub const fn speriod(mut self, operations: usize) -> Self {
-        self.speriod = operations;
+        self.sorting = Sorting::Every(operations);
         self
     }
 
@@ -494,8 +494,8 @@ impl Options {
         if let Some(pages) = self.leaf_pages.filter(|pages| !(1..=256).contains(pages)) {
             return Err(Error::Option { option: "leaf_pages", problem: format!("{pages} is not 1 to 256") });
         }
-        for (option, operations) in [("speriod", self.speriod), ("bcnt", self.bcnt)] {
-            if operations == 0 {
+        for (option, is_none) in [("speriod", self.sorting == Sorting::Every(0)), ("bcnt", self.bcnt == 0)] {
+            if is_none {
                 return Err(Error::Option { option, problem: "it is at least 1".into() });
             }
         }

@@ -5,6 +5,7 @@
 //! 3. The log is replayed from where the image says, in its order: a flush-end moves a table to its new root and says which keys
 //!    have which commits there; an operation that its table lacks enters a queue. Those that a later flush-end covers are
 //!    taken out now and then, and at the end, when the queues are cut into sections.
+//!    Nothing is replayed where the superblock says that the database was closed and not written since.
 //! 4. What the replayed flush-ends retired is free, since the log that names them is on stable storage by then.
 //!
 //! Invariants: nothing but the superblock's epoch changes before the whole log was read; a group that may not have been
@@ -38,7 +39,7 @@ use crate::{
     },
     history,
     open::{DATA, log_options, trees},
-    opq::Sections,
+    opq::{Sections, Sorting},
     pieces::Pieces,
     retention::Kept,
     schema::{new_table, open_documents},
@@ -60,6 +61,7 @@ pub(crate) fn recover(
     let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), data_bytes);
     let store = store.with_pio_max(tuning.pio_max());
     let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
+    let clean_end = superblock.current().clean_end;
     let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
     let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
     let catalog = Catalog::new(image.next_table);
@@ -71,6 +73,7 @@ pub(crate) fn recover(
     }
     let log_options = wal::Options {
         keep: Some(image.kept_from),
+        clean_end,
         ..log_options(options, &superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1)
     };
     let unflushed = Arc::new(UnflushedDocuments::default());
@@ -199,7 +202,7 @@ fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<Ta
     let documents = open_documents(store, id, &documents, &settings)?;
     let tree = trees.open(structure, id, &image.root, &documents)?;
     let identity = TableIdentity { id, name: image.name.clone(), structure, settings };
-    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(1));
+    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(Sorting::Always));
     table.set_dropped(image.dropped);
     table.change_tombstones(|tombstones| tombstones.clone_from(&image.tombstones));
     // What was changed last is one of these.
@@ -403,7 +406,7 @@ impl Replay<'_> {
         }
         let malformed = || self.malformed(lsn, "a table's begin that does not decode".into());
         let record = CreateTable::decode(payload).ok_or_else(malformed)?;
-        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, 1)?));
+        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, Sorting::Always)?));
         Ok(())
     }
 

@@ -20,7 +20,7 @@
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
-use index::{Applied, Collected, RangeTombstones, Seq, View};
+use index::{Applied, Collected, Seq, View};
 use psync::{File, Request};
 
 use crate::{
@@ -264,10 +264,8 @@ fn publish(engine: &Engine, part: &Part<'_>) -> Result<u64> {
         None => (Some(Arc::clone(&part.frozen)), 0),
     };
     table.set_applied(part.through.clone());
-    let outgrow = |tombstones: &mut RangeTombstones| {
-        part.frozen.updates(part.range.clone()).for_each(|update| tombstones.outgrow(update.key, update.seq));
-    };
-    table.replace_state_and(Arc::clone(&state.active), frozen, Arc::clone(&applied.view), outgrow);
+    let written = || part.frozen.updates(part.range.clone()).map(|update| (update.key, update.seq));
+    table.replace_applied(Arc::clone(&state.active), frozen, Arc::clone(&applied.view), written);
     engine.counters.changed();
     Ok(bytes)
 }
@@ -279,7 +277,7 @@ fn join_queues(engine: &Engine, table: &TableCore) {
         let state = table.state.load();
         let Some(older) = state.frozen.as_ref().filter(|_| state.active.operations() > 0) else { return };
         let applied = table.applied();
-        let mut joined: Vec<Opq> = state.active.queues().iter().map(|_| Opq::new(engine.options.speriod)).collect();
+        let mut joined: Vec<Opq> = state.active.queues().iter().map(|_| Opq::new(engine.options.sorting)).collect();
         for queue in older.sections().queues() {
             let queue = queue.read();
             for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {

@@ -14,7 +14,7 @@ use crate::{
     catalog::{TableCore, TableIdentity},
     engine::Engine,
     format::{self, kind},
-    opq::Sections,
+    opq::{Sections, Sorting},
     publish::Change,
     tree::Trees,
 };
@@ -46,7 +46,7 @@ impl Engine {
             leaf_pages: self.tuning.leaf_pages(expected),
             name: name.to_owned(),
         };
-        let table = Arc::new(new_table(&self.store, &self.trees, &record, self.options.speriod)?);
+        let table = Arc::new(new_table(&self.store, &self.trees, &record, self.options.sorting)?);
         table.documents.set_segment_bytes(self.options.segment_bytes);
         let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
         self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
@@ -79,14 +79,14 @@ pub(crate) fn open_documents(
 
 /// A table that a log record begins.
 pub(crate) fn new_table(
-    store: &FileStore, trees: &Trees, record: &format::CreateTable, sort_period: usize,
+    store: &FileStore, trees: &Trees, record: &format::CreateTable, sorting: Sorting,
 ) -> Result<TableCore> {
     let format::CreateTable { id, structure, settings, .. } = *record;
     let documents = open_documents(store, id, &DocImage::default(), &settings)?;
     let tree = trees.create(record, &documents)?;
     let identity = TableIdentity { id, name: record.name.clone(), structure, settings };
     let applied = AppliedThrough::new(Seq(0));
-    Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sort_period)))
+    Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sorting)))
 }
 
 /// What stays of a dropped table whose pages are free: its name, and the documents that commits still in the log name.
@@ -101,7 +101,7 @@ pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Resul
     let record = format::CreateTable { id, structure, settings, leaf_pages, name: name.clone() };
     let tree = trees.create(&record, &documents)?;
     let identity = TableIdentity { id, name, structure, settings };
-    let husk = TableCore::new(identity, tree, documents, table.applied(), Sections::new(1));
+    let husk = TableCore::new(identity, tree, documents, table.applied(), Sections::new(Sorting::Always));
     husk.set_dropped(table.dropped());
     Ok(husk)
 }

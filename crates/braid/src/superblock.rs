@@ -1,17 +1,24 @@
 //! The file `superblock`: two slots, of which the older is overwritten.
+//!
+//! While a database is created it has another name ([`UNFINISHED`]), and gets its own once both slots have an image: so a creation that was cut off, anywhere, is told from a
+//! database that is damaged.
 
 use std::path::Path;
 
 use psync::{Buffer, File, Psync, Request};
+use seeded::Bug;
 use space::{FileStore, StreamKind};
+use wal::Lsn;
 
 use crate::{
     Error, Result,
-    format::{ImagePlace, MAGIC, SLOT_BYTES, SlotError, Superblock, VERSION},
+    format::{ImagePlace, SLOT_BYTES, SlotError, Superblock, VERSION},
 };
 
 /// Name of the file.
 pub(crate) const NAME: &str = "superblock";
+/// Its name until the database is there.
+pub(crate) const UNFINISHED: &str = "superblock.new";
 
 /// The superblock and its file.
 pub(crate) struct SuperblockFile {
@@ -21,14 +28,20 @@ pub(crate) struct SuperblockFile {
 }
 
 impl SuperblockFile {
-    /// Creates the file of a new database. Both slots are valid when this returns.
+    /// Creates the file of a database that is being created, in the first epoch. There is nothing in it until it gets an image.
     pub(crate) fn create(store: &FileStore, database: [u8; 16], segment_bytes: u64) -> Result<Self> {
-        let file = store.create(StreamKind::Meta, NAME, false)?;
-        let current = Superblock { database, generation: 1, epoch: 0, segment_bytes, image: None };
-        let mut new = Self { psync: store.psync().clone(), file, current };
-        new.write(current)?;
-        new.write(Superblock { generation: 2, ..current })?;
-        Ok(new)
+        let file = store.create(StreamKind::Meta, UNFINISHED, false)?;
+        let current = Superblock { database, generation: 0, epoch: 1, segment_bytes, image: None, clean_end: None };
+        Ok(Self { psync: store.psync().clone(), file, current })
+    }
+
+    /// The database is there: the file gets its name, for good.
+    pub(crate) fn finish(&mut self, store: &FileStore) -> Result<()> {
+        store.rename(UNFINISHED, NAME)?;
+        store.sync_directories()?;
+        // Under the name that messages tell.
+        self.file = store.open_existing(StreamKind::Meta, NAME, false)?;
+        Ok(())
     }
 
     /// Opens the file and takes the newest valid slot.
@@ -54,20 +67,6 @@ impl SuperblockFile {
         }
         let current = newest(slots, &path)?;
         Ok(Self { psync, file, current })
-    }
-
-    /// Whether the file was cut off while it was made: nothing in it but, at most, what the first write of a slot left.
-    pub(crate) fn is_unfinished(store: &FileStore) -> Result<bool> {
-        let file = store.open_existing(StreamKind::Meta, NAME, false)?;
-        let length = usize::try_from(file.len()?).unwrap_or(usize::MAX);
-        if length == 0 || length > 2 * SLOT_BYTES {
-            return Ok(length == 0);
-        }
-        let all = Request::read(&file, 0, Buffer::zeroed(length), 0);
-        let bytes = store.psync().run_all(vec![all])?.pop().flatten().unwrap_or_else(|| Buffer::zeroed(0));
-        let (before, first) = bytes.split_at(length.min(SLOT_BYTES));
-        let blank = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
-        Ok(blank(before) && (blank(first) || first.starts_with(&MAGIC)))
     }
 
     /// What is wrong with slots as they are on storage.
@@ -122,24 +121,43 @@ impl SuperblockFile {
         &self.current
     }
 
-    /// Begins a new epoch.
+    /// Begins a new epoch: from here on something may be written.
     pub(crate) fn begin_epoch(&mut self) -> Result<u64> {
-        let next =
-            Superblock { epoch: self.current.epoch + 1, generation: self.current.generation + 1, ..self.current };
+        let clean_end = self.current.clean_end.filter(|_| seeded::on(Bug::CleanMarkKept));
+        let (epoch, generation) = (self.current.epoch + 1, self.current.generation + 1);
+        let next = Superblock { epoch, generation, clean_end, ..self.current };
         self.write(next)?;
         Ok(next.epoch)
     }
 
-    /// Makes an image the newest checkpoint. The image is on stable storage.
+    /// The database is closed: the newest image is all there is of it, and nothing is written any more to the log, which ends here and is on stable storage.
+    pub(crate) fn mark_clean(&mut self, end: Lsn) -> Result<()> {
+        self.write(Superblock { clean_end: Some(end), generation: self.current.generation + 1, ..self.current })
+    }
+
+    /// Makes an image the newest checkpoint: of a database that is being created in both slots, so that each tells of one. The image is on stable storage.
     pub(crate) fn set_image(&mut self, image: ImagePlace) -> Result<()> {
-        self.write(Superblock { image: Some(image), generation: self.current.generation + 1, ..self.current })
+        let next = Superblock { image: Some(image), generation: self.current.generation + 1, ..self.current };
+        if self.current.image.is_some() {
+            return self.write(next);
+        }
+        let again = Superblock { generation: next.generation + 1, ..next };
+        self.run(vec![self.slot(&next), self.slot(&again)], again)
     }
 
     fn write(&mut self, next: Superblock) -> Result<()> {
-        let offset = (next.generation % 2) * SLOT_BYTES as u64;
-        let slot = Buffer::from_slice(&next.encode());
-        self.psync.run_all(vec![Request::write(&self.file, offset, slot, 0), Request::flush(&self.file, 1)])?;
-        self.current = next;
+        self.run(vec![self.slot(&next)], next)
+    }
+
+    fn slot(&self, of: &Superblock) -> Request {
+        let offset = (of.generation % 2) * SLOT_BYTES as u64;
+        Request::write(&self.file, offset, Buffer::from_slice(&of.encode()), of.generation)
+    }
+
+    fn run(&mut self, mut writes: Vec<Request>, current: Superblock) -> Result<()> {
+        writes.push(Request::flush(&self.file, 0));
+        self.psync.run_all(writes)?;
+        self.current = current;
         Ok(())
     }
 }

@@ -6,18 +6,25 @@
 //!
 //! A pair of the structure is shown where the cursor has it; nothing is copied.
 //!
-//! What a range delete hides is passed over. Where the structure has nothing else under its keys, the cursor goes on behind them after a few pairs, so that what
-//! a walk costs has nothing to do with how many keys were deleted.
+//! What a range delete hides is passed over. Where the structure has nothing else under its keys, the cursor goes on behind them after a few pairs, and queues go on with
+//! what is newer, so that what a walk costs has nothing to do with how many keys were deleted. Of keys that were deleted one by one, the first walk over them looks at
+//! each; it notes where they were, and from then on it is the same for them ([`Gaps`](crate::gaps::Gaps)).
 
-use std::{cmp::Ordering, collections::VecDeque, ops::ControlFlow, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::VecDeque,
+    ops::{Bound, ControlFlow},
+    sync::Arc,
+};
 
 use index::{Bounds, Cursor, Direction, Moment, PairRef, Pairs, Payload, RangeTombstones, Seq, Show, Stored};
 
 use crate::{
     Result, Table,
-    catalog::TableState,
+    catalog::{TableCore, TableState},
     hidden::Hidden,
-    opq::{Sections, SectionsWalk, Step},
+    key_range::KeyRange,
+    opq::{Pass, Sections, SectionsWalk, Step},
     table::Then,
 };
 
@@ -25,6 +32,9 @@ const FIRST_PORTION: usize = 8;
 const LARGEST_PORTION: usize = 256;
 /// Hidden pairs that are passed over one by one, before the cursor goes on behind all that are hidden with them: it costs about a page.
 const PASSED_MAX: usize = 64;
+/// Keys without a pair between two pairs that are noted as a gap, and after how many more it is noted though no pair has come.
+const GAP_MIN: usize = 16;
+const GAP_STEP: usize = 4096;
 
 /// The part of a walk in queues of one age.
 struct QueueWalk {
@@ -39,9 +49,9 @@ impl QueueWalk {
         Self { sections, steps: VecDeque::new(), portion: FIRST_PORTION }
     }
 
-    fn fill(&mut self, bounds: &Bounds, direction: Direction, at: Moment) {
+    fn fill(&mut self, bounds: &Bounds, direction: Direction, at: Moment, pass: &Pass<'_>) {
         if self.steps.is_empty() {
-            self.steps.extend(self.sections.next(bounds, direction, self.portion, at));
+            self.steps.extend(self.sections.next(bounds, direction, self.portion, at, pass));
             self.portion = (self.portion * 2).min(LARGEST_PORTION);
         }
     }
@@ -81,7 +91,19 @@ pub(crate) struct Walk {
     below: bool,
     begun: bool,
     on: On,
+    gap: Gap,
+    /// Who is told of gaps; none where what is passed over could still be there for others.
+    told: Option<Arc<TableCore>>,
     state: Arc<TableState>,
+}
+
+/// Keys that were passed over since a pair was shown.
+#[derive(Default)]
+struct Gap {
+    keys: usize,
+    /// The first of them, or one of the first; none: those from the begin of the walk on.
+    begin: Option<Vec<u8>>,
+    has_shown: bool,
 }
 
 impl Walk {
@@ -95,7 +117,9 @@ impl Walk {
         deleted: Option<&RangeTombstones>,
     ) -> Result<Self> {
         let (state, at) = table.moment(then)?;
-        let hidden = Hidden::new(&state.tombstones, deleted, bounds, at.seq);
+        // Gaps are asked for behind the state: those that are there by then know what it has.
+        let gaps = table.core.gaps_of(&state);
+        let hidden = Hidden::new(&state.tombstones, deleted, &gaps, bounds, at);
         let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
         let queues = ages.map(|sections| QueueWalk::new(sections, bounds, direction)).collect();
         let below = hidden.as_ref().map(|hidden| hidden.clip(bounds));
@@ -113,6 +137,8 @@ impl Walk {
             below: false,
             begun: false,
             on: On::Nothing,
+            gap: Gap::default(),
+            told: deleted.is_none().then(|| Arc::clone(&table.core)),
             state,
         })
     }
@@ -127,26 +153,82 @@ impl Walk {
     pub(crate) fn advance(&mut self) -> Result<bool> {
         loop {
             self.leave()?;
-            let Some(queue) = self.nearest.map(|nearest| &self.queues[nearest]) else {
-                self.on = if self.below { On::Below } else { On::Nothing };
-                if self.below && self.passes()? {
-                    continue;
+            let step = self.nearest.and_then(|nearest| self.queues[nearest].steps.front());
+            self.on = match (step, self.cursor.current()) {
+                (None, None) => {
+                    self.end_gap(false);
+                    return Ok(false);
                 }
-                return Ok(self.below);
+                (None, Some(_)) => On::Below,
+                (Some(_), None) => On::Queue { shadows: false },
+                (Some(step), Some(pair)) => match self.direction.order(pair.key, &step.key) {
+                    Ordering::Less => On::Below,
+                    order => On::Queue { shadows: order == Ordering::Equal },
+                },
             };
-            let step = queue.steps.front().expect("the nearest queue has a step");
-            self.on = match self.cursor.current().map(|pair| self.direction.order(pair.key, &step.key)) {
-                Some(Ordering::Less) => On::Below,
-                Some(Ordering::Equal) => On::Queue { shadows: true },
-                Some(Ordering::Greater) | None => On::Queue { shadows: false },
-            };
-            let is_shown = match self.on {
-                On::Below => !self.passes()?,
-                _ => step.found.value.is_some() && !self.is_hidden(&step.key, step.found.seq),
+            let is_shown = match step {
+                Some(step) if !matches!(self.on, On::Below) => {
+                    step.found.value.is_some() && !self.is_hidden(&step.key, step.found.seq)
+                }
+                _ => !self.passes()?,
             };
             if is_shown {
+                self.end_gap(true);
                 return Ok(true);
             }
+            self.grow_gap();
+        }
+    }
+
+    /// A key was passed over.
+    fn grow_gap(&mut self) {
+        self.gap.keys += 1;
+        if self.gap.keys >= GAP_MIN && self.gap.has_shown && self.gap.begin.is_none() {
+            self.gap.begin = self.key().map(<[u8]>::to_vec);
+        }
+        if self.gap.keys.is_multiple_of(GAP_STEP) {
+            self.note_gap(true);
+        }
+    }
+
+    /// A pair is shown, or there is none any more.
+    fn end_gap(&mut self, is_shown: bool) {
+        if self.gap.keys >= GAP_MIN {
+            self.note_gap(is_shown);
+        }
+        if self.gap.keys > 0 || !self.gap.has_shown {
+            self.gap = Gap { has_shown: true, ..Gap::default() };
+        }
+    }
+
+    /// Notes that there is nothing from where the gap begins to the key that the walk stands on, or to the end.
+    fn note_gap(&self, is_shown: bool) {
+        let Some(core) = self.told.as_ref().filter(|_| self.gap.begin.is_some() || !self.gap.has_shown) else { return };
+        let end = match self.key() {
+            Some(key) => Some(Bound::Excluded(key.to_vec())),
+            None if is_shown => return,
+            None => None,
+        };
+        let begin = self.gap.begin.clone().map(Bound::Included);
+        let (lower, upper) = match self.direction {
+            Direction::Forward => (begin, end),
+            Direction::Backward => (end, begin),
+        };
+        let bounds = Bounds {
+            lower: lower.unwrap_or_else(|| self.bounds.lower.clone()),
+            upper: upper.unwrap_or_else(|| self.bounds.upper.clone()),
+        };
+        if let Some(range) = KeyRange::of(&bounds) {
+            core.note_gap(&self.state, &range, self.at);
+        }
+    }
+
+    /// The key that it stands on, whether it is shown or passed over.
+    fn key(&self) -> Option<&[u8]> {
+        match self.on {
+            On::Nothing => None,
+            On::Below => self.cursor.current().map(|pair| pair.key),
+            On::Queue { .. } => self.queues[self.nearest?].key(),
         }
     }
 
@@ -258,8 +340,10 @@ impl Walk {
     }
 
     fn find_nearest(&mut self) {
+        let (hidden, direction) = (self.hidden.as_ref(), self.direction);
+        let pass = |key: &[u8]| hidden?.passed(key, direction);
         for queue in &mut self.queues {
-            queue.fill(&self.bounds, self.direction, self.at);
+            queue.fill(&self.bounds, direction, self.at, &pass);
         }
         // Of equal keys the first is found, which is the newest.
         let keys = self.queues.iter().enumerate().filter_map(|(number, queue)| Some((number, queue.key()?)));

@@ -30,8 +30,11 @@ use crate::{
     sweep,
 };
 
-/// Without anything to do, operations are applied and a checkpoint written after this long.
+/// Without anything to do, operations are applied and a checkpoint written after this long, or, where so many bytes of them wait, sooner. (For few of them that would be
+/// more work than it is worth, again and again, where somebody writes a little every now and then.)
 const IDLE_CHECKPOINT: Duration = Duration::from_secs(30);
+const IDLE_CHECKPOINT_OF_MANY: Duration = Duration::from_secs(2);
+const MANY_BYTES: u64 = 1 << 20;
 /// However busy it is: what is older than twice this is applied, so that no cold key pins the log.
 const OLDEST_CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long to wait before a full disk, or a read that failed, is tried again.
@@ -48,7 +51,8 @@ const READ_FAILURES_MAX: u32 = 10;
 pub(crate) fn run(engine: &Arc<Engine>) {
     let _makes_way = psync::Background::enter();
     let mut worker = Worker::default();
-    while worker.turn(engine, IDLE_CHECKPOINT).is_continue() {}
+    let many = || engine.pressure.used() >= MANY_BYTES;
+    while worker.turn(engine, if many() { IDLE_CHECKPOINT_OF_MANY } else { IDLE_CHECKPOINT }).is_continue() {}
     engine.signal.fail();
 }
 
@@ -153,6 +157,9 @@ impl Worker {
             // Before those who asked have their answer: the directory is at rest then. On a full disk it would take room that others wait for.
             if outcome.is_ok() {
                 learned::keep(engine);
+            }
+            if idle {
+                engine.wal.rest().map_err(|error| engine.log_error(error))?;
             }
         }
         if outcome.is_ok() && !asked.stop {

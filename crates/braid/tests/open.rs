@@ -7,6 +7,7 @@ mod structures;
 use std::{fs, path::Path};
 
 use braid::{Database, ErrorKind, Options, Structure};
+use psync::sim::SimDisk;
 
 fn database(path: &Path) -> Database {
     Options::new().cache_bytes(1 << 20).write_buffer_bytes(1 << 20).segment_bytes(64 << 10).open(path).expect("opens")
@@ -67,11 +68,53 @@ fn a_foreign_superblock_is_named() {
 #[test]
 fn creation_that_was_cut_off_is_done_again() {
     let directory = tempfile::tempdir().expect("a directory");
-    for left in [vec![], vec![0; 100], vec![0; 8192]] {
-        fs::write(directory.path().join("superblock"), left).expect("written");
+    for left in [vec![], vec![0; 100], vec![b'x'; 4096], vec![b'x'; 8192]] {
+        fs::write(directory.path().join("superblock.new"), left).expect("written");
+        fs::write(directory.path().join("data"), b"of a creation that was cut off").expect("written");
+        let error = Options::new().read_only(true).open(directory.path()).expect_err("no database");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         filled(directory.path(), Structure::BTree, 10);
         fs::remove_dir_all(directory.path()).expect("removed");
         fs::create_dir(directory.path()).expect("made");
+    }
+}
+
+/// Where nothing was written and flushed, a disk may have bytes that were somebody else's.
+#[test]
+fn a_creation_is_done_again_wherever_it_was_cut_off() {
+    let path = Path::new("/above/db");
+    let options = || Options::new().background(false).cache_bytes(1 << 20).write_buffer_bytes(1 << 20);
+    for seed in 0..6 {
+        for operations in 0.. {
+            let disk = SimDisk::new(seed);
+            // The second creation is cut off too.
+            disk.crash_after(7 * seed);
+            drop(options().open_on(disk.psync(), path));
+            disk.restart();
+            disk.crash_after(operations);
+            let created = options().open_on(disk.psync(), path);
+            let is_whole = created.is_ok();
+            drop(created);
+            disk.restart();
+            let has_name = disk.read_file(path.join("superblock")).is_some();
+            for file in disk.files() {
+                let length = disk.read_file(&file).expect("it is there").len() as u64;
+                if !has_name && seed % 2 == 1 {
+                    disk.corrupt(&file, 0..length);
+                }
+            }
+            let read_only = options().read_only(true).open_on(disk.psync(), path);
+            assert_eq!(read_only.is_ok(), has_name, "seed {seed}, {operations} operations: {:?}", read_only.err());
+            drop(read_only);
+            let db = options().open_on(disk.psync(), path);
+            let db = db.unwrap_or_else(|error| panic!("seed {seed}, {operations} operations: {error}"));
+            assert!(db.tables().is_empty());
+            db.table("t", Structure::BTree).expect("a table").put("key", "value").expect("put");
+            db.close().expect("closes");
+            if is_whole {
+                break;
+            }
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/in_order.rs"]
 mod in_order;
+#[path = "common/walks.rs"]
+mod walks;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,6 +17,7 @@ const SEEDS: u64 = 3000;
 fn every_known_bug_turns_the_crash_test_red() {
     Bug::ALL.into_iter().for_each(|bug| finds(bug, common::run));
     Bug::OF_FILLS.into_iter().for_each(|bug| finds(bug, in_order::run));
+    Bug::OF_WALKS.into_iter().for_each(|bug| finds(bug, walks::run));
 }
 
 fn finds(bug: Bug, run: fn(u64) -> Result<(), String>) {

@@ -18,6 +18,7 @@ pub(crate) trait Names: Send + Sync {
     fn open(&self, path: &Path, options: &OpenOptions) -> Result<File>;
     fn create_directory(&self, path: &Path) -> Result<()>;
     fn remove(&self, path: &Path) -> Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     fn list(&self, path: &Path) -> Result<Vec<String>>;
     fn exists(&self, path: &Path) -> Result<bool>;
     fn sync_directory(&self, path: &Path) -> Result<()>;
@@ -89,6 +90,10 @@ impl Names for SystemNames {
 
     fn remove(&self, path: &Path) -> Result<()> {
         fs::remove_file(path).map_err(|error| Error::path("remove", path, error))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|error| Error::path("rename", from, error))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {

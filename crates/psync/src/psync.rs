@@ -142,6 +142,14 @@ impl Psync {
         self.shared.names.remove(path)
     }
 
+    /// Gives a file another name in the same directory, in one step, in place of whatever had it.
+    ///
+    /// # Errors
+    /// When there is no such file or the system refuses.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.shared.names.rename(from, to)
+    }
+
     /// Names of the files (not directories) in a directory, sorted. Names that are not UTF-8 are left out.
     ///
     /// # Errors
@@ -158,7 +166,7 @@ impl Psync {
         self.shared.names.exists(path)
     }
 
-    /// Makes the creations and removals in a directory durable.
+    /// Makes the creations, removals and renamings in a directory durable.
     ///
     /// # Errors
     /// When the system fails to.

@@ -49,11 +49,17 @@ pub enum Bug {
     FilterMissesKey = 18,
     /// Leaves that were packed at the end at which a tree grows are published, and in the log, before they are on stable storage.
     PackedUnflushed = 19,
+    /// The mark of a clean close stays where the database is opened for writing.
+    CleanMarkKept = 20,
+    /// A gap that a walk has noted stays bare although the structure gets something newer under its keys.
+    GapKept = 21,
+    /// A key goes into a full node of a queue's tree before the one that it belongs behind.
+    QueueOutOfOrder = 22,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
@@ -64,7 +70,11 @@ impl Bug {
         Self::ExpiredForAll,
         Self::UnpinnedBeforeCheckpoint,
         Self::FilterMissesKey,
+        Self::CleanMarkKept,
     ];
+
+    /// Every bug that walks over a table find in which many keys are deleted.
+    pub const OF_WALKS: [Self; 2] = [Self::GapKept, Self::QueueOutOfOrder];
 
     /// Every bug that simulated crashes find while a table is filled in order.
     pub const OF_FILLS: [Self; 1] = [Self::PackedUnflushed];

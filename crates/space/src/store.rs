@@ -241,6 +241,19 @@ impl FileStore {
         }
     }
 
+    /// Gives the file `from` the name `to`, in the same directory, in one step; files that are open stay so. Durable after [`FileStore::sync_directories`].
+    ///
+    /// # Errors
+    /// When the store is read-only, a name is not inside it, the file is missing or the system refuses; or a directory could not be synced before.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.path_of(from)?, self.path_of(to)?);
+        self.writable("rename", &from)?;
+        self.check_syncing()?;
+        self.psync.rename(&from, &to)?;
+        self.note(parent_of(&to));
+        Ok(())
+    }
+
     /// Names of the files in a subdirectory (`""` is the directory itself), without the subdirectory's. None where it is missing.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ impl Log {
                     add(&self.counters.direct_records, 1);
                     return Ok(position);
                 }
-                Err(wanted) => self.pool.make_spares(wanted.spares)?,
+                Err(wanted) => self.pool.provide(&wanted)?,
             }
             space = self.space.lock();
         }
@@ -149,7 +149,7 @@ impl Log {
             drop(space);
             match reserved {
                 Ok(reserved) => return Ok(reserved),
-                Err(wanted) => self.pool.make_spares(wanted.spares)?,
+                Err(wanted) => self.pool.provide(&wanted)?,
             }
         }
     }

@@ -8,6 +8,8 @@
 //! 4. A second pass shows the records to the caller. It may end the log earlier, at a group that is not known durable and refers
 //!    to something that the crash took.
 //!
+//! A log that is known to have been closed ([`Options::clean_end`]) is not read at all.
+//!
 //! Why an old tail is never believed later: the opening that drops it writes its own group at `p`, in a larger epoch, and makes
 //! it durable before anything else; no chain passes from it to a group of a smaller epoch. Until then, the log is as it was.
 //!
@@ -56,7 +58,12 @@ pub(crate) fn recover<E: From<Error>>(
     let start = options.start;
     let first = geometry.number(start);
     let mut files = candidates(&found, first)?;
-    let (mut replayed, next_seq) = {
+    let (mut replayed, next_seq) = if let Some(end) = options.clean_end {
+        if !options.read_only {
+            Epochs::of_headers(&found).check(store, options)?;
+        }
+        (closed(store, geometry, end, &files)?, options.next_seq)
+    } else {
         let mut scanner = Scanner::new(store.psync(), geometry, options.database, &files);
         let mut epochs = Epochs::of_headers(&found);
         let chain = scanner.walk(first, &mut |group| {
@@ -87,6 +94,18 @@ pub(crate) fn recover<E: From<Error>>(
     replayed.last_seq = next_seq - 1;
     let live = live(&found, &files, geometry, &replayed, options);
     Ok(Recovered { geometry, next_seq, replayed, live, replayed_files: files, found })
+}
+
+/// A log that was closed, and of which nothing is replayed.
+fn closed(
+    store: &FileStore, geometry: Geometry, end: Lsn, files: &BTreeMap<u64, Arc<SegmentFile>>,
+) -> Result<Replayed> {
+    let (end, number) = (geometry.normal(end), geometry.number(end));
+    if end > geometry.first(number) && !files.contains_key(&number) {
+        let flaw = Flaw::new("segment", format!("segment {number}, in which the log ends"), "none");
+        return Err(flaw.at(store.directory().join(DIRECTORY), 0));
+    }
+    Ok(Replayed { end, durable: end, groups: 0, records: 0, bytes: 0, last_seq: 0, tail: "the log was closed".into() })
 }
 
 /// The segments of the log: those that replay read, and those right before them that are to be kept.
@@ -122,8 +141,12 @@ fn live(
 
 fn check_options(options: &Options) -> Result<()> {
     let invalid = |what: &str| Err(Error::InvalidOptions(what.to_owned()));
-    if options.start.0 > LSN_MAX || options.durable_floor.0 > LSN_MAX {
+    let clean_end = options.clean_end.unwrap_or(options.start);
+    if options.start.0 > LSN_MAX || options.durable_floor.0 > LSN_MAX || clean_end.0 > LSN_MAX {
         return invalid("the checkpoint's position is beyond the end of any log");
+    }
+    if clean_end < options.start {
+        return invalid("the log ends before the checkpoint's position");
     }
     if !options.read_only && options.epoch == 0 {
         return invalid("epoch 0 is before the first; count from 1");

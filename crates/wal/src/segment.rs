@@ -7,10 +7,11 @@
 //!    older segment, or zeros; neither is believed, for number, positions or epoch do not fit.
 //! 3. A spare becomes live when the log grows into the next segment: whoever writes its first group writes its header in the same
 //!    batch, so one flush of one file covers both.
-//! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled, and the reserve; more are unlinked.
+//! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled, and the reserve; more are unlinked. Where nobody writes any more, three stay.
 //! 5. Spares are made ahead of time by [`Pool::prepare`], and by an append only when it needs one that is not there. Three are
 //!    held ready: one to grow into, two in reserve. They come with the first use of the log, one with each quarter of its
-//!    very first segment: opening a new log makes a single file, and one that stays small keeps it at that.
+//!    very first segment: opening a new log makes a single file, and one that stays small keeps it at that. That file is short at first and grows with the log
+//!    (`SegmentFile::room_for`), four times as long each time. Of what it has a put leaves a half, and a delete a quarter, until it is as long as any.
 //! 6. Of each live segment the seq is known that its records begin with, so that a reader finds its place ([`Live`]).
 //! 7. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]): each attempt on a nearly full disk writes up to a
 //!    whole segment, to unlink it again.
@@ -23,7 +24,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -34,6 +35,7 @@ use crate::backoff::BackOff;
 use crate::format::{BadSegment, Flaw, GROUP_HEADER, GroupHeader, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
 use crate::scan::read_range;
+use crate::space::Wanted;
 use crate::stats::{Counters, add};
 use crate::{Claim, Error, Lsn, Options, Result};
 
@@ -50,6 +52,12 @@ const SPARES_MAX: u64 = 64;
 /// processor, smaller ones in proportion less.
 const ZERO_WRITE_BYTES: usize = 256 << 10;
 const ZERO_WRITES_PER_RUN: usize = 16;
+
+/// Bytes of the very first segment of a log, to begin with, and by how much it grows.
+const FIRST_ROOM: u64 = 64 << 10;
+const ROOM_GROWTH: u64 = 4;
+/// Quarters of what room there is are left to those who claim more, as many as spares.
+const ROOM_PARTS: u64 = 4;
 
 /// From so many bytes of log for each flush on, the metadata that a flush has to write costs less than zeros would.
 const BULK_BYTES_PER_FLUSH: u64 = 1 << 20;
@@ -80,11 +88,23 @@ impl Pace {
 pub(crate) struct SegmentFile {
     index: u64,
     pub(crate) file: File,
+    /// Bytes of it that the disk has: less than a segment in the very first one alone, while the log is short.
+    room: AtomicU64,
 }
 
 impl SegmentFile {
     pub(crate) fn name(&self) -> String {
         file_name(self.index)
+    }
+
+    fn room(&self) -> u64 {
+        self.room.load(Ordering::Acquire)
+    }
+
+    /// Bytes up to which somebody with this claim may fill it, of so many at most.
+    pub(crate) fn room_for(&self, claim: Claim, segment_bytes: u64) -> u64 {
+        let room = self.room();
+        if room >= segment_bytes { segment_bytes } else { room - room / ROOM_PARTS * claim.leaves() as u64 }
     }
 }
 
@@ -115,7 +135,7 @@ pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>
         }
         let file = store.open_existing(StreamKind::Wal, &file_name(index), false)?;
         let len = file.len()?;
-        files.push((Arc::new(SegmentFile { index, file }), len));
+        files.push((Arc::new(SegmentFile { index, file, room: AtomicU64::new(len) }), len));
     }
     Ok(files)
 }
@@ -220,6 +240,16 @@ struct State {
     pace: Pace,
 }
 
+impl State {
+    /// Takes out the spares beyond what is grown into before the next trim, and the reserve.
+    fn take_excess(&mut self) -> Vec<Arc<SegmentFile>> {
+        let demand = usize::try_from(self.demand.min(SPARES_MAX)).expect("a small number");
+        let keep = SPARES.max(demand + Claim::Put.leaves());
+        let excess = self.spares.len().saturating_sub(keep);
+        self.spares.drain(..excess).collect()
+    }
+}
+
 /// All segment files of a log that can be written.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -232,7 +262,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Takes over the files of a log: those of the segments that hold it, and all others as spares. Files that are too
+    /// Takes over the files of a log: those of the segments that hold it, and all others as spares. Of these, files that are too
     /// short to be used are removed.
     pub(crate) fn adopt(
         store: FileStore, geometry: Geometry, counters: Arc<Counters>, found: Vec<Found>, live: Live,
@@ -244,9 +274,7 @@ impl Pool {
         let mut state = State { live, ..State::default() };
         for Found { segment, len, .. } in found {
             let is_live = state.live.0.values().any(|(live, _)| Arc::ptr_eq(live, &segment));
-            if is_live && len < geometry.segment_bytes() {
-                write_zeros(&store, &segment.file, len, geometry.segment_bytes())?;
-            } else if len < geometry.segment_bytes() {
+            if !is_live && len < geometry.segment_bytes() {
                 store.release(&segment.name())?;
                 continue;
             }
@@ -302,17 +330,39 @@ impl Pool {
     /// As [`Pool::make_spares`].
     pub(crate) fn prepare(&self, end: Lsn, clock: impl Fn() -> Instant) -> Result<()> {
         let spares = self.spares_ready(end);
-        {
+        let short = {
             let state = self.state.lock();
-            if state.spares.len() >= spares || !state.back_off.is_over(clock()) {
+            let last = state.live.file(self.geometry.number(end)).filter(|last| self.is_short(last, end)).cloned();
+            if (last.is_none() && state.spares.len() >= spares) || !state.back_off.is_over(clock()) {
                 return Ok(());
             }
-        }
-        let made = self.make_spares(spares);
+            last
+        };
+        let grown = short.map_or(Ok(()), |segment| self.grow(&segment, segment.room()));
+        let made = grown.and_then(|()| self.make_spares(spares));
         if made.is_err() {
             self.state.lock().back_off.failed(clock());
         }
         made
+    }
+
+    /// Whether the segment in which the log ends is to be longer soon: half of what a put may fill is.
+    fn is_short(&self, segment: &SegmentFile, end: Lsn) -> bool {
+        let (room, most) = (segment.room(), self.geometry.segment_bytes());
+        room < most && self.geometry.offset(end) as u64 >= segment.room_for(Claim::Put, most) / 2
+    }
+
+    /// Makes the segment in which the log ends so long that so many bytes from its end on are its own, or as long as any.
+    ///
+    /// # Errors
+    /// As [`Pool::make_spares`].
+    pub(crate) fn make_room(&self, end: Lsn, bytes: u64) -> Result<()> {
+        let Some(segment) = self.live(self.geometry.number(end)) else { return Ok(()) };
+        let needed = (self.geometry.offset(end) as u64).saturating_add(bytes).min(self.geometry.segment_bytes());
+        while segment.room() < needed {
+            self.grow(&segment, segment.room())?;
+        }
+        Ok(())
     }
 
     /// Spares to hold ready when the log ends at `end`.
@@ -331,7 +381,7 @@ impl Pool {
     pub(crate) fn make_spares(&self, spares: usize) -> Result<()> {
         let _turn = self.making.lock();
         while self.spares() < spares {
-            let segment = self.make()?;
+            let segment = self.make(self.geometry.segment_bytes())?;
             let mut state = self.state.lock();
             state.spares.push_back(segment);
             state.back_off.end();
@@ -340,7 +390,50 @@ impl Pool {
         Ok(())
     }
 
-    fn make(&self) -> Result<Arc<SegmentFile>> {
+    /// Sees to it that the log can go on where it could not for want of that.
+    ///
+    /// # Errors
+    /// As [`Pool::make_spares`].
+    pub(crate) fn provide(&self, wanted: &Wanted) -> Result<()> {
+        match wanted {
+            Wanted::Spares(spares) => self.make_spares(*spares),
+            Wanted::Room(segment) => self.grow(segment, segment.room()),
+        }
+    }
+
+    /// Makes the file of a log of which nothing is written yet.
+    ///
+    /// # Errors
+    /// As [`Pool::make_spares`].
+    pub(crate) fn make_first(&self, first_seq: u64) -> Result<Arc<SegmentFile>> {
+        let _turn = self.making.lock();
+        let segment = self.make(FIRST_ROOM.min(self.geometry.segment_bytes()))?;
+        self.state.lock().live.insert(0, Arc::clone(&segment), first_seq);
+        add(&self.counters.segments_created, 1);
+        Ok(segment)
+    }
+
+    /// Makes a segment longer that has no more than `room`, unless it is as long as any.
+    fn grow(&self, segment: &SegmentFile, room: u64) -> Result<()> {
+        let _turn = self.making.lock();
+        let (now, most) = (segment.room(), self.geometry.segment_bytes());
+        if now > room || now >= most {
+            return Ok(());
+        }
+        let grown = (now.max(FIRST_ROOM) * ROOM_GROWTH).min(most);
+        if let Err(error) = self.fill(&segment.file, now, grown) {
+            // What was written of it is room that others may lack.
+            if let Err(cut) = segment.file.set_len(now) {
+                tracing::warn!(error = %cut, "room of a segment that could not be completed stays behind");
+            }
+            return Err(self.full(error));
+        }
+        segment.room.store(grown, Ordering::Release);
+        self.state.lock().back_off.end();
+        Ok(())
+    }
+
+    fn make(&self, bytes: u64) -> Result<Arc<SegmentFile>> {
         let index = {
             let mut state = self.state.lock();
             let index = (0..).zip(&state.indices).find(|(free, used)| free != *used).map(|(free, _)| free);
@@ -348,7 +441,7 @@ impl Pool {
             state.indices.insert(index);
             index
         };
-        let made = self.make_at(index);
+        let made = self.make_at(index, bytes);
         if made.is_err() {
             // What remains is found to be too short, or spare, when the log is opened next.
             if let Err(error) = self.store.release(&file_name(index)) {
@@ -356,10 +449,11 @@ impl Pool {
             }
             self.state.lock().indices.remove(&index);
         }
-        made.map(|file| Arc::new(SegmentFile { index, file })).map_err(|error| self.full(error))
+        let made = made.map(|file| Arc::new(SegmentFile { index, file, room: AtomicU64::new(bytes) }));
+        made.map_err(|error| self.full(error))
     }
 
-    fn make_at(&self, index: u64) -> Result<File> {
+    fn make_at(&self, index: u64, bytes: u64) -> Result<File> {
         let name = file_name(index);
         let file = match self.store.create(StreamKind::Wal, &name, false) {
             Err(space::Error::Io(error)) if error.is_already_exists() => {
@@ -369,14 +463,18 @@ impl Pool {
             }
             created => created?,
         };
-        let bytes = self.geometry.segment_bytes();
-        if self.is_bulk() && file.reserve(0..bytes)? {
-            self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
-        } else {
-            write_zeros(&self.store, &file, 0, bytes)?;
-        }
+        self.fill(&file, 0, bytes)?;
         self.store.sync_directories()?;
         Ok(file)
+    }
+
+    /// Gives a file room of its own from one offset to another, durable on return.
+    fn fill(&self, file: &File, from: u64, to: u64) -> Result<()> {
+        if self.is_bulk() && file.reserve(from..to)? {
+            self.store.psync().run_all(vec![Request::flush(file, 0)])?;
+            return Ok(());
+        }
+        write_zeros(&self.store, file, from, to)
     }
 
     fn is_bulk(&self) -> bool {
@@ -397,7 +495,7 @@ impl Pool {
 
     /// Recycles the segments below `number`.
     pub(crate) fn trim(&self, number: u64) -> Result<()> {
-        let excess: Vec<_> = {
+        let excess = {
             let mut state = self.state.lock();
             let rest = state.live.0.split_off(&number);
             let trimmed = std::mem::replace(&mut state.live.0, rest);
@@ -407,14 +505,28 @@ impl Pool {
             let count = trimmed.len() as u64;
             add(&self.counters.segments_recycled, count);
             state.demand = count.max(state.demand - state.demand.div_ceil(8));
-            state.spares.extend(trimmed.into_values().map(|(segment, _)| segment));
+            let is_whole = |segment: &Arc<SegmentFile>| segment.room() >= self.geometry.segment_bytes();
+            let (whole, mut excess): (Vec<_>, Vec<_>) =
+                trimmed.into_values().map(|(segment, _)| segment).partition(is_whole);
+            state.spares.extend(whole);
             state.back_off.end();
-            // What is grown into before the next trim, and the reserve.
-            let demand = usize::try_from(state.demand.min(SPARES_MAX)).expect("a small number");
-            let keep = SPARES.max(demand + Claim::Put.leaves());
-            let excess = state.spares.len().saturating_sub(keep);
-            state.spares.drain(..excess).collect()
+            excess.extend(state.take_excess());
+            excess
         };
+        self.remove(excess)
+    }
+
+    /// Nobody writes now: keeps the spares that are to be there in any case.
+    pub(crate) fn rest(&self) -> Result<()> {
+        let excess = {
+            let mut state = self.state.lock();
+            state.demand = 0;
+            state.take_excess()
+        };
+        self.remove(excess)
+    }
+
+    fn remove(&self, excess: Vec<Arc<SegmentFile>>) -> Result<()> {
         for segment in excess {
             self.store.release(&segment.name())?;
             self.state.lock().indices.remove(&segment.index);

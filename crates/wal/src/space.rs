@@ -39,10 +39,13 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) sequenced: bool,
 }
 
-/// A record was not let in: so many spare segments must be there first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) spares: usize,
+/// A record was not let in: what must be there first.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// So many spare segments.
+    Spares(usize),
+    /// A longer segment.
+    Room(Arc<SegmentFile>),
 }
 
 /// A group within a batch.
@@ -248,8 +251,8 @@ impl Space {
         self.grow(GROUP_HEADER);
     }
 
-    /// Takes space for a record, and a seq, and copies it, going on in a segment of the pool if needed. An error says how many
-    /// spares the pool must have first, and nothing has changed.
+    /// Takes space for a record, and a seq, and copies it, going on in a segment of the pool if needed. An error says what
+    /// must be there first, and nothing has changed.
     pub(crate) fn append(&mut self, record: &NewRecord<'_>, claim: Claim, pool: &Pool) -> Result<Position, Wanted> {
         let space = record_space(record.payload_len as usize);
         let open = matches!(self.pieces.back(), Some(Piece::Copied(batch)) if batch.group_is_open());
@@ -287,17 +290,28 @@ impl Space {
     /// Sees to it that there is so much space in the segment that the log ends in, for somebody with this claim.
     fn admit(&mut self, space: usize, claim: Claim, pool: &Pool) -> Result<(), Wanted> {
         if space > self.rest() {
+            // The pad comes here still.
+            self.has_room(GROUP_HEADER.min(self.rest()), claim)?;
             let segment = pool.take(self.number + 1, claim, self.next_seq);
-            let segment = segment.ok_or(Wanted { spares: claim.leaves() + 1 })?;
+            let segment = segment.ok_or(Wanted::Spares(claim.leaves() + 1))?;
             self.enter(segment);
             self.claim = claim;
-        } else if claim < self.claim {
+            return Ok(());
+        }
+        self.has_room(space, claim)?;
+        if claim < self.claim {
             if pool.spares() < claim.leaves() {
-                return Err(Wanted { spares: claim.leaves() });
+                return Err(Wanted::Spares(claim.leaves()));
             }
             self.claim = claim;
         }
         Ok(())
+    }
+
+    /// Whether the file of the segment is long enough.
+    fn has_room(&self, space: usize, claim: Claim) -> Result<(), Wanted> {
+        let (end, bytes) = ((self.geometry.offset(self.end) + space) as u64, self.geometry.segment_bytes());
+        if end <= self.segment.room_for(claim, bytes) { Ok(()) } else { Err(Wanted::Room(Arc::clone(&self.segment))) }
     }
 
     fn copy(&mut self, record: &NewRecord<'_>, space: usize) {

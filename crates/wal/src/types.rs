@@ -101,6 +101,8 @@ pub struct Options {
     pub keep: Option<Lsn>,
     /// The log is known to be durable up to here, because the checkpoint says so.
     pub durable_floor: Lsn,
+    /// The log ends here: who had it open last has closed it, and nothing was written since. Then nothing of it is read, and nothing is replayed.
+    pub clean_end: Option<Lsn>,
     /// The first seq to give out is at least this. The checkpoint holds the seq behind its last one, for the records before
     /// `start` may be gone.
     pub next_seq: u64,
@@ -121,6 +123,7 @@ impl Options {
             start: Lsn(0),
             keep: None,
             durable_floor: Lsn(0),
+            clean_end: None,
             next_seq: 1,
             read_only: false,
             flush_scheme: FlushScheme::default(),

@@ -207,6 +207,14 @@ impl Wal {
         log.pool.trim(self.geometry.number(keep.min(start).min(durable)))
     }
 
+    /// Gives back the segments that are kept for as much log as there was of late: nobody writes now.
+    ///
+    /// # Errors
+    /// As [`Wal::trim`].
+    pub fn rest(&self) -> Result<()> {
+        self.log()?.pool.rest()
+    }
+
     /// Makes segments ahead of time, so that no append has to: for a background thread, after each trim and now and then. Returns
     /// at once when there are enough: three spares, the one that the log grows into next and two in reserve for deletes and
     /// upkeep ([`Claim`]). In its very first segment a log has one for each quarter that is in use, so that a small
@@ -231,6 +239,7 @@ impl Wal {
     pub fn reserve(&self) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
+        log.pool.make_room(log.end(), u64::MAX)?;
         log.pool.make_spares(Claim::Put.leaves())
     }
 
@@ -300,6 +309,7 @@ impl Log {
         let number = geometry.number(end);
         let (segment, activate) = match pool.live(number) {
             Some(segment) => (segment, false),
+            None if number == 0 => (pool.make_first(next_seq)?, true),
             None => {
                 pool.make_spares(1)?;
                 let segment = pool
@@ -308,6 +318,8 @@ impl Log {
                 (segment, true)
             }
         };
+        // What marks the opening asks nobody: a file that a crash left short could end before it.
+        pool.make_room(end, BLOCK as u64)?;
         let failure = Arc::new(Sticky::default());
         let log = Self {
             geometry,

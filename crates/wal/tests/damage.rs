@@ -173,12 +173,17 @@ fn a_file_that_was_cut_in_the_middle_is_damage() {
 }
 
 #[test]
-fn a_file_that_was_cut_in_the_tail_is_made_whole() {
+fn a_file_that_was_cut_in_the_tail_is_as_long_again_as_it_has_to_be() {
     let disk = SimDisk::new(1);
     let records = filled(&disk, 10, 2000);
     cut(&disk, "/db/wal/0.log", records[9].lsn.0 + 5);
-    let (_, _, shown) = open(&store(&disk), &options(2)).expect("it is the tail");
+    let (wal, _, shown) = open(&store(&disk), &options(2)).expect("it is the tail");
     assert_eq!(shown, records[..9]);
+    let more: Vec<_> = (0..20).map(|_| append(&wal, 1, &[3; 2000])).collect();
+    wal.flush_through(wal.end()).expect("it is durable");
+    drop(wal);
+    let (_, _, shown) = open(&store(&disk), &options(3)).expect("it opens");
+    assert_eq!(shown, [&records[..9], &more].concat());
     let whole = disk.read_file("/db/wal/0.log").expect("it is there");
     assert_eq!(whole.len() as u64, SEGMENT_BYTES);
 }

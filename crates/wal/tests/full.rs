@@ -251,3 +251,77 @@ fn nothing_is_trimmed_that_is_not_durable() {
     assert_eq!((shown.len(), &shown[0]), (301, &first));
     assert!(shown[0].lsn > Lsn(4096));
 }
+
+/// A log whose segments are longer than its first file is at first.
+fn long(epoch: u64) -> wal::Options {
+    wal::Options { segment_bytes: 1 << 20, ..options(epoch) }
+}
+
+#[test]
+fn the_first_segment_grows_with_the_log_and_leaves_room_to_deletes() {
+    let disk = SimDisk::new(1);
+    let (wal, ..) = open(&store(&disk), &long(1)).expect("it opens");
+    let length = || disk.read_file("/db/wal/0.log").expect("it is there").len();
+    assert_eq!(length(), 64 << 10);
+    disk.set_capacity(Some(64 << 10));
+    let refused = |claim| loop {
+        match wal.append(1, &[&[7; 1000]], true, claim) {
+            Ok(position) => assert!(position.end.0 <= 64 << 10),
+            Err(Error::Full { .. }) => return wal.end().0,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let (puts, deletes, upkeep) = (refused(Put), refused(Delete), refused(Upkeep));
+    assert!(
+        puts <= 32 << 10 && puts + (15 << 10) < deletes && deletes + (15 << 10) < upkeep,
+        "{puts} {deletes} {upkeep}"
+    );
+    wal.flush_through(wal.end()).expect("what was let in goes in");
+    assert_eq!(length(), 64 << 10);
+    // Room that comes is taken, in steps, and at last there are spares.
+    disk.set_capacity(None);
+    append(&wal, 1, &[7; 1000]);
+    assert_eq!(length(), 256 << 10);
+    append(&wal, 1, &[7; 300_000]);
+    assert_eq!(length(), 1 << 20);
+    for _ in 0..3 {
+        append(&wal, 1, &[7; 900_000]);
+    }
+    wal.trim(wal.durable()).expect("it trims");
+    commit(&wal, 2, b"more");
+    wal.trim(wal.durable()).expect("it trims");
+    assert!(disk.read_file("/db/wal/0.log").is_none_or(|file| file.len() == 1 << 20));
+}
+
+#[test]
+fn nothing_is_lost_of_a_log_that_grows_whenever_the_power_goes() {
+    for operations in 0.. {
+        let disk = SimDisk::new(operations);
+        let mut committed = Vec::new();
+        disk.crash_after(operations);
+        let ended = (|| {
+            let (wal, ..) = open(&store_of(&disk)?, &long(1))?;
+            for number in 0..60_u8 {
+                let position = wal.append(1, &[&[number; 5000]], true, Put)?;
+                wal.flush_through(position.end)?;
+                committed.push(number);
+            }
+            Ok::<_, Error>(())
+        })();
+        disk.restart();
+        let (wal, _, shown) = open(&store(&disk), &long(2)).expect("it opens");
+        assert!(shown.len() >= committed.len(), "{operations}: {} of {}", shown.len(), committed.len());
+        assert!(shown.iter().zip(0..).all(|(record, number)| record.payload == [number; 5000]), "{operations}");
+        let more = commit(&wal, 1, b"behind");
+        drop(wal);
+        let (_, _, again) = open(&store(&disk), &long(3)).expect("it opens");
+        assert_eq!((again.len(), again.last().map(|last| last.seq)), (shown.len() + 1, Some(more.seq)));
+        if ended.is_ok() {
+            return;
+        }
+    }
+}
+
+fn store_of(disk: &SimDisk) -> Result<space::FileStore, Error> {
+    Ok(space::FileStore::open(disk.psync(), std::path::Path::new("/db"), false)?)
+}

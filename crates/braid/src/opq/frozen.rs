@@ -335,7 +335,7 @@ impl Batch for Slice<'_> {
 mod tests {
     use index::{Operation, Payload, RangeTombstones};
 
-    use super::{super::queue::SORT_PERIOD, *};
+    use super::{super::queue::Sorting, *};
 
     fn append(sections: &Sections, updates: &[(&[u8], u64)]) {
         for (key, seq) in updates {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn frozen(updates: &[(&[u8], u64)], through: u64) -> Frozen {
-        let sections = Sections::new(SORT_PERIOD);
+        let sections = Sections::new(Sorting::Always);
         append(&sections, updates);
         Frozen::new(Arc::new(sections), Seq(through), 0)
     }
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn queues_of_sections_apart_are_one_batch_with_a_span_for_each() {
         let fences: Vec<Vec<u8>> = (1..32).map(|fence| vec![fence]).collect();
-        let sections = Sections::new(SORT_PERIOD).recut(&[], &fences, 4);
+        let sections = Sections::new(Sorting::Always).recut(&[], &fences, 4);
         append(&sections, &[(&[3], 1), (&[30], 2), (&[12], 3), (&[4], 4)]);
         let frozen = Frozen::new(Arc::new(sections.only(&[0, 3])), Seq(9), 0);
         frozen.sort(&Horizon::default(), usize::MAX, u64::MAX);
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn queues_go_as_soon_as_all_of_them_is_applied() {
         let fences: Vec<Vec<u8>> = (1..32).map(|fence| vec![fence]).collect();
-        let sections = Sections::new(SORT_PERIOD).recut(&[], &fences, 4);
+        let sections = Sections::new(Sorting::Always).recut(&[], &fences, 4);
         let updates: [(&[u8], u64); 7] =
             [(&[3], 1), (&[4], 2), (&[12], 3), (&[13], 4), (&[14], 5), (&[30], 6), (&[31], 7)];
         append(&sections, &updates);
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn a_section_whose_operations_are_all_hidden_is_covered_with_each_slice() {
         let fences: Vec<Vec<u8>> = (1..32).map(|fence| vec![fence]).collect();
-        let sections = Sections::new(SORT_PERIOD).recut(&[], &fences, 4);
+        let sections = Sections::new(Sorting::Always).recut(&[], &fences, 4);
         append(&sections, &[(&[3], 1), (&[12], 2), (&[30], 3), (&[31], 4)]);
         let mut tombstones = RangeTombstones::default();
         tombstones.add(&[0], Some(&[16]), Seq(5), &Horizon::default());

@@ -1,15 +1,13 @@
 //! The operation queues (OPQ) of a table: every visible operation that its structure does not have yet (PIO §3.1.3).
 //!
 //! 1. The keys of a table are cut into [`Sections`], each with a queue of its own.
-//! 2. Operations are appended: bytes go to an [`Arena`], a fixed-size [`Entry`] to a vector, and a hash table maps
-//!    each key to its newest entry; entries of one key are chained from newest to oldest. A point lookup costs one probe; one of a key
-//!    that a [`filter`] does not know takes no lock.
-//! 3. Every `speriod` operations the unsorted tail becomes a sorted run; runs of similar size are merged, so that a range meets a
-//!    logarithmic number of runs and a short tail.
-//! 4. Some full queues are frozen together: [`Frozen`] sorts them whole, keeps of each key the newest version and those a snapshot can
-//!    see, and is the batch that a structure applies.
+//! 2. Operations are appended: bytes go to an [`Arena`], a fixed-size [`Entry`] to a vector, and a tree ([`ordered`]) leads to the newest entry of
+//!    each key, in key order; entries of one key are chained from newest to oldest. A point lookup of a key that a [`filter`] does not know takes no lock.
+//!    For experiments a queue has the order of the paper instead: sorted runs, and a tail that is sorted every `speriod` operations ([`runs`]).
+//! 3. Some full queues are frozen together: [`Frozen`] keeps of each key the newest version and those a snapshot can see, and is the batch that a
+//!    structure applies.
 //!
-//! What recovery replays waits in a [`Sequence`], without table and runs, until it is known which section it belongs to.
+//! What recovery replays waits in a [`Sequence`], without an order, until it is known which section it belongs to.
 //!
 //! Invariants: entries are never changed or removed; all entries of one commit are appended before its seq is visible, so a
 //! reader at a visible seq sees all of a commit or nothing. A queue covers a gapless interval of seqs of its section.
@@ -20,12 +18,14 @@ mod arena;
 mod entries;
 mod filter;
 mod frozen;
+mod ordered;
 mod queue;
+mod runs;
 mod sections;
 mod sequence;
 
 pub(crate) use arena::ARENA_BYTES_MAX;
 pub(crate) use frozen::Frozen;
-pub(crate) use queue::{Opq, SORT_PERIOD, Step};
+pub(crate) use queue::{Opq, Pass, Passed, Sorting, Step};
 pub(crate) use sections::{Sections, SectionsWalk};
 pub(crate) use sequence::Sequence;

@@ -1,29 +1,25 @@
-//! The queue that takes operations: a sequence of them, sorted runs, a hash table.
+//! The queue that takes operations: a sequence of them, and an order over it.
 //!
-//! 1. As long as each key is above the one before it, the sequence is sorted as it is. Appending compares two keys, and a lookup is a
-//!    binary search: a table that is filled in order needs neither hashes nor sorting.
-//! 2. The first key that is not above the last one ends that. What rose so far stays as it is, if it is long, and what follows gets a hash table.
-//! 3. What follows is sorted every `sort_period` operations, for those who walk ranges. A run is a stretch of the sequence. As soon as there are
-//!    [`FANOUT`] runs of a level, their stretch is sorted as one of the next level: so there are few, and each operation is sorted rarely.
-//! 4. Sorting reads the keys of a stretch in the order in which they lie in memory, and compares their first eight bytes as numbers.
+//! 1. Entries of one key are chained from the newest to the oldest. The order leads to the newest of each key, and from key to key.
+//! 2. It is a B+-tree ([`Ordered`]), so that a walk begins anywhere as fast as a lookup, whatever waits; for experiments it is the paper's ([`Runs`]).
+//! 3. As long as each key is above the one before it, it goes behind all others without a look at them, and the filter covers it, so it is not hashed: a table
+//!    that is filled in order needs neither.
 //!
-//! Invariants: the keys of the first `rising` operations rise strictly, and none of these is in the hash table; runs are adjacent stretches from the
-//! first operation on; the memory that a queue reports never becomes less.
+//! Invariants: what a walk shows is in order, each key once; the memory that a queue reports never becomes less.
 
-use std::{cmp::Ordering, hash::BuildHasher, ops::Range, sync::Arc};
+use std::{hash::BuildHasher, sync::Arc};
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 use index::{Bounds, Direction, Found, Moment, Seq, Update};
 use mapped::{List, Mapped};
 use wal::Lsn;
 
 use super::{
     filter::Filter,
+    ordered::{Ordered, Position},
+    runs::Runs,
     sequence::{NO_ENTRY, Sequence},
 };
-
-/// Operations between two sorts of the tail: PIO's speriod, with the value of its evaluation (§4).
-pub(crate) const SORT_PERIOD: usize = 5_000;
 
 /// One key of a range, with its newest version at the reader's seq.
 pub(crate) struct Step {
@@ -33,70 +29,72 @@ pub(crate) struct Step {
     pub(crate) found: Found,
 }
 
-/// So many runs of a level become one of the next.
-const FANOUT: usize = 4;
-/// The level of the run of keys that rose from the first one on: it is never sorted again.
-const RISING: u8 = u8::MAX;
-/// Operations that rose are kept apart from the hash table where there are so many: less are put into it at once.
-const RISING_MIN: usize = 1024;
-
-/// Fewer keys are compared as a whole.
-const SORTED_WHOLE: usize = 16;
-/// So often keys that are alike are told apart by what comes next.
-const SORT_DEPTH: u8 = 8;
-
-/// A stretch of the operations, sorted.
-struct Run {
-    level: u8,
-    indexes: List<u32>,
+/// How queues keep their operations in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sorting {
+    /// They are always in order.
+    Always,
+    /// The tail is sorted whenever so many operations have come: PIO's speriod.
+    Every(usize),
 }
 
-impl Run {
-    fn bytes(&self) -> usize {
-        mapped::taken(self.indexes.capacity() * size_of::<u32>())
-    }
+/// Keys that a walk need not look at.
+pub(crate) struct Passed<'a> {
+    /// Of what comes before this nothing is left there.
+    pub(crate) before: Seq,
+    /// Where they end in the walk's direction, if they do: forwards it is the first key behind them, backwards the last of them.
+    pub(crate) end: Option<&'a [u8]>,
+}
+
+/// Tells what a walk need not look at that has come to a key, if there is anything.
+pub(crate) type Pass<'a> = dyn Fn(&[u8]) -> Option<Passed<'a>> + 'a;
+
+/// A rise of fewer operations goes into the filter key by key, once it ends.
+const RISING_MIN: u32 = 1024;
+/// After so many keys that are deleted a walk asks what it can pass over.
+const DELETED_MAX: usize = 16;
+
+/// What leads from key to key.
+enum Order {
+    Tree(Ordered),
+    Runs(Runs),
 }
 
 /// The operations of one section of a table in the order in which they became visible.
 pub(crate) struct Opq {
     operations: Sequence,
-    /// How many of the first operations have rising keys, and are found by binary search.
-    rising: usize,
-    newest: HashTable<u32, Mapped>,
+    order: Order,
+    /// How many of the first operations have rising keys.
+    rising: u32,
     hasher: DefaultHashBuilder,
     /// Its keys, for lookups that do not lock it, and how many were added there.
     filter: Arc<Filter>,
     filtered: usize,
-    runs: Vec<Run>,
-    sorted: usize,
-    sort_period: usize,
     /// Seq and place in the log of the oldest operation. It need not be the first where queues were joined.
     oldest: Option<(Seq, Lsn)>,
+    newest: Seq,
+    /// No operation is older than one before it.
+    is_by_age: bool,
 }
 
 impl Opq {
-    /// An empty queue whose tail is sorted every `sort_period` operations.
-    pub(crate) fn new(sort_period: usize) -> Self {
+    /// An empty queue.
+    pub(crate) fn new(sorting: Sorting) -> Self {
         let hasher = DefaultHashBuilder::default();
+        let order = match sorting {
+            Sorting::Always => Order::Tree(Ordered::default()),
+            Sorting::Every(speriod) => Order::Runs(Runs::new(speriod)),
+        };
         Self {
             operations: Sequence::default(),
+            order,
             rising: 0,
-            newest: HashTable::new_in(Mapped),
             filter: Arc::new(Filter::new(hasher)),
             filtered: 0,
             hasher,
-            runs: Vec::new(),
-            sorted: 0,
-            sort_period,
             oldest: None,
-        }
-    }
-
-    /// Sorts what is not sorted, and from now on every `sort_period` operations.
-    pub(crate) fn sort_every(&mut self, sort_period: usize) {
-        self.sort_period = sort_period;
-        if self.operations.len() > self.sorted {
-            self.sort_tail();
+            newest: Seq(0),
+            is_by_age: true,
         }
     }
 
@@ -105,47 +103,37 @@ impl Opq {
         &self.filter
     }
 
-    /// Operations between two sorts.
-    pub(crate) const fn sort_period(&self) -> usize {
-        self.sort_period
-    }
-
     /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the first.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
         let oldest = (update.seq, lsn);
         self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
+        self.is_by_age &= self.newest <= update.seq;
+        self.newest = self.newest.max(update.seq);
         let index = self.operations.end();
-        if self.is_rising() {
-            if index == 0 || self.key(index - 1) < update.key {
-                return self.append_rising(update, lsn, index);
-            }
+        let rises = self.rising == index && (index == 0 || self.key(index - 1) < update.key);
+        if rises {
+            self.filter.cover(update.key);
+            self.rising += 1;
+        } else {
             self.end_rising();
         }
-        let older = self.find_or_note(update.key, index).unwrap_or(NO_ENTRY);
-        self.operations.push(update, lsn, older);
-        if self.operations.len() - self.sorted >= self.sort_period {
-            self.sort_tail();
+        let (hasher, operations) = (&self.hasher, &self.operations);
+        let older = match &mut self.order {
+            Order::Tree(tree) => tree.note(update.key, rises, index, operations),
+            Order::Runs(runs) => runs.note(update.key, index, operations, |key| hasher.hash_one(key)),
+        };
+        if older.is_none() && !rises {
+            self.note_in_filter(self.hasher.hash_one(update.key));
+        }
+        self.operations.push(update, lsn, older.unwrap_or(NO_ENTRY));
+        if let Order::Runs(runs) = &mut self.order {
+            runs.appended(&self.operations);
         }
     }
 
     /// Whether the keys of all its operations rise strictly: then there is one of each, and they are in order.
     pub(super) fn is_rising(&self) -> bool {
-        self.rising == self.operations.len()
-    }
-
-    fn append_rising(&mut self, update: &Update<'_>, lsn: Lsn, index: u32) {
-        self.filter.cover(update.key);
-        self.operations.push(update, lsn, NO_ENTRY);
-        match self.runs.last_mut() {
-            Some(run) => run.indexes.push(index),
-            None => {
-                let mut indexes = List::new_in(Mapped);
-                indexes.push(index);
-                self.runs.push(Run { level: RISING, indexes });
-            }
-        }
-        self.rising += 1;
-        self.sorted += 1;
+        self.rising == self.operations.end()
     }
 
     /// A key that may not have come before.
@@ -154,53 +142,18 @@ impl Opq {
         self.filtered += 1;
     }
 
-    /// A key comes that is not above the last one. Few operations that rose are added to filter and hash table one by one. Many stay as they are, covered by the filter and
-    /// found by a binary search: to add them would hold up the commit that ends their rise, and all behind it.
+    /// A key comes that is not above the last one. Few operations that rose are added to the filter one by one. Many stay covered: to add them would hold up the commit
+    /// that ends their rise, and all behind it.
     fn end_rising(&mut self) {
-        if self.rising >= RISING_MIN {
+        if self.rising == 0 || self.rising >= RISING_MIN {
             return;
         }
-        for index in 0..u32::try_from(self.rising).expect("few") {
+        for index in 0..self.rising {
             let hash = self.hasher.hash_one(self.operations.key(index));
             self.note_in_filter(hash);
-            let (operations, hasher) = (&self.operations, &self.hasher);
-            self.newest.insert_unique(hash, index, |&other| hasher.hash_one(operations.key(other)));
         }
         self.filter.uncover();
         self.rising = 0;
-    }
-
-    /// Notes the entry that `key` is about to get as its newest. Its newest one before.
-    fn find_or_note(&mut self, key: &[u8], index: u32) -> Option<u32> {
-        let hash = self.hasher.hash_one(key);
-        let (operations, hasher) = (&self.operations, &self.hasher);
-        let slot = self.newest.entry(
-            hash,
-            |&other| operations.key(other) == key,
-            |&other| hasher.hash_one(operations.key(other)),
-        );
-        match slot {
-            hashbrown::hash_table::Entry::Occupied(mut occupied) => Some(std::mem::replace(occupied.get_mut(), index)),
-            hashbrown::hash_table::Entry::Vacant(vacant) => {
-                vacant.insert(index);
-                self.note_in_filter(hash);
-                self.find_rising(key)
-            }
-        }
-    }
-
-    /// The entry of `key` among the first ones, whose keys rise.
-    fn find_rising(&self, key: &[u8]) -> Option<u32> {
-        let last = u32::try_from(self.rising.checked_sub(1)?).expect("bounded by append");
-        if key > self.key(last) {
-            return None;
-        }
-        let (mut low, mut high) = (0, last);
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.key(middle) < key { low = middle + 1 } else { high = middle }
-        }
-        (self.key(low) == key).then_some(low)
     }
 
     /// How many operations it holds.
@@ -210,10 +163,11 @@ impl Opq {
 
     /// Memory it holds, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.operations.bytes()
-            + mapped::taken(self.newest.allocation_size())
-            + Filter::bytes(self.filtered)
-            + self.runs.iter().map(Run::bytes).sum::<usize>()
+        let order = match &self.order {
+            Order::Tree(tree) => tree.bytes(),
+            Order::Runs(runs) => runs.bytes(),
+        };
+        self.operations.bytes() + order + Filter::bytes(self.filtered)
     }
 
     /// Where the log holds the oldest of its operations.
@@ -228,7 +182,15 @@ impl Opq {
 
     /// The newest version of `key` at or below the seq of `at`.
     pub(crate) fn get(&self, key: &[u8], at: Moment) -> Option<Found> {
-        let mut index = self.newest_of(key)?;
+        let newest = match &self.order {
+            Order::Tree(tree) => tree.newest_of(key, &self.operations),
+            Order::Runs(runs) => runs.newest_of(key, &self.operations, self.hasher.hash_one(key)),
+        };
+        self.version(newest?, at)
+    }
+
+    /// The newest version of a key at or below the seq of `at`, of which an entry is the newest.
+    fn version(&self, mut index: u32, at: Moment) -> Option<Found> {
         while index != NO_ENTRY {
             let entry = self.operations.entry(index);
             if entry.seq <= at.seq {
@@ -237,17 +199,6 @@ impl Opq {
             index = entry.older;
         }
         None
-    }
-
-    /// The newest entry of `key`.
-    fn newest_of(&self, key: &[u8]) -> Option<u32> {
-        if !self.newest.is_empty() {
-            let hash = self.hasher.hash_one(key);
-            if let Some(&newest) = self.newest.find(hash, |&other| self.operations.key(other) == key) {
-                return Some(newest);
-            }
-        }
-        self.find_rising(key)
     }
 
     /// The update that entry `index` holds.
@@ -260,118 +211,85 @@ impl Opq {
         self.operations.updates()
     }
 
-    /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given.
+    /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given, without those that `pass` says.
     pub(crate) fn steps(
-        &self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Moment,
-    ) -> Vec<Step> {
-        let mut heads: Vec<(&[u32], usize)> = Vec::with_capacity(self.runs.len() + 1);
-        let tail = self.tail_within(bounds, direction, after);
-        for run in self.runs.iter().map(|run| &run.indexes).chain(std::iter::once(&tail)) {
-            let start = match direction {
-                Direction::Forward => run.partition_point(|&index| !self.is_beyond(index, bounds, direction, after)),
-                Direction::Backward => run.partition_point(|&index| self.is_beyond(index, bounds, direction, after)),
-            };
-            heads.push((run, start));
-        }
-        self.merge_steps(heads, bounds, direction, limit, at)
-    }
-
-    fn merge_steps(
-        &self, mut heads: Vec<(&[u32], usize)>, bounds: &Bounds, direction: Direction, limit: usize, at: Moment,
+        &self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Moment, pass: &Pass<'_>,
     ) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::with_capacity(limit.min(64));
-        while steps.len() < limit {
-            let head = |&(run, position): &(&[u32], usize)| match direction {
-                Direction::Forward => run.get(position).copied(),
-                Direction::Backward => position.checked_sub(1).map(|below| run[below]),
-            };
-            let best = heads.iter().filter_map(head).reduce(|best, other| {
-                let order = self.key(other).cmp(self.key(best));
-                let nearer = if direction == Direction::Forward { Ordering::Less } else { Ordering::Greater };
-                if order == nearer { other } else { best }
-            });
-            let Some(best) = best else { break };
-            let key = self.key(best);
-            let within =
-                if direction == Direction::Forward { bounds.below_upper(key) } else { bounds.above_lower(key) };
-            if !within {
-                break;
-            }
-            for candidate in &mut heads {
-                while head(candidate).is_some_and(|index| self.key(index) == key) {
-                    candidate.1 = if direction == Direction::Forward { candidate.1 + 1 } else { candidate.1 - 1 };
+        let step = |newest: u32| {
+            let found = self.version(newest, at)?;
+            Some(Step { key: self.key(newest).to_vec(), found })
+        };
+        match &self.order {
+            Order::Runs(runs) => runs.walk(&self.operations, bounds, direction, after, |newest| {
+                steps.extend(step(newest));
+                steps.len() < limit
+            }),
+            Order::Tree(tree) => {
+                let mut next = self.begin(tree, bounds, direction, after);
+                let mut deleted = DELETED_MAX;
+                while let Some(position) = next.filter(|_| steps.len() < limit) {
+                    let newest = tree.entry(position);
+                    if !bounds.contains(self.key(newest)) {
+                        break;
+                    }
+                    if deleted >= DELETED_MAX {
+                        let behind = self.behind(tree, position, direction, pass);
+                        if behind != Some(position) {
+                            next = behind;
+                            continue;
+                        }
+                        deleted = 0;
+                    }
+                    let found = step(newest);
+                    deleted =
+                        if found.as_ref().is_some_and(|step| step.found.value.is_some()) { 0 } else { deleted + 1 };
+                    steps.extend(found);
+                    next = tree.next(position, direction);
                 }
-            }
-            if let Some(found) = self.get(key, at) {
-                steps.push(Step { key: key.to_vec(), found });
             }
         }
         steps
     }
 
-    /// Whether the key of `index` lies where a walk in `direction` has still to go.
-    fn is_beyond(&self, index: u32, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> bool {
-        let key = self.key(index);
-        match direction {
-            Direction::Forward => bounds.above_lower(key) && after.is_none_or(|after| key > after),
-            Direction::Backward => bounds.below_upper(key) && after.is_none_or(|after| key < after),
+    /// Where a walk comes to its first key.
+    fn begin(&self, tree: &Ordered, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> Option<Position> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let bound = match direction {
+            Direction::Forward => &bounds.lower,
+            Direction::Backward => &bounds.upper,
+        };
+        let key = match (after, bound) {
+            (Some(after), _) => after,
+            (None, Included(key) | Excluded(key)) => key.as_slice(),
+            (None, Unbounded) => return tree.end(direction),
+        };
+        let at_or_above = tree.at_or_above(key, &self.operations);
+        let is_first = |position: &Position| is_beyond(self.key(tree.entry(*position)), bounds, direction, after);
+        match (at_or_above, direction) {
+            (Some(position), _) if is_first(&position) => Some(position),
+            (Some(position), _) => tree.next(position, direction),
+            (None, Direction::Forward) => None,
+            (None, Direction::Backward) => tree.end(direction),
         }
     }
 
-    fn tail_within(&self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> List<u32> {
-        let end = self.operations.end();
-        let start = u32::try_from(self.sorted).expect("bounded by append");
-        self.sorted_of(
-            (start..end)
-                .filter(|&index| bounds.contains(self.key(index)) && self.is_beyond(index, bounds, direction, after)),
-        )
-    }
-
-    fn sort_tail(&mut self) {
-        let run = self.sorted_stretch(self.sorted..self.operations.len());
-        self.runs.push(Run { level: 0, indexes: run });
-        self.sorted = self.operations.len();
-        while let Some(first) = self.runs.len().checked_sub(FANOUT)
-            && let Some(level) = self.runs.last().map(|run| run.level)
-            && self.runs[first..].iter().all(|run| run.level == level)
-        {
-            let joined: usize = self.runs.drain(first..).map(|run| run.indexes.len()).sum();
-            let indexes = self.sorted_stretch(self.sorted - joined..self.sorted);
-            self.runs.push(Run { level: level + 1, indexes });
-        }
-    }
-
-    /// Some of the operations, by key and then by age.
-    fn sorted_stretch(&self, stretch: Range<usize>) -> List<u32> {
-        let index = |position| u32::try_from(position).expect("bounded by append");
-        self.sorted_of(index(stretch.start)..index(stretch.end))
-    }
-
-    fn sorted_of(&self, indexes: impl Iterator<Item = u32>) -> List<u32> {
-        let mut keyed = List::with_capacity_in(indexes.size_hint().0, Mapped);
-        keyed.extend(indexes.map(|index| (0, index)));
-        self.sort(&mut keyed, 0, SORT_DEPTH);
-        // In memory of its own, which is no more than it needs.
-        let mut sorted = List::with_capacity_in(keyed.len(), Mapped);
-        sorted.extend(keyed.into_iter().map(|(_, index)| index));
-        sorted
-    }
-
-    /// Sorts entries, which come in order of age, by key and then by age: by the eight bytes behind what all have in common, and those that are still
-    /// alike by what comes behind those, `depth` times at most. All have at least the first `known` bytes in common, or else they are compared as a whole.
-    fn sort(&self, keyed: &mut [(u64, u32)], known: usize, depth: u8) {
-        let Some(&(_, first)) = keyed.first() else { return };
-        let first = self.key(first);
-        let common =
-            keyed.iter().fold(first.len(), |common, &(_, index)| common_bytes(&first[..common], self.key(index)));
-        if keyed.len() < SORTED_WHOLE || depth == 0 || common < known {
-            return keyed.sort_by(|&(_, left), &(_, right)| self.key(left).cmp(self.key(right)));
-        }
-        keyed.iter_mut().for_each(|(head, index)| *head = number(&self.key(*index)[common..]));
-        keyed.sort_unstable();
-        for alike in keyed.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|alike| alike.len() > 1) {
-            self.sort(alike, common + 1, depth - 1);
-        }
+    /// Where a walk goes on that has come to `position`: there, if there is nothing to be passed over.
+    fn behind(&self, tree: &Ordered, position: Position, direction: Direction, pass: &Pass<'_>) -> Option<Position> {
+        let key = self.key(tree.entry(position));
+        let Some(passed) = pass(key).filter(|_| self.is_by_age) else { return Some(position) };
+        let since = self.operations.first_since(passed.before);
+        let newer = tree.nearest_since(key, direction, since, &self.operations);
+        let Some(end) = passed.end else { return newer };
+        let is_within = |position: &Position| {
+            let key = self.key(tree.entry(*position));
+            if direction == Direction::Forward { key < end } else { key >= end }
+        };
+        newer.filter(is_within).or_else(|| match (tree.at_or_above(end, &self.operations), direction) {
+            (at_or_above, Direction::Forward) => at_or_above,
+            (Some(first), Direction::Backward) => tree.next(first, direction),
+            (None, Direction::Backward) => tree.end(direction),
+        })
     }
 
     /// Where the log holds the commit of entry `index`.
@@ -381,10 +299,22 @@ impl Opq {
 
     /// All entries by key and then by age, the newest of a key last.
     pub(super) fn sorted_indexes(&self) -> List<u32> {
-        match self.runs.as_slice() {
-            [all] if self.sorted == self.operations.len() => all.indexes.clone(),
-            _ => self.sorted_stretch(0..self.operations.len()),
+        let tree = match &self.order {
+            Order::Runs(runs) => return runs.sorted_indexes(&self.operations),
+            Order::Tree(tree) => tree,
+        };
+        let mut sorted = List::with_capacity_in(self.operations.len(), Mapped);
+        let mut next = tree.end(Direction::Forward);
+        while let Some(position) = next {
+            let (begin, mut index) = (sorted.len(), tree.entry(position));
+            while index != NO_ENTRY {
+                sorted.push(index);
+                index = self.operations.entry(index).older;
+            }
+            sorted[begin..].reverse();
+            next = tree.next(position, Direction::Forward);
         }
+        sorted
     }
 
     pub(super) fn key(&self, index: u32) -> &[u8] {
@@ -392,19 +322,12 @@ impl Opq {
     }
 }
 
-/// The first eight bytes as a number: orders keys like the bytes do, but for equal ones.
-fn number(key: &[u8]) -> u64 {
-    if let Some(bytes) = key.first_chunk() {
-        return u64::from_be_bytes(*bytes);
+/// Whether `key` lies where a walk in `direction` has still to go that has come to `after`.
+pub(super) fn is_beyond(key: &[u8], bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> bool {
+    match direction {
+        Direction::Forward => bounds.above_lower(key) && after.is_none_or(|after| key > after),
+        Direction::Backward => bounds.below_upper(key) && after.is_none_or(|after| key < after),
     }
-    let mut bytes = [0; 8];
-    bytes[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(bytes)
-}
-
-/// How many bytes two keys begin with alike.
-fn common_bytes(one: &[u8], other: &[u8]) -> usize {
-    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 #[cfg(test)]
@@ -422,22 +345,22 @@ mod tests {
     }
 
     #[test]
-    fn small_operations_take_about_three_times_their_bytes() {
-        let mut opq = Opq::new(SORT_PERIOD);
+    fn small_operations_take_less_than_four_times_their_bytes() {
+        let mut opq = Opq::new(Sorting::Always);
         for number in 0..100_000_u64 {
             let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
             opq.append(&put(&key, number, &key), Lsn(number * 60));
         }
         let each = opq.bytes() / opq.len();
-        assert!(each <= 56, "{each} bytes for an operation of 16");
+        assert!(each < 64, "{each} bytes for an operation of 16");
     }
 
     #[test]
-    fn keys_that_rise_need_no_hashes_and_no_sorting() {
-        let mut opq = Opq::new(10);
+    fn keys_that_rise_are_not_hashed() {
+        let mut opq = Opq::new(Sorting::Always);
         let key = |number: u64| (2 * number).to_be_bytes();
         (0..3000).for_each(|number| opq.append(&put(&key(number), number + 1, b"v"), Lsn(number)));
-        assert!(opq.is_rising() && opq.newest.is_empty());
+        assert!(opq.is_rising() && opq.filtered == 0);
         assert!(opq.sorted_indexes().iter().copied().eq(0..3000));
         let seq_of = |opq: &Opq, key: &[u8]| opq.get(key, Seq::MAX.into()).map(|found| found.seq.0);
         assert!((0..3000).all(|number| seq_of(&opq, &key(number)) == Some(number + 1)));
@@ -448,7 +371,7 @@ mod tests {
         opq.append(&put(&key(5), 4000, b"v"), Lsn(4000));
         opq.append(&put(&11u64.to_be_bytes(), 4001, b"v"), Lsn(4001));
         opq.append(&put(&key(2999), 4002, b"v"), Lsn(4002));
-        assert!(!opq.is_rising() && opq.newest.len() == 3, "those that rose are not hashed");
+        assert!(!opq.is_rising() && opq.filtered == 1, "those that rose are not hashed");
         assert_eq!((seq_of(&opq, &key(5)), seq_of(&opq, &key(6))), (Some(4000), Some(7)));
         assert_eq!(opq.get(&key(5), Seq(3999).into()).map(|found| found.seq), Some(Seq(6)));
         assert_eq!(seq_of(&opq, &11u64.to_be_bytes()), Some(4001));
@@ -459,28 +382,69 @@ mod tests {
 
     #[test]
     fn keys_that_are_alike_for_long_are_sorted_too() {
-        let mut opq = Opq::new(7);
-        let mut model = BTreeMap::new();
-        for number in 0..2000_u64 {
-            let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let below = |limit: u64| usize::try_from((mixed >> 9) % limit).expect("small");
-            // Long beginnings in common, keys that end within them, zeros at the end, and keys that come again.
-            let mut key = vec![7; 40 * below(3)];
-            key.extend(&(mixed % 300).to_be_bytes()[..below(9)]);
-            opq.append(&put(&key, number + 1, b""), Lsn(number));
-            model.insert((key, number), ());
-            if number % 97 == 0 {
-                let sorted: Vec<_> =
-                    opq.sorted_indexes().into_iter().map(|index| (opq.key(index).to_vec(), u64::from(index))).collect();
-                assert!(sorted.iter().eq(model.keys()), "{number}");
+        for sorting in [Sorting::Always, Sorting::Every(7)] {
+            let mut opq = Opq::new(sorting);
+            let mut model = BTreeMap::new();
+            for number in 0..5000_u64 {
+                let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let below = |limit: u64| usize::try_from((mixed >> 9) % limit).expect("small");
+                // Long beginnings in common, keys that end within them, zeros at the end, and keys that come again.
+                let mut key = vec![7; 40 * below(3)];
+                key.extend(&(mixed % 3000).to_be_bytes()[..below(9)]);
+                opq.append(&put(&key, number + 1, b""), Lsn(number));
+                model.insert((key, number), ());
+                if number % 197 == 0 {
+                    let sorted = opq.sorted_indexes();
+                    let sorted = sorted.iter().map(|&index| (opq.key(index).to_vec(), u64::from(index)));
+                    assert!(sorted.eq(model.keys().cloned()), "{number}");
+                }
             }
         }
-        assert!(opq.runs.len() < 4 * FANOUT, "{} runs", opq.runs.len());
+    }
+
+    /// What a walk meets that passes over keys below `end`, or above it, of which nothing older than `before` is left.
+    fn met(opq: &Opq, direction: Direction, before: u64, end: Option<&[u8]>) -> Vec<Vec<u8>> {
+        let passes = |key: &[u8]| match (direction, end) {
+            (_, None) => true,
+            (Direction::Forward, Some(end)) => key < end,
+            (Direction::Backward, Some(end)) => key >= end,
+        };
+        let pass = |key: &[u8]| passes(key).then_some(Passed { before: Seq(before), end });
+        let steps = opq.steps(&Bounds::all(), direction, None, usize::MAX, Seq::MAX.into(), &pass);
+        steps.into_iter().map(|step| step.key).collect()
+    }
+
+    #[test]
+    fn a_walk_passes_over_what_is_gone() {
+        let mut opq = Opq::new(Sorting::Always);
+        let key = |number: u64| number.to_be_bytes().to_vec();
+        let count = 20_000_u64;
+        for number in 0..count {
+            let mixed = number.wrapping_mul(7919) % count;
+            opq.append(&Update { key: &key(mixed), seq: Seq(number + 1), operation: Operation::Delete }, Lsn(number));
+        }
+        // What came later is met, and everything behind the end.
+        [(700, 1), (9_000, 2), (15_000, 3)].iter().for_each(|&(number, more)| {
+            opq.append(&put(&key(number), count + more, b"v"), Lsn(count + more));
+        });
+        // Of what is gone it looks at a few, where it begins and behind what it has met.
+        let (end, few) = (key(10_000), 5 * DELETED_MAX);
+        let check = |direction, before, end: Option<&[u8]>, newer: &[u64], behind: usize| {
+            let met = met(&opq, direction, before, end);
+            assert!(newer.iter().all(|&number| met.contains(&key(number))), "{newer:?}");
+            assert!((behind + newer.len()..behind + newer.len() + few).contains(&met.len()), "{} keys", met.len());
+            assert!(met.is_sorted_by(|one, other| direction.order(one, other).is_lt()));
+        };
+        check(Direction::Forward, count + 1, Some(&end), &[700, 9_000], 10_000);
+        check(Direction::Backward, count + 2, Some(&end), &[15_000], 10_000);
+        check(Direction::Forward, count + 1, None, &[700, 9_000, 15_000], 0);
+        check(Direction::Backward, count + 3, None, &[15_000], 0);
+        check(Direction::Forward, count + 4, None, &[], 0);
     }
 
     #[test]
     fn a_reader_sees_the_version_of_its_seq() {
-        let mut opq = Opq::new(SORT_PERIOD);
+        let mut opq = Opq::new(Sorting::Always);
         opq.append(&put(b"k", 1, b"one"), Lsn(0));
         opq.append(&Update { key: b"k", seq: Seq(3), operation: Operation::Delete }, Lsn(8));
         let one = Found { seq: Seq(1), value: Some(Stored::Inline(b"one".to_vec())), expiry: None };
@@ -492,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_reader_sees_what_has_not_expired_by_its_time() {
-        let mut opq = Opq::new(SORT_PERIOD);
+        let mut opq = Opq::new(Sorting::Always);
         let document = DocPointer { segment: SegmentId(1), offset: 8, length: DocLength::plain(5000), crc: 3 };
         let expiry = Expiry::at(50);
         let operations = [
@@ -510,7 +474,7 @@ mod tests {
         assert_eq!(opq.get(b"b", at(49)), Some(there.clone()));
         assert_eq!(opq.get(b"b", at(50)), Some(Found { value: None, ..there }));
         let shown = |now| {
-            let steps = opq.steps(&Bounds::all(), Direction::Forward, None, 9, at(now));
+            let steps = opq.steps(&Bounds::all(), Direction::Forward, None, 9, at(now), &|_| None);
             steps.into_iter().filter(|step| step.found.value.is_some()).map(|step| step.key).collect::<Vec<_>>()
         };
         assert_eq!(shown(49), [b"a", b"b", b"c"]);
@@ -528,9 +492,9 @@ mod tests {
             backward: bool,
             limit in 1usize..50,
             rising in prop::sample::select(vec![0u64, 3, 2000]),
-            sort_period in prop::sample::select(vec![50, SORT_PERIOD]),
+            sorting in prop::sample::select(vec![Sorting::Always, Sorting::Every(50), Sorting::Every(5000)]),
         ) {
-            let mut opq = Opq::new(sort_period);
+            let mut opq = Opq::new(sorting);
             let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
             let mut seq = 0;
             for number in 0..rising {
@@ -566,7 +530,7 @@ mod tests {
             let mut seen = Vec::new();
             loop {
                 let after = seen.last().map(|(key, _): &(Vec<u8>, u64)| key.clone());
-                let steps = opq.steps(&bounds, direction, after.as_deref(), limit, Seq::MAX.into());
+                let steps = opq.steps(&bounds, direction, after.as_deref(), limit, Seq::MAX.into(), &|_| None);
                 let done = steps.len() < limit;
                 seen.extend(steps.into_iter().map(|step| (step.key, step.found.seq.0)));
                 if done {

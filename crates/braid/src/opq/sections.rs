@@ -16,7 +16,7 @@ use wal::Lsn;
 
 use super::{
     filter::Filter,
-    queue::{Opq, Step},
+    queue::{Opq, Pass, Sorting, Step},
 };
 
 /// A section with fewer leaves than this is not worth a round of its own.
@@ -30,25 +30,19 @@ pub(crate) struct Sections {
     queues: Vec<Arc<RwLock<Opq>>>,
     /// The keys of each queue.
     filters: Vec<Arc<Filter>>,
-    sort_period: usize,
+    sorting: Sorting,
 }
 
 impl Sections {
-    /// One section with an empty queue that is sorted every `sort_period` operations.
-    pub(crate) fn new(sort_period: usize) -> Self {
-        Self::of(Opq::new(sort_period))
+    /// One section with an empty queue.
+    pub(crate) fn new(sorting: Sorting) -> Self {
+        Self::made(vec![Vec::new()], vec![Arc::new(Opq::new(sorting).into())], sorting)
     }
 
-    /// One section with this queue.
-    pub(crate) fn of(queue: Opq) -> Self {
-        let sort_period = queue.sort_period();
-        Self::made(vec![Vec::new()], vec![Arc::new(queue.into())], sort_period)
-    }
-
-    fn made(lows: Vec<Vec<u8>>, queues: Vec<Arc<RwLock<Opq>>>, sort_period: usize) -> Self {
+    fn made(lows: Vec<Vec<u8>>, queues: Vec<Arc<RwLock<Opq>>>, sorting: Sorting) -> Self {
         let heads = lows.iter().map(|low| head(low)).collect();
         let filters = queues.iter().map(|queue| Arc::clone(queue.read().filter())).collect();
-        Self { lows, heads, queues, filters, sort_period }
+        Self { lows, heads, queues, filters, sorting }
     }
 
     /// How many keys a structure should be asked for, so that it can be cut into `most` sections.
@@ -146,16 +140,16 @@ impl Sections {
 
     /// The same sections, where only those that are `chosen` have their queues: the others have an empty one.
     pub(crate) fn only(&self, chosen: &[usize]) -> Self {
-        let none = Arc::new(RwLock::new(Opq::new(self.sort_period)));
+        let none = Arc::new(RwLock::new(Opq::new(self.sorting)));
         let mut queues = vec![none; self.len()];
         chosen.iter().for_each(|&index| queues[index] = Arc::clone(&self.queues[index]));
-        Self::made(self.lows.clone(), queues, self.sort_period)
+        Self::made(self.lows.clone(), queues, self.sorting)
     }
 
     /// The same sections with other queues, one for each.
     pub(crate) fn with_queues(&self, queues: Vec<Opq>) -> Self {
         let queues = queues.into_iter().map(|queue| Arc::new(queue.into())).collect();
-        Self::made(self.lows.clone(), queues, self.sort_period)
+        Self::made(self.lows.clone(), queues, self.sorting)
     }
 
     /// The sections without the queues of those that are `taken`. Adjacent ones that are empty then are cut anew at some of `fences`, keys that cut
@@ -166,7 +160,7 @@ impl Sections {
         let (mut lows, mut queues) = (Vec::new(), Vec::new());
         let push_empty = |lows: &mut Vec<Vec<u8>>, queues: &mut Vec<Arc<RwLock<Opq>>>, low: &[u8]| {
             lows.push(low.to_vec());
-            queues.push(Arc::new(Opq::new(self.sort_period).into()));
+            queues.push(Arc::new(Opq::new(self.sorting).into()));
         };
         let mut index = 0;
         while index < self.len() {
@@ -189,7 +183,7 @@ impl Sections {
             }
             index += 1;
         }
-        Self::made(lows, queues, self.sort_period)
+        Self::made(lows, queues, self.sorting)
     }
 }
 
@@ -221,11 +215,13 @@ impl SectionsWalk {
         Self { sections, section: Some(section), last: None }
     }
 
-    /// The next keys, at most `limit` and not all of one section at once; none at the end.
-    pub(crate) fn next(&mut self, bounds: &Bounds, direction: Direction, limit: usize, at: Moment) -> Vec<Step> {
+    /// The next keys, at most `limit` and not all of one section at once, without those that `pass` says; none at the end.
+    pub(crate) fn next(
+        &mut self, bounds: &Bounds, direction: Direction, limit: usize, at: Moment, pass: &Pass<'_>,
+    ) -> Vec<Step> {
         while let Some(section) = self.section {
             let queue = self.sections.queue(section).read();
-            let steps = queue.steps(bounds, direction, self.last.as_deref(), limit, at);
+            let steps = queue.steps(bounds, direction, self.last.as_deref(), limit, at, pass);
             if steps.len() < limit {
                 self.section = match direction {
                     Direction::Forward => Some(section + 1)
@@ -272,17 +268,17 @@ mod tests {
 
     #[test]
     fn sections_have_equal_shares_of_the_fences() {
-        let sections = Sections::new(10).recut(&[], &fences(127), 16);
+        let sections = Sections::new(Sorting::Always).recut(&[], &fences(127), 16);
         assert_eq!(sections.len(), 16);
         let lows: Vec<_> = (1..16).map(|index| sections.low(index)[0]).collect();
         assert_eq!(lows, (1..16).map(|index| index * 8).collect::<Vec<_>>());
-        assert_eq!(Sections::new(10).recut(&[], &fences(20), 16).len(), 2);
-        assert_eq!(Sections::new(10).recut(&[], &[], 16).len(), 1);
+        assert_eq!(Sections::new(Sorting::Always).recut(&[], &fences(20), 16).len(), 2);
+        assert_eq!(Sections::new(Sorting::Always).recut(&[], &[], 16).len(), 1);
     }
 
     #[test]
     fn what_is_not_empty_stays_as_it_is() {
-        let sections = Sections::new(10).recut(&[], &fences(31), 4);
+        let sections = Sections::new(Sorting::Always).recut(&[], &fences(31), 4);
         append(&sections, &[9], 1);
         append(&sections, &[30], 2);
         let taken = sections.recut(&[3], &fences(63), 8);
@@ -298,7 +294,7 @@ mod tests {
             keys in prop::collection::btree_set(0u8..100, 0..60), low in 0u8..100, high in 0u8..100, backward: bool,
             limit in 1usize..8, most in 1usize..9, inclusive: bool,
         ) {
-            let sections = Arc::new(Sections::new(10).recut(&[], &fences(98), most));
+            let sections = Arc::new(Sections::new(Sorting::Always).recut(&[], &fences(98), most));
             keys.iter().for_each(|&key| append(&sections, &[key], u64::from(key) + 1));
             let direction = if backward { Direction::Backward } else { Direction::Forward };
             use std::ops::Bound::{Excluded, Included};
@@ -313,7 +309,7 @@ mod tests {
             let mut walk = SectionsWalk::new(sections, &bounds, direction);
             let mut seen = Vec::new();
             loop {
-                let steps = walk.next(&bounds, direction, limit, Seq::MAX.into());
+                let steps = walk.next(&bounds, direction, limit, Seq::MAX.into(), &|_| None);
                 if steps.is_empty() {
                     break;
                 }

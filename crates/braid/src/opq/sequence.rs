@@ -1,6 +1,6 @@
 //! Operations in the order in which they came: the bytes and entries of a queue, without anything to find one by.
 
-use index::{DocPointer, Expiry, Operation, Payload, Update};
+use index::{DocPointer, Expiry, Operation, Payload, Seq, Update};
 use wal::Lsn;
 
 use super::{
@@ -65,6 +65,16 @@ impl Sequence {
     /// The index that the next entry gets.
     pub(super) fn end(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations")
+    }
+
+    /// The first entry of the commit `seq` or a later one, where none is older than one before it.
+    pub(super) fn first_since(&self, seq: Seq) -> u32 {
+        let (mut low, mut high) = (0, self.end());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.entry(middle).seq < seq { low = middle + 1 } else { high = middle }
+        }
+        low
     }
 
     pub(super) fn entry(&self, index: u32) -> Entry {

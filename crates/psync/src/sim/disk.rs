@@ -33,11 +33,13 @@ enum NameChange {
     File(PathBuf, SharedNode),
     Directory(PathBuf),
     Removal(PathBuf),
+    /// To another name in the same directory, in one step.
+    Renaming(PathBuf, PathBuf),
 }
 
 impl NameChange {
     fn parent(&self) -> &Path {
-        let (Self::File(path, _) | Self::Directory(path) | Self::Removal(path)) = self;
+        let (Self::File(path, _) | Self::Directory(path) | Self::Removal(path) | Self::Renaming(path, _)) = self;
         path.parent().unwrap_or(Path::new(""))
     }
 }
@@ -53,6 +55,11 @@ impl Tree {
             }
             NameChange::Removal(path) => {
                 self.files.remove(&path);
+            }
+            NameChange::Renaming(from, to) => {
+                if let Some(node) = self.files.remove(&from) {
+                    self.files.insert(to, node);
+                }
             }
         }
     }
@@ -478,6 +485,17 @@ impl Disk {
             return Err(errno(libc::ENOENT));
         }
         self.change_name(life, NameChange::Removal(path.to_owned()))
+    }
+
+    pub(super) fn rename(&mut self, life: u64, from: &Path, to: &Path) -> io::Result<()> {
+        self.alive(life)?;
+        if !self.volatile.files.contains_key(from) {
+            return Err(errno(libc::ENOENT));
+        }
+        if from.parent() != to.parent() {
+            return Err(errno(libc::EXDEV));
+        }
+        self.change_name(life, NameChange::Renaming(from.to_owned(), to.to_owned()))
     }
 
     pub(super) fn list(&self, life: u64, path: &Path) -> io::Result<Vec<String>> {

@@ -151,6 +151,10 @@ impl Names for Simulated {
         self.disk.lock().remove(self.life, path).map_err(|error| Error::path("remove", path, error))
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.lock().rename(self.life, from, to).map_err(|error| Error::path("rename", from, error))
+    }
+
     fn list(&self, path: &Path) -> Result<Vec<String>> {
         self.disk.lock().list(self.life, path).map_err(|error| Error::path("list", path, error))
     }

@@ -1,0 +1,562 @@
+//! Entries in the order of their keys, whatever comes: a B+-tree in memory over the newest entry of each key.
+//!
+//! 1. Keys stay in the queue's arena. A slot of a node knows the entry whose key it is, and four bytes of that key (its head), which tell most keys
+//!    apart without a look at them. Heads that are less than one are counted, all of a node, which takes no branch and as long as a few steps of a binary search.
+//! 2. What all keys between the fences of a node begin with, their heads can leave out: whatever comes to the node begins with it too. It is left out where heads
+//!    tell little apart otherwise. What lies at the edges of the tree has no fence on one side: there it is what all keys of the tree begin with.
+//! 3. A node that is full is halved, but where the new key comes before or behind all of it: so keys that rise or fall fill nodes whole.
+//! 4. Inner nodes know the newest entry below each child. So a walk comes to the next key that was written since a moment, past all others, with a descent
+//!    ([`Ordered::nearest_since`]).
+//!
+//! Invariants: entries get higher numbers as they come; each key has one slot in a leaf; leaf 0 has the lowest keys; heads that stand for no key are the highest there are.
+
+use std::cmp::Ordering;
+use std::ops::{Index, IndexMut, Range};
+
+use index::Direction;
+use mapped::{List, Mapped};
+
+use super::sequence::Sequence;
+
+/// Slots of a node.
+const FANOUT: usize = 64;
+/// Nodes that are taken at once.
+const PER_CHUNK: usize = 32;
+/// Stands for no leaf.
+const NO_LEAF: u32 = u32::MAX;
+/// Stands behind all heads.
+const NO_HEAD: u32 = u32::MAX;
+
+/// What the slots of a node say of keys.
+struct Slots {
+    len: usize,
+    /// Bytes that heads leave out.
+    skip: usize,
+    /// That of the first child of an inner node is none.
+    heads: [u32; FANOUT],
+    /// In a leaf the newest entry of each key. In an inner node entries whose keys are where its children begin; the first is not looked at.
+    entries: [u32; FANOUT],
+}
+
+struct Leaf {
+    slots: Slots,
+    previous: u32,
+    next: u32,
+}
+
+struct Inner {
+    slots: Slots,
+    children: [u32; FANOUT],
+    /// The newest entry below each.
+    newest: [u32; FANOUT],
+}
+
+/// Nodes of a kind, which stay where they are.
+struct Nodes<T> {
+    chunks: Vec<List<T>>,
+    /// Of all chunks but the last.
+    full_bytes: usize,
+}
+
+/// Where a leaf has a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    leaf: u32,
+    slot: usize,
+}
+
+/// The keys of entries, one of which is about to come.
+struct Keys<'a> {
+    operations: &'a Sequence,
+    coming: Option<(u32, &'a [u8])>,
+}
+
+/// Keys between which all keys of a node are, as entries.
+#[derive(Clone, Copy, Default)]
+struct Fences {
+    low: Option<u32>,
+    high: Option<u32>,
+}
+
+/// An inner node that a descent went through, and the slot of the child that it went to.
+struct Step {
+    node: u32,
+    slot: usize,
+    fences: Fences,
+}
+
+/// A node that came of another one: its place is behind that.
+struct Split {
+    /// The newest entry of what stayed.
+    stayed: u32,
+    separator: u32,
+    node: u32,
+    newest: u32,
+}
+
+/// The newest entries of all keys, in order.
+#[derive(Default)]
+pub(super) struct Ordered {
+    leaves: Nodes<Leaf>,
+    inners: Nodes<Inner>,
+    root: u32,
+    /// Levels of inner nodes.
+    height: usize,
+    /// What all keys begin with.
+    prefix: Vec<u8>,
+    /// The way to where the last entry went; kept for its memory.
+    path: Vec<Step>,
+}
+
+impl<T> Default for Nodes<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), full_bytes: 0 }
+    }
+}
+
+impl<T> Nodes<T> {
+    fn len(&self) -> u32 {
+        let last = self.chunks.last().map_or(0, |last| last.len() + (self.chunks.len() - 1) * PER_CHUNK);
+        u32::try_from(last).expect("fewer nodes than entries")
+    }
+
+    fn push(&mut self, node: T) -> u32 {
+        let number = self.len();
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < PER_CHUNK => chunk.push(node),
+            full => {
+                self.full_bytes += full.map_or(0, |chunk| chunk_bytes(chunk));
+                // Most queues are small.
+                let capacity = if self.chunks.is_empty() { 1 } else { PER_CHUNK };
+                let mut chunk = List::with_capacity_in(capacity, Mapped);
+                chunk.push(node);
+                self.chunks.push(chunk);
+            }
+        }
+        number
+    }
+
+    fn bytes(&self) -> usize {
+        self.full_bytes + self.chunks.last().map_or(0, chunk_bytes)
+    }
+}
+
+fn chunk_bytes<T>(chunk: &List<T>) -> usize {
+    mapped::taken(chunk.capacity() * size_of::<T>())
+}
+
+impl<T> Index<u32> for Nodes<T> {
+    type Output = T;
+
+    fn index(&self, node: u32) -> &T {
+        &self.chunks[node as usize / PER_CHUNK][node as usize % PER_CHUNK]
+    }
+}
+
+impl<T> IndexMut<u32> for Nodes<T> {
+    fn index_mut(&mut self, node: u32) -> &mut T {
+        &mut self.chunks[node as usize / PER_CHUNK][node as usize % PER_CHUNK]
+    }
+}
+
+impl<'a> Keys<'a> {
+    const fn of_all(operations: &'a Sequence) -> Self {
+        Self { operations, coming: None }
+    }
+
+    fn of(&self, entry: u32) -> &'a [u8] {
+        match self.coming {
+            Some((coming, key)) if coming == entry => key,
+            _ => self.operations.key(entry),
+        }
+    }
+}
+
+impl Slots {
+    const fn new(skip: usize) -> Self {
+        Self { len: 0, skip, heads: [NO_HEAD; FANOUT], entries: [0; FANOUT] }
+    }
+
+    const fn is_full(&self) -> bool {
+        self.len == FANOUT
+    }
+
+    /// Where `key` is among the slots from `first` on, or where it would come.
+    fn find(&self, first: usize, key: &[u8], keys: &Keys<'_>) -> Result<usize, usize> {
+        let head = self.head(key);
+        let less: u32 = self.heads.iter().map(|other| u32::from(*other < head)).sum();
+        // The slots before the first count if anything does.
+        let low = (less as usize).max(first);
+        let alike = self.heads[low..self.len].iter().take_while(|other| **other == head).count();
+        let found = self.entries[low..low + alike].binary_search_by(|&entry| keys.of(entry).cmp(key));
+        found.map(|at| low + at).map_err(|at| low + at)
+    }
+
+    fn head(&self, key: &[u8]) -> u32 {
+        let behind = key.get(self.skip..).unwrap_or_default();
+        let mut bytes = [0; 4];
+        match behind.first_chunk() {
+            Some(first) => bytes = *first,
+            None => bytes[..behind.len()].copy_from_slice(behind),
+        }
+        u32::from_be_bytes(bytes)
+    }
+
+    fn insert(&mut self, at: usize, key: &[u8], entry: u32) {
+        self.heads.copy_within(at..self.len, at + 1);
+        self.entries.copy_within(at..self.len, at + 1);
+        (self.heads[at], self.entries[at]) = (self.head(key), entry);
+        self.len += 1;
+    }
+
+    fn split_off(&mut self, cut: usize) -> Self {
+        let mut right = Self::new(self.skip);
+        right.len = self.len - cut;
+        right.heads[..right.len].copy_from_slice(&self.heads[cut..self.len]);
+        right.entries[..right.len].copy_from_slice(&self.entries[cut..self.len]);
+        self.heads[cut..].fill(NO_HEAD);
+        self.len = cut;
+        right
+    }
+
+    /// Where heads from slot `first` on tell little apart, takes others, behind what all keys begin with that can come here.
+    fn tell_apart(&mut self, first: usize, fences: Fences, prefix: usize, keys: &Keys<'_>) {
+        let heads = &self.heads[first..self.len];
+        let told_apart = heads.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        if told_apart >= heads.len() / 2 {
+            return;
+        }
+        let skip = match (fences.low, fences.high) {
+            (Some(low), Some(high)) => common_bytes(keys.of(low), keys.of(high)),
+            _ => prefix,
+        };
+        if skip > self.skip {
+            self.skip_to(skip, first, keys);
+        }
+    }
+
+    /// Leaves so many bytes out of heads.
+    fn skip_to(&mut self, skip: usize, first: usize, keys: &Keys<'_>) {
+        self.skip = skip;
+        for slot in first..self.len {
+            self.heads[slot] = self.head(keys.of(self.entries[slot]));
+        }
+    }
+
+    fn newest(&self) -> u32 {
+        self.entries[..self.len].iter().copied().max().unwrap_or(0)
+    }
+}
+
+impl Inner {
+    /// The slot of the child that has `key`, if any has.
+    fn slot_of(&self, key: &[u8], keys: &Keys<'_>) -> usize {
+        self.slots.find(1, key, keys).unwrap_or_else(|behind| behind - 1)
+    }
+
+    /// Takes a child in at `at`, which is not the first.
+    fn insert(&mut self, at: usize, split: &Split, keys: &Keys<'_>) {
+        let len = self.slots.len;
+        self.children.copy_within(at..len, at + 1);
+        self.newest.copy_within(at..len, at + 1);
+        (self.children[at], self.newest[at]) = (split.node, split.newest);
+        self.slots.insert(at, keys.of(split.separator), split.separator);
+        // Also where it is the first of a new node.
+        self.slots.heads[0] = 0;
+    }
+
+    fn split_off(&mut self, cut: usize) -> Self {
+        let (len, slots) = (self.slots.len, self.slots.split_off(cut));
+        let mut right = Self { slots, children: [0; FANOUT], newest: [0; FANOUT] };
+        right.slots.heads[0] = 0;
+        right.children[..len - cut].copy_from_slice(&self.children[cut..len]);
+        right.newest[..len - cut].copy_from_slice(&self.newest[cut..len]);
+        right
+    }
+
+    fn newest(&self) -> u32 {
+        self.newest[..self.slots.len].iter().copied().max().unwrap_or(0)
+    }
+}
+
+impl Fences {
+    /// Those of the child at `slot`.
+    fn of_child(self, slot: usize, slots: &Slots) -> Self {
+        let low = if slot > 0 { Some(slots.entries[slot]) } else { self.low };
+        let high = if slot + 1 < slots.len { Some(slots.entries[slot + 1]) } else { self.high };
+        Self { low, high }
+    }
+
+    /// Those below and above a key.
+    const fn cut(self, at: u32) -> [Self; 2] {
+        [Self { low: self.low, high: Some(at) }, Self { low: Some(at), high: self.high }]
+    }
+}
+
+/// Where a full node is split that gets something at `at`.
+const fn cut_for(at: usize) -> usize {
+    if at == 0 || at == FANOUT { at } else { FANOUT / 2 }
+}
+
+/// Whether what comes at `at` goes to the right of a node that is split at `cut`.
+const fn goes_right(at: usize, cut: usize) -> bool {
+    at > cut || at == FANOUT
+}
+
+impl Ordered {
+    /// Memory held, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.leaves.bytes() + self.inners.bytes()
+    }
+
+    /// Notes entry `index` as the newest of `key`; the one before. `is_last`: no key is above.
+    pub(super) fn note(&mut self, key: &[u8], is_last: bool, index: u32, operations: &Sequence) -> Option<u32> {
+        let keys = Keys { operations, coming: Some((index, key)) };
+        if self.leaves.len() == 0 {
+            self.prefix = key.to_vec();
+            self.root = self.leaves.push(Leaf { slots: Slots::new(key.len()), previous: NO_LEAF, next: NO_LEAF });
+        }
+        let common = common_bytes(&self.prefix, key);
+        if common < self.prefix.len() {
+            self.shorten_prefix(common, &keys);
+        }
+        self.path.clear();
+        let (mut fences, mut node) = (Fences::default(), self.root);
+        for _ in 0..self.height {
+            let inner = &mut self.inners[node];
+            let slot = if is_last { inner.slots.len - 1 } else { inner.slot_of(key, &keys) };
+            inner.newest[slot] = index;
+            self.path.push(Step { node, slot, fences });
+            fences = fences.of_child(slot, &inner.slots);
+            node = inner.children[slot];
+        }
+        let slots = &mut self.leaves[node].slots;
+        let at = match if is_last { Err(slots.len) } else { slots.find(0, key, &keys) } {
+            Ok(at) => return Some(std::mem::replace(&mut slots.entries[at], index)),
+            Err(at) => at,
+        };
+        let at = if slots.is_full() && seeded::on(seeded::Bug::QueueOutOfOrder) { at.saturating_sub(1) } else { at };
+        if slots.is_full() {
+            let split = self.split(node, at, fences, &keys, (key, index));
+            self.add(split, &keys);
+        } else {
+            slots.insert(at, key, index);
+        }
+        None
+    }
+
+    /// A key comes that begins with so many bytes of what all begin with.
+    fn shorten_prefix(&mut self, bytes: usize, keys: &Keys<'_>) {
+        self.prefix.truncate(bytes);
+        for is_last in [false, true] {
+            let mut node = self.root;
+            for _ in 0..self.height {
+                let inner = &mut self.inners[node];
+                if inner.slots.skip > bytes {
+                    inner.slots.skip_to(bytes, 1, keys);
+                }
+                node = inner.children[if is_last { inner.slots.len - 1 } else { 0 }];
+            }
+            let slots = &mut self.leaves[node].slots;
+            if slots.skip > bytes {
+                slots.skip_to(bytes, 0, keys);
+            }
+        }
+    }
+
+    /// How `key` compares with all keys there are, if it does not begin as they do.
+    fn compare_outside(&self, key: &[u8]) -> Ordering {
+        if key.starts_with(&self.prefix) { Ordering::Equal } else { key.cmp(&self.prefix) }
+    }
+
+    /// Splits a leaf that is full and gets an entry at `at`.
+    fn split(&mut self, node: u32, at: usize, fences: Fences, keys: &Keys<'_>, (key, index): (&[u8], u32)) -> Split {
+        let (cut, number) = (cut_for(at), self.leaves.len());
+        let left = &mut self.leaves[node];
+        let mut right = Leaf { slots: left.slots.split_off(cut), previous: node, next: left.next };
+        left.next = number;
+        if goes_right(at, cut) {
+            right.slots.insert(at - cut, key, index);
+        } else {
+            left.slots.insert(at, key, index);
+        }
+        let separator = right.slots.entries[0];
+        let [below, above] = fences.cut(separator);
+        left.slots.tell_apart(0, below, self.prefix.len(), keys);
+        right.slots.tell_apart(0, above, self.prefix.len(), keys);
+        let split = Split { stayed: left.slots.newest(), separator, node: number, newest: right.slots.newest() };
+        if right.next != NO_LEAF {
+            self.leaves[right.next].previous = number;
+        }
+        self.leaves.push(right);
+        split
+    }
+
+    /// Takes in what came of the node that the path leads to.
+    fn add(&mut self, mut split: Split, keys: &Keys<'_>) {
+        while let Some(step) = self.path.pop() {
+            let number = self.inners.len();
+            let inner = &mut self.inners[step.node];
+            inner.newest[step.slot] = split.stayed;
+            let at = step.slot + 1;
+            if !inner.slots.is_full() {
+                inner.insert(at, &split, keys);
+                return;
+            }
+            let cut = cut_for(at);
+            let mut right = inner.split_off(cut);
+            if goes_right(at, cut) {
+                right.insert(at - cut, &split, keys);
+            } else {
+                inner.insert(at, &split, keys);
+            }
+            let separator = right.slots.entries[0];
+            let [below, above] = step.fences.cut(separator);
+            inner.slots.tell_apart(1, below, self.prefix.len(), keys);
+            right.slots.tell_apart(1, above, self.prefix.len(), keys);
+            split = Split { stayed: inner.newest(), separator, node: number, newest: right.newest() };
+            self.inners.push(right);
+        }
+        let slots = Slots::new(self.prefix.len());
+        let mut root = Inner { slots, children: [0; FANOUT], newest: [0; FANOUT] };
+        (root.slots.len, root.children[0], root.newest[0]) = (1, self.root, split.stayed);
+        root.insert(1, &split, keys);
+        self.root = self.inners.push(root);
+        self.height += 1;
+    }
+
+    /// The newest entry of `key`.
+    pub(super) fn newest_of(&self, key: &[u8], operations: &Sequence) -> Option<u32> {
+        if self.leaves.len() == 0 || self.compare_outside(key).is_ne() {
+            return None;
+        }
+        let keys = Keys::of_all(operations);
+        let slots = &self.leaves[self.leaf_of(key, &keys)].slots;
+        slots.find(0, key, &keys).ok().map(|at| slots.entries[at])
+    }
+
+    fn leaf_of(&self, key: &[u8], keys: &Keys<'_>) -> u32 {
+        let mut node = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inners[node];
+            node = inner.children[inner.slot_of(key, keys)];
+        }
+        node
+    }
+
+    /// Where the first key at or above `key` is.
+    pub(super) fn at_or_above(&self, key: &[u8], operations: &Sequence) -> Option<Position> {
+        if self.leaves.len() == 0 {
+            return None;
+        }
+        match self.compare_outside(key) {
+            Ordering::Less => return self.end(Direction::Forward),
+            Ordering::Greater => return None,
+            Ordering::Equal => {}
+        }
+        let keys = Keys::of_all(operations);
+        let leaf = self.leaf_of(key, &keys);
+        let slot = self.leaves[leaf].slots.find(0, key, &keys).unwrap_or_else(|at| at);
+        self.at(leaf, slot)
+    }
+
+    /// The position, or the one behind the end of its leaf.
+    fn at(&self, leaf: u32, slot: usize) -> Option<Position> {
+        let node = &self.leaves[leaf];
+        if slot < node.slots.len {
+            return Some(Position { leaf, slot });
+        }
+        (node.next != NO_LEAF).then_some(Position { leaf: node.next, slot: 0 })
+    }
+
+    /// The lowest key, or the highest one.
+    pub(super) fn end(&self, direction: Direction) -> Option<Position> {
+        if self.leaves.len() == 0 {
+            return None;
+        }
+        if direction == Direction::Forward {
+            return Some(Position { leaf: 0, slot: 0 });
+        }
+        let mut leaf = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inners[leaf];
+            leaf = inner.children[inner.slots.len - 1];
+        }
+        Some(Position { leaf, slot: self.leaves[leaf].slots.len - 1 })
+    }
+
+    /// The next one in this direction.
+    pub(super) fn next(&self, Position { leaf, slot }: Position, direction: Direction) -> Option<Position> {
+        if direction == Direction::Forward {
+            return self.at(leaf, slot + 1);
+        }
+        if slot > 0 {
+            return Some(Position { leaf, slot: slot - 1 });
+        }
+        let leaf = self.leaves[leaf].previous;
+        (leaf != NO_LEAF).then(|| Position { leaf, slot: self.leaves[leaf].slots.len - 1 })
+    }
+
+    /// The newest entry of the key at a position.
+    pub(super) fn entry(&self, position: Position) -> u32 {
+        self.leaves[position.leaf].slots.entries[position.slot]
+    }
+
+    /// The nearest key from `key` on, itself included, in this direction, whose newest entry is `since` or a later one.
+    pub(super) fn nearest_since(
+        &self, key: &[u8], direction: Direction, since: u32, operations: &Sequence,
+    ) -> Option<Position> {
+        if self.leaves.len() == 0 {
+            return None;
+        }
+        let from = match (self.compare_outside(key), direction) {
+            (Ordering::Equal, _) => Some(key),
+            (Ordering::Less, Direction::Forward) | (Ordering::Greater, Direction::Backward) => None,
+            _ => return None,
+        };
+        self.nearest_below(self.root, self.height, from, direction, since, &Keys::of_all(operations))
+    }
+
+    fn nearest_below(
+        &self, node: u32, height: usize, key: Option<&[u8]>, direction: Direction, since: u32, keys: &Keys<'_>,
+    ) -> Option<Position> {
+        if height == 0 {
+            let slots = &self.leaves[node].slots;
+            let is_one = |slot: &usize| slots.entries[*slot] >= since;
+            let found = match key.map(|key| slots.find(0, key, keys)) {
+                None => nearest(0..slots.len, direction, is_one),
+                Some(at) if direction == Direction::Forward => {
+                    nearest(at.unwrap_or_else(|at| at)..slots.len, direction, is_one)
+                }
+                Some(at) => nearest(0..at.map_or_else(|at| at, |at| at + 1), direction, is_one),
+            };
+            return found.map(|slot| Position { leaf: node, slot });
+        }
+        let inner = &self.inners[node];
+        let first = key.map(|key| inner.slot_of(key, keys));
+        let mut left = match (direction, first) {
+            (Direction::Forward, first) => first.unwrap_or(0)..inner.slots.len,
+            (Direction::Backward, first) => 0..first.map_or(inner.slots.len, |first| first + 1),
+        };
+        while let Some(slot) = nearest(left.clone(), direction, |slot| inner.newest[*slot] >= since) {
+            let key = key.filter(|_| first == Some(slot));
+            if let found @ Some(_) = self.nearest_below(inner.children[slot], height - 1, key, direction, since, keys) {
+                return found;
+            }
+            left = if direction == Direction::Forward { slot + 1..left.end } else { left.start..slot };
+        }
+        None
+    }
+}
+
+fn nearest(mut slots: Range<usize>, direction: Direction, is_one: impl Fn(&usize) -> bool) -> Option<usize> {
+    match direction {
+        Direction::Forward => slots.find(is_one),
+        Direction::Backward => slots.rev().find(is_one),
+    }
+}
+
+/// How many bytes two keys begin with alike.
+pub(super) fn common_bytes(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}

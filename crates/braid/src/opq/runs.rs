@@ -1,0 +1,173 @@
+//! Entries in sorted runs with an unsorted tail: the order that PIO's paper gives an OPQ (§3.1.3), for its experiments.
+//!
+//! 1. A hash table knows the newest entry of each key.
+//! 2. Every `speriod` operations the tail is sorted, for those who walk ranges. A run is a stretch of the operations. As soon as there are [`FANOUT`] runs of
+//!    a level, their stretch is sorted as one of the next level: so there are few, and each operation is sorted rarely. A walk sorts what it needs of the tail.
+//! 3. Sorting reads the keys of a stretch in the order in which they lie in memory, and compares their first eight bytes as numbers.
+//!
+//! Invariant: runs are adjacent stretches from the first operation on.
+
+use std::{cmp::Ordering, ops::Range};
+
+use hashbrown::{HashTable, hash_table};
+use index::{Bounds, Direction, head};
+use mapped::{List, Mapped};
+
+use super::{ordered::common_bytes, queue::is_beyond, sequence::Sequence};
+
+/// So many runs of a level become one of the next.
+const FANOUT: usize = 4;
+/// Fewer keys are compared as a whole.
+const SORTED_WHOLE: usize = 16;
+/// So often keys that are alike are told apart by what comes next.
+const SORT_DEPTH: u8 = 8;
+
+/// A stretch of the operations, sorted.
+struct Run {
+    level: u8,
+    indexes: List<u32>,
+}
+
+/// The order of a queue that is sorted every now and then.
+pub(super) struct Runs {
+    speriod: usize,
+    newest: HashTable<u32, Mapped>,
+    runs: Vec<Run>,
+    sorted: usize,
+}
+
+impl Runs {
+    /// Of no operations, to be sorted every `speriod`.
+    pub(super) const fn new(speriod: usize) -> Self {
+        Self { speriod, newest: HashTable::new_in(Mapped), runs: Vec::new(), sorted: 0 }
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let indexes = |run: &Run| mapped::taken(run.indexes.capacity() * size_of::<u32>());
+        mapped::taken(self.newest.allocation_size()) + self.runs.iter().map(indexes).sum::<usize>()
+    }
+
+    /// Notes entry `index` as the newest of `key`; the one before.
+    pub(super) fn note(
+        &mut self, key: &[u8], index: u32, operations: &Sequence, hash: impl Fn(&[u8]) -> u64,
+    ) -> Option<u32> {
+        let is_one = |&other: &u32| operations.key(other) == key;
+        match self.newest.entry(hash(key), is_one, |&other| hash(operations.key(other))) {
+            hash_table::Entry::Occupied(mut occupied) => Some(std::mem::replace(occupied.get_mut(), index)),
+            hash_table::Entry::Vacant(vacant) => {
+                vacant.insert(index);
+                None
+            }
+        }
+    }
+
+    /// The newest entry of `key`.
+    pub(super) fn newest_of(&self, key: &[u8], operations: &Sequence, hash: u64) -> Option<u32> {
+        self.newest.find(hash, |&other| operations.key(other) == key).copied()
+    }
+
+    /// Sorts the tail if it is long enough.
+    pub(super) fn appended(&mut self, operations: &Sequence) {
+        if operations.len() - self.sorted >= self.speriod {
+            self.sort_tail(operations);
+        }
+    }
+
+    fn sort_tail(&mut self, operations: &Sequence) {
+        let run = sorted_stretch(operations, self.sorted..operations.len());
+        self.runs.push(Run { level: 0, indexes: run });
+        self.sorted = operations.len();
+        while let Some(first) = self.runs.len().checked_sub(FANOUT)
+            && let Some(level) = self.runs.last().map(|run| run.level)
+            && self.runs[first..].iter().all(|run| run.level == level)
+        {
+            let joined: usize = self.runs.drain(first..).map(|run| run.indexes.len()).sum();
+            let indexes = sorted_stretch(operations, self.sorted - joined..self.sorted);
+            self.runs.push(Run { level: level + 1, indexes });
+        }
+    }
+
+    /// All entries by key and then by age, the newest of a key last.
+    pub(super) fn sorted_indexes(&self, operations: &Sequence) -> List<u32> {
+        match self.runs.as_slice() {
+            [all] if self.sorted == operations.len() => all.indexes.clone(),
+            _ => sorted_stretch(operations, 0..operations.len()),
+        }
+    }
+
+    /// Shows the newest entry of each key within `bounds`, in the given direction, strictly behind `after` where that is given, until `show` says false.
+    pub(super) fn walk(
+        &self, operations: &Sequence, bounds: &Bounds, direction: Direction, after: Option<&[u8]>,
+        mut show: impl FnMut(u32) -> bool,
+    ) {
+        let is_beyond = |&index: &u32| is_beyond(operations.key(index), bounds, direction, after);
+        let end = operations.end();
+        let start = u32::try_from(self.sorted).expect("bounded by append");
+        let tail = (start..end).filter(|index| bounds.contains(operations.key(*index)) && is_beyond(index));
+        let tail = sorted_of(operations, tail);
+        let mut heads: Vec<(&[u32], usize)> = Vec::with_capacity(self.runs.len() + 1);
+        for run in self.runs.iter().map(|run| &run.indexes).chain(std::iter::once(&tail)) {
+            let start = match direction {
+                Direction::Forward => run.partition_point(|index| !is_beyond(index)),
+                Direction::Backward => run.partition_point(is_beyond),
+            };
+            heads.push((run, start));
+        }
+        loop {
+            let head = |&(run, position): &(&[u32], usize)| match direction {
+                Direction::Forward => run.get(position).copied(),
+                Direction::Backward => position.checked_sub(1).map(|below| run[below]),
+            };
+            let best = heads.iter().filter_map(head).reduce(|best, other| {
+                let order = direction.order(operations.key(other), operations.key(best));
+                if order == Ordering::Less { other } else { best }
+            });
+            let Some(best) = best else { return };
+            let key = operations.key(best);
+            let mut newest = best;
+            for candidate in &mut heads {
+                while let Some(index) = head(candidate).filter(|&index| operations.key(index) == key) {
+                    newest = newest.max(index);
+                    candidate.1 = if direction == Direction::Forward { candidate.1 + 1 } else { candidate.1 - 1 };
+                }
+            }
+            if !bounds.contains(key) || !show(newest) {
+                return;
+            }
+        }
+    }
+}
+
+/// Some of the operations, by key and then by age.
+fn sorted_stretch(operations: &Sequence, stretch: Range<usize>) -> List<u32> {
+    let index = |position| u32::try_from(position).expect("bounded by append");
+    sorted_of(operations, index(stretch.start)..index(stretch.end))
+}
+
+fn sorted_of(operations: &Sequence, indexes: impl Iterator<Item = u32>) -> List<u32> {
+    let mut keyed = List::with_capacity_in(indexes.size_hint().0, Mapped);
+    keyed.extend(indexes.map(|index| (0, index)));
+    sort(operations, &mut keyed, 0, SORT_DEPTH);
+    // In memory of its own, which is no more than it needs.
+    let mut sorted = List::with_capacity_in(keyed.len(), Mapped);
+    sorted.extend(keyed.into_iter().map(|(_, index)| index));
+    sorted
+}
+
+/// Sorts entries, which come in order of age, by key and then by age: by the eight bytes behind what all have in common, and those that are still
+/// alike by what comes behind those, `depth` times at most. All have at least the first `known` bytes in common, or else they are compared as a whole.
+fn sort(operations: &Sequence, keyed: &mut [(u64, u32)], known: usize, depth: u8) {
+    let Some(&(_, first)) = keyed.first() else { return };
+    let first = operations.key(first);
+    let common =
+        keyed.iter().fold(first.len(), |common, &(_, index)| common_bytes(&first[..common], operations.key(index)));
+    if keyed.len() < SORTED_WHOLE || depth == 0 || common < known {
+        return keyed.sort_by(|&(_, left), &(_, right)| operations.key(left).cmp(operations.key(right)));
+    }
+    keyed.iter_mut().for_each(|(number, index)| *number = head(&operations.key(*index)[common..]));
+    keyed.sort_unstable();
+    for alike in keyed.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|alike| alike.len() > 1) {
+        sort(operations, alike, common + 1, depth - 1);
+    }
+}

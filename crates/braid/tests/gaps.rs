@@ -1,0 +1,107 @@
+//! Walks past what is deleted and not applied yet: what they show, and what they cost.
+
+#[macro_use]
+#[path = "common/structures.rs"]
+mod structures;
+#[path = "common/walks.rs"]
+mod walks;
+
+use std::path::Path;
+
+use braid::{Database, Options, Structure, Table, TableOptions, WriteBatch};
+use psync::sim::SimDisk;
+
+const KEYS: u32 = 20_000;
+
+fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+fn open(structure: Structure, history: u32) -> (Database, Table) {
+    let options = Options::new().background(false).cache_bytes(64 << 10).write_buffer_bytes(16 << 20).leaf_pages(1);
+    let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+    let table = db.table_with("t", structure, &TableOptions::new().history(history)).expect("a table");
+    table.load((0..KEYS).map(|number| (key(number), [7; 60]))).expect("loads");
+    (db, table)
+}
+
+fn delete(db: &Database, table: &Table, numbers: std::ops::Range<u32>) {
+    let mut batch = WriteBatch::new();
+    numbers.for_each(|number| batch.delete(table, key(number)));
+    db.write(batch).expect("deletes");
+}
+
+fn first(table: &Table) -> Option<u32> {
+    let (key, _) = table.iter().next()?.expect("reads");
+    Some(u32::from_be_bytes(key.try_into().expect("four bytes")))
+}
+
+fn last(table: &Table) -> Option<u32> {
+    let (key, _) = table.iter().rev().next()?.expect("reads");
+    Some(u32::from_be_bytes(key.try_into().expect("four bytes")))
+}
+
+fn leaf_reads(db: &Database) -> u64 {
+    db.stats().expect("stats").cache.leaf_reads
+}
+
+/// Reads of leaves, of which the cache holds few.
+fn a_walk_passes_over_what_another_has_passed_over(structure: Structure) {
+    let (db, table) = open(structure, 0);
+    delete(&db, &table, 0..15_000);
+    assert_eq!(first(&table), Some(15_000));
+    let before = leaf_reads(&db);
+    for taken in 15_000..15_300 {
+        assert_eq!(first(&table), Some(taken));
+        delete(&db, &table, taken..taken + 1);
+    }
+    assert!(leaf_reads(&db) - before < 400, "{} leaves for 300 walks", leaf_reads(&db) - before);
+    delete(&db, &table, 18_000..KEYS);
+    assert_eq!(last(&table), Some(17_999));
+    let before = leaf_reads(&db);
+    assert_eq!((0..50).filter_map(|_| last(&table)).max(), Some(17_999));
+    assert!(leaf_reads(&db) - before < 100, "{} leaves for 50 walks", leaf_reads(&db) - before);
+
+    // What comes among them is shown, whether it waits or is applied.
+    table.put(key(77), "again").expect("put");
+    table.put(key(19_000), "again").expect("put");
+    assert_eq!((first(&table), last(&table)), (Some(77), Some(19_000)));
+    db.drain().expect("applies");
+    assert_eq!((first(&table), last(&table)), (Some(77), Some(19_000)));
+    assert_eq!(table.iter().count(), (17_999 - 15_300 + 1) + 2);
+}
+
+fn an_older_snapshot_sees_what_it_saw(structure: Structure) {
+    let (db, table) = open(structure, 0);
+    let then = db.snapshot();
+    delete(&db, &table, 0..10_000);
+    let between = db.snapshot();
+    delete(&db, &table, 10_000..12_000);
+    assert_eq!(first(&table), Some(12_000));
+    assert_eq!(first(&table), Some(12_000));
+    assert_eq!(then.iter(&table).expect("a range").count(), KEYS as usize);
+    assert_eq!(between.iter(&table).expect("a range").count(), KEYS as usize - 10_000);
+    assert_eq!(table.iter().count(), KEYS as usize - 12_000);
+}
+
+on_every_structure!(a_walk_passes_over_what_another_has_passed_over, an_older_snapshot_sees_what_it_saw);
+
+#[test]
+fn what_is_gone_is_there_again_where_a_table_is_rolled_back() {
+    let (db, table) = open(Structure::Append, 8);
+    db.checkpoint().expect("retains");
+    let to = table.history().last().expect("a state").seq;
+    delete(&db, &table, 0..10_000);
+    assert_eq!((first(&table), first(&table)), (Some(10_000), Some(10_000)));
+    table.roll_back(to).expect("rolls back");
+    assert_eq!(first(&table), Some(0));
+    assert_eq!(table.iter().count(), KEYS as usize);
+}
+
+#[test]
+fn walks_show_what_the_model_has() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
+    for seed in 0..seeds {
+        walks::run(seed).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+}
