@@ -75,6 +75,8 @@ pub(crate) fn sections(sizes: &Sizes) -> Vec<Section> {
         of("fills", "Fills", |work| matches!(work, Work::Fill { set: Set::Small, .. })),
         of("memory", "Lookups in memory", |work| matches!(work, Work::Warm { .. })),
         of("commits", "Commits", |work| matches!(work, Work::Commit { .. })),
+        of("queue", "Queues of jobs", |work| matches!(work, Work::Queue { .. })),
+        of("seeks", "Seeks in memory", |work| matches!(work, Work::Seek)),
         of("values", "Values of 1 KiB", |work| {
             matches!(work, Work::Fill { set: Set::Large, .. } | Work::Get { set: Set::Large, .. })
         }),
@@ -133,6 +135,10 @@ fn lines(work: Work, sizes: &Sizes) -> Vec<Line> {
         Work::Commit { threads } => {
             vec![rate(format!("commits of one put, {}", plural(threads, "thread")), Unit::Each)]
         }
+        Work::Queue { threads } => {
+            vec![rate(format!("jobs pushed, claimed and acknowledged, {}", plural(threads, "thread")), Unit::Each)]
+        }
+        Work::Seek => vec![rate("first pair of a range, 1 thread beside 20 000 writes/s".into(), Unit::Thousands)],
     }
 }
 
@@ -146,10 +152,10 @@ fn setting(work: Work, sizes: &Sizes) -> String {
         Work::Absent { .. } | Work::MultiGet | Work::Scan { .. } => {
             format!("{} MiB in {limit}", mebibytes(sizes.user_bytes(Set::Small)))
         }
-        Work::Warm { .. } => {
+        Work::Warm { .. } | Work::Seek => {
             format!("{} records, in the cache", grouped(warm_records(sizes.cache_bytes, sizes.records)))
         }
-        Work::Commit { .. } => "`Sync`; no limit".into(),
+        Work::Commit { .. } | Work::Queue { .. } => "`Sync`; no limit".into(),
     }
 }
 

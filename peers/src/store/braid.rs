@@ -43,13 +43,18 @@ impl Braid {
 }
 
 impl Store for Braid {
-    fn put(&self, records: &[Record]) -> Result<()> {
-        if let [record] = records {
-            return self.table.put(record.key, &record.value).map_err(Error::store);
+    fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()> {
+        match (puts, deletes) {
+            ([record], []) => return self.table.put(record.key, &record.value).map_err(Error::store),
+            ([], [key]) => return self.table.delete(key).map_err(Error::store),
+            _ => {}
         }
         let mut batch = WriteBatch::new();
-        for record in records {
+        for record in puts {
             batch.put(&self.table, record.key, &record.value);
+        }
+        for key in deletes {
+            batch.delete(&self.table, key);
         }
         self.database.write(batch).map_err(Error::store)
     }

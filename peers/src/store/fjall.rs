@@ -40,10 +40,13 @@ impl Fjall {
 }
 
 impl Store for Fjall {
-    fn put(&self, records: &[Record]) -> Result<()> {
+    fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()> {
         let mut batch = self.database.batch().durability(Some(self.persist));
-        for record in records {
+        for record in puts {
             batch.insert(&self.keyspace, &record.key[..], &record.value[..]);
+        }
+        for key in deletes {
+            batch.remove(&self.keyspace, &key[..]);
         }
         batch.commit().map_err(Error::store)
     }

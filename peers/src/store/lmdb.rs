@@ -51,10 +51,13 @@ impl Lmdb {
 }
 
 impl Store for Lmdb {
-    fn put(&self, records: &[Record]) -> Result<()> {
+    fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()> {
         let mut transaction = self.environment.write_txn().map_err(Error::store)?;
-        for record in records {
+        for record in puts {
             self.table.put(&mut transaction, &record.key, &record.value).map_err(Error::store)?;
+        }
+        for key in deletes {
+            self.table.delete(&mut transaction, key).map_err(Error::store)?;
         }
         transaction.commit().map_err(Error::store)
     }

@@ -28,8 +28,13 @@ use self::rocksdb::RocksDb;
 
 /// An open store.
 pub(crate) trait Store: Send + Sync {
-    /// Puts records in one commit, as durably as the store was opened.
-    fn put(&self, records: &[Record]) -> Result<()>;
+    /// Puts records and deletes keys in one commit, as durably as the store was opened.
+    fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()>;
+
+    /// Puts records in one commit.
+    fn put(&self, records: &[Record]) -> Result<()> {
+        self.write(records, &[])
+    }
 
     /// Shows the value of a key; whether it is there.
     fn get(&self, key: &Key, see: &mut dyn FnMut(&[u8])) -> Result<bool>;

@@ -34,17 +34,20 @@ impl Redb {
         };
         let store = Self { database, durability };
         // The table is made when it is first opened for writing.
-        store.commit(&[], redb::Durability::Immediate)?;
+        store.commit(&[], &[], redb::Durability::Immediate)?;
         Ok(Box::new(store))
     }
 
-    fn commit(&self, records: &[Record], durability: redb::Durability) -> Result<()> {
+    fn commit(&self, puts: &[Record], deletes: &[Key], durability: redb::Durability) -> Result<()> {
         let mut transaction = self.database.begin_write().map_err(Error::store)?;
         transaction.set_durability(durability).map_err(Error::store)?;
         {
             let mut table = transaction.open_table(TABLE).map_err(Error::store)?;
-            for record in records {
+            for record in puts {
                 table.insert(&record.key[..], &record.value[..]).map_err(Error::store)?;
+            }
+            for key in deletes {
+                table.remove(&key[..]).map_err(Error::store)?;
             }
         }
         transaction.commit().map_err(Error::store)
@@ -57,8 +60,8 @@ impl Redb {
 }
 
 impl Store for Redb {
-    fn put(&self, records: &[Record]) -> Result<()> {
-        self.commit(records, self.durability)
+    fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()> {
+        self.commit(puts, deletes, self.durability)
     }
 
     fn get(&self, key: &Key, see: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -90,7 +93,7 @@ impl Store for Redb {
     }
 
     fn flush(&self) -> Result<()> {
-        self.commit(&[], redb::Durability::Immediate)
+        self.commit(&[], &[], redb::Durability::Immediate)
     }
 
     fn rest(&self) -> Result<()> {

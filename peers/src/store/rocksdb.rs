@@ -64,13 +64,20 @@ impl RocksDb {
 }
 
 impl Store for RocksDb {
-    fn put(&self, records: &[Record]) -> Result<()> {
-        if let [record] = records {
-            return self.database.put_opt(record.key, &record.value, &self.write).map_err(Error::store);
+    fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()> {
+        match (puts, deletes) {
+            ([record], []) => {
+                return self.database.put_opt(record.key, &record.value, &self.write).map_err(Error::store);
+            }
+            ([], [key]) => return self.database.delete_opt(key, &self.write).map_err(Error::store),
+            _ => {}
         }
         let mut batch = WriteBatch::default();
-        for record in records {
+        for record in puts {
             batch.put(record.key, &record.value);
+        }
+        for key in deletes {
+            batch.delete(key);
         }
         self.database.write_opt(batch, &self.write).map_err(Error::store)
     }

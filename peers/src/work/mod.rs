@@ -10,8 +10,10 @@
 mod commit;
 mod device;
 mod fill;
+mod queue;
 mod read;
 mod scan;
+mod seek;
 mod warm;
 mod ycsb;
 
@@ -45,6 +47,10 @@ pub(crate) enum Work {
     Warm { threads: usize },
     /// Puts single records on stable storage.
     Commit { threads: usize },
+    /// Pushes jobs, claims the first and acknowledges it.
+    Queue { threads: usize },
+    /// Looks for the first pair from some key on, while others write.
+    Seek,
 }
 
 /// Which records.
@@ -60,6 +66,8 @@ pub(crate) enum Set {
 pub(crate) const YCSB_THREADS: usize = 8;
 /// Threads that look up what is not there.
 const ABSENT_THREADS: usize = 8;
+/// Threads that work at a queue of jobs.
+const QUEUE_THREADS: usize = 8;
 /// Keys of one multi-get.
 pub(crate) const MULTI_GET_KEYS: usize = 128;
 /// Records of one commit of a fill.
@@ -107,6 +115,7 @@ impl Work {
         all.extend([1, 8, 32].map(|threads| Self::Get { set: large, threads }));
         all.extend([1, 2].map(|threads| Self::Warm { threads }));
         all.extend([1, 8, 64].map(|threads| Self::Commit { threads }));
+        all.extend([Self::Queue { threads: QUEUE_THREADS }, Self::Seek]);
         all
     }
 
@@ -124,6 +133,8 @@ impl Work {
             Self::Ycsb { core, distribution } => format!("ycsb-{}-{distribution}", core_name(core)),
             Self::Warm { threads } => format!("warm-get-{threads}"),
             Self::Commit { threads } => format!("commit-{threads}"),
+            Self::Queue { threads } => format!("queue-{threads}"),
+            Self::Seek => "seek-while-writing".into(),
         }
     }
 
@@ -138,13 +149,17 @@ impl Work {
         match self {
             Self::Fill { set, sorted: false } | Self::Get { set, .. } => Some(set),
             Self::Absent { .. } | Self::MultiGet | Self::Scan { .. } | Self::Ycsb { .. } => Some(Set::Small),
-            Self::Fill { sorted: true, .. } | Self::Warm { .. } | Self::Commit { .. } => None,
+            Self::Fill { sorted: true, .. }
+            | Self::Warm { .. }
+            | Self::Commit { .. }
+            | Self::Queue { .. }
+            | Self::Seek => None,
         }
     }
 
     /// Whether it makes a database in an empty directory.
     pub(crate) const fn makes(self) -> bool {
-        matches!(self, Self::Fill { .. } | Self::Warm { .. } | Self::Commit { .. })
+        matches!(self, Self::Fill { .. } | Self::Warm { .. } | Self::Commit { .. } | Self::Queue { .. } | Self::Seek)
     }
 
     /// Whether its process gets no more memory than the limit: where data is read that is many times as large.
@@ -157,7 +172,7 @@ impl Work {
         match self {
             Self::Get { threads, .. } | Self::Absent { threads } => Some(DeviceLimit::Reads { depth: threads }),
             Self::MultiGet => Some(DeviceLimit::Reads { depth: MULTI_GET_KEYS }),
-            Self::Commit { .. } => Some(DeviceLimit::Flushes),
+            Self::Commit { .. } | Self::Queue { .. } => Some(DeviceLimit::Flushes),
             _ => None,
         }
     }
@@ -272,6 +287,8 @@ pub(crate) fn carry_out(work: Work, place: &Place<'_>) -> Result<Vec<Figure>> {
         Work::Ycsb { core, distribution } => ycsb::run(place, core, distribution),
         Work::Warm { threads } => warm::run(place, threads),
         Work::Commit { threads } => commit::run(place, threads),
+        Work::Queue { threads } => queue::run(place, threads),
+        Work::Seek => seek::run(place),
     }
 }
 
@@ -290,7 +307,7 @@ mod tests {
             assert_eq!(Work::named(&work.name()).expect("known"), *work);
         }
         assert!(Work::named("cold-get").is_err());
-        assert_eq!(all.len(), 29);
+        assert_eq!(all.len(), 31);
     }
 
     #[test]

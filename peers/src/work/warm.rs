@@ -21,7 +21,8 @@ pub(crate) fn records(cache_bytes: u64, records: u64) -> u64 {
     (cache_bytes / ROOM / (KEY_BYTES + Set::Small.value_bytes()) as u64).clamp(1, records)
 }
 
-pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
+/// Makes a database that the cache holds, and says how many records it has. What is found in it is in the structure, and not in what waits for it.
+pub(super) fn make(place: &Place<'_>) -> Result<u64> {
     place.make()?;
     let (records, value_bytes) = (records(place.memory.cache_bytes, place.records), Set::Small.value_bytes());
     let store = place.open(Durability::Os)?;
@@ -29,7 +30,11 @@ pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
     store.flush()?;
     store.rest()?;
     store.close()?;
-    // What is found from now on is in the structure, and not in what waits for it.
+    Ok(records)
+}
+
+pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
+    let (records, value_bytes) = (make(place)?, Set::Small.value_bytes());
     let store = place.open(Durability::Os)?;
     for record in 0..records {
         lookup(&*store, record, value_bytes)?;

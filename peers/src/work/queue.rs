@@ -1,0 +1,82 @@
+//! A queue of jobs, each pushed, claimed as the first that nobody has, and acknowledged: three commits, each on stable storage when it returns.
+//!
+//! Jobs that are under way are known to the clients, as workers of one process know them: so claims need not wait for one another's commits.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bench::keys;
+
+use super::{Figure, Metric, Place, Set};
+use crate::data::{Record, check, key, loaded};
+use crate::drive::drive;
+use crate::error::{Error, Result};
+use crate::store::{Durability, Scan, Store};
+
+/// Where the keys of claimed jobs are: behind those of all that wait.
+const CLAIMED: u64 = 1 << 40;
+
+/// What the clients know.
+#[derive(Default)]
+struct Claims {
+    /// Jobs whose claims are not committed yet.
+    under_way: BTreeSet<u64>,
+    /// All that were ever claimed.
+    ever: HashSet<u64>,
+}
+
+pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
+    place.make()?;
+    let store = place.open(Durability::Sync)?;
+    let (next, claims) = (AtomicU64::new(0), Mutex::new(Claims::default()));
+    let measured = drive(threads, place.pace, &|_, worker| {
+        let mut record = Record::default();
+        while worker.goes_on() {
+            let pushed = next.fetch_add(1, Ordering::Relaxed);
+            record.become_index(loaded(pushed), pushed, Set::Small.value_bytes());
+            store.put(std::slice::from_ref(&record))?;
+            let job = claim(&*store, &claims)?;
+            record.become_index(CLAIMED + loaded(job), job, Set::Small.value_bytes());
+            store.write(std::slice::from_ref(&record), &[key(loaded(job))])?;
+            lock(&claims).under_way.remove(&job);
+            store.write(&[], &[record.key])?;
+            worker.done(1);
+        }
+        Ok(())
+    })?;
+    store.close()?;
+    let store = place.open(Durability::Sync)?;
+    let mut left = 0_u64;
+    store.scan(&Scan { from: key(0), to: None, limit: usize::MAX }, &mut |_, _| left += 1)?;
+    store.close()?;
+    if left > 0 {
+        return Err(Error::Wrong(format!("{left} jobs are left of those that were all acknowledged")));
+    }
+    Ok(vec![Figure { metric: Metric::PerSecond, value: measured.per_second() }])
+}
+
+/// The first job that waits and that nobody claims. There is one for who has pushed one.
+fn claim(store: &dyn Store, claims: &Mutex<Claims>) -> Result<u64> {
+    let mut claims = lock(claims);
+    let limit = claims.under_way.len() + 1;
+    let mut first: Result<Option<u64>> = Ok(None);
+    store.scan(&Scan { from: key(0), to: Some(key(CLAIMED)), limit }, &mut |key, value| {
+        if matches!(first, Ok(None)) {
+            first = job_of(key, value).map(|job| Some(job).filter(|job| !claims.under_way.contains(job)));
+        }
+    })?;
+    let job = first?.ok_or_else(|| Error::Wrong("no job waits for who has pushed one".into()))?;
+    claims.under_way.insert(job);
+    if claims.ever.insert(job) { Ok(job) } else { Err(Error::Wrong(format!("job {job} is there to be claimed twice"))) }
+}
+
+fn job_of(key: &[u8], value: &[u8]) -> Result<u64> {
+    let index = keys::index(key).ok_or_else(|| Error::Wrong("a key that nobody put is in the queue".into()))?;
+    check(index, Some(value), Set::Small.value_bytes())?;
+    Ok(index / loaded(1))
+}
+
+fn lock(claims: &Mutex<Claims>) -> std::sync::MutexGuard<'_, Claims> {
+    claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
