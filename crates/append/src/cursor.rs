@@ -16,7 +16,7 @@ use doclog::DocPointer;
 use index::{Bounds, Cursor, Direction, Moment, PairAt, PairRef, Pairs, Payload, Result, Share, Show};
 use space::PAGE;
 
-use crate::format::node::{Group, Keys, Node};
+use crate::format::node::{Group, Keys, Node, partition};
 use crate::version::Version;
 
 /// Nodes that the first read of a scan brings.
@@ -172,24 +172,17 @@ impl TrieCursor {
 
     /// Which children have keys within the bounds.
     fn children(&self, node: &Node, prefix: &[u8]) -> Range<usize> {
-        let first = |is_it: &dyn Fn(usize) -> bool| {
-            let (mut low, mut high) = (1, node.len());
-            while low < high {
-                let middle = low.midpoint(high);
-                if is_it(middle) { high = middle } else { low = middle + 1 }
-            }
-            low
-        };
         // Keys of a child are at or above its bound, but for the first, and below the next one's.
+        let bounds = 1..node.len().max(1);
         let start = match &self.bounds.lower {
             Bound::Included(key) | Bound::Excluded(key) => {
-                first(&|index| order(prefix, node.bound(index), key).is_gt()) - 1
+                partition(bounds.clone(), |index| order(prefix, node.bound(index), key).is_le()) - 1
             }
             Bound::Unbounded => 0,
         };
         let end = match &self.bounds.upper {
-            Bound::Included(key) => first(&|index| order(prefix, node.bound(index), key).is_gt()),
-            Bound::Excluded(key) => first(&|index| order(prefix, node.bound(index), key).is_ge()),
+            Bound::Included(key) => partition(bounds, |index| order(prefix, node.bound(index), key).is_le()),
+            Bound::Excluded(key) => partition(bounds, |index| order(prefix, node.bound(index), key).is_lt()),
             Bound::Unbounded => node.len(),
         };
         start..end.min(node.len())

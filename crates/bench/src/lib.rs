@@ -16,7 +16,6 @@
 
 mod config;
 mod error;
-mod queue;
 mod report;
 mod run;
 mod seen;
@@ -27,6 +26,7 @@ pub mod crash;
 pub mod keys;
 pub mod limits;
 pub mod process;
+pub mod queue;
 pub mod reproduce;
 pub mod tpcc;
 pub mod trees;

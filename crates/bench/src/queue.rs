@@ -29,8 +29,9 @@ pub(crate) struct Clients<'a> {
     claims: Mutex<Claims>,
 }
 
-#[derive(Default)]
-struct Claims {
+/// What the workers of a queue know of jobs that were claimed. Jobs have numbers from 0 on.
+#[derive(Debug, Default)]
+pub struct Claims {
     /// Jobs whose claims are not committed yet.
     under_way: BTreeSet<u64>,
     /// All below were claimed, and those beside it.
@@ -39,15 +40,32 @@ struct Claims {
 }
 
 impl Claims {
-    /// Notes that a job is claimed; whether it was not before.
-    fn claim(&mut self, job: u64) -> bool {
+    /// How many jobs that wait are claimed already, at most.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Claims a job that waits: false where somebody has already, and it does not wait for long.
+    ///
+    /// # Errors
+    /// When it was claimed and committed before: then it should not wait.
+    pub fn claim(&mut self, job: u64) -> Result<bool> {
+        if self.under_way.contains(&job) {
+            return Ok(false);
+        }
         if job < self.below || !self.beside.insert(job) {
-            return false;
+            return Err(wrong("a job waits that was claimed already"));
         }
         while self.beside.remove(&self.below) {
             self.below += 1;
         }
-        self.under_way.insert(job)
+        Ok(self.under_way.insert(job))
+    }
+
+    /// The claim of a job is committed: it does not wait any more.
+    pub fn committed(&mut self, job: u64) {
+        self.under_way.remove(&job);
     }
 }
 
@@ -73,10 +91,8 @@ impl<'a> Clients<'a> {
             claim.delete(self.table, self.key(job));
             claim.put(self.table, self.key(CLAIMED + job), &value);
             self.database.write_with(claim, self.config.durability)?;
-            self.claims().under_way.remove(&job);
-            let mut acknowledge = WriteBatch::new();
-            acknowledge.delete(self.table, self.key(CLAIMED + job));
-            self.database.write_with(acknowledge, self.config.durability)?;
+            self.claims().committed(job);
+            self.table.delete_with(self.key(CLAIMED + job), self.config.durability)?;
             tally.call(begun, 1);
             tally.put_bytes += 2 * self.config.record_bytes();
             shared.progress(1);
@@ -91,10 +107,9 @@ impl<'a> Clients<'a> {
         while let Some((key, value)) = waiting.next_pair()? {
             let job = keys::index(key).filter(|job| self.config.values().is_right(*job, value));
             let job = job.ok_or_else(|| wrong("a job that nobody pushed waits"))?;
-            if claims.under_way.contains(&job) {
-                continue;
+            if claims.claim(job)? {
+                return Ok(job);
             }
-            return if claims.claim(job) { Ok(job) } else { Err(wrong("a job waits that was claimed already")) };
         }
         Err(wrong("no job waits for a thread that has pushed one"))
     }

@@ -235,12 +235,19 @@ impl TableCore {
         &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
     ) {
-        let one = self.replacing.lock();
+        self.put_changed(&self.replacing.lock(), active, frozen, view, change);
+    }
+
+    /// As [`TableCore::replace_state_and`], by the only one who does.
+    fn put_changed(
+        &self, one: &MutexGuard<'_, ()>, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
+        change: impl FnOnce(&mut RangeTombstones),
+    ) {
         let mut tombstones = Arc::clone(&self.state.load().tombstones);
         if !tombstones.is_empty() {
             change(Arc::make_mut(&mut tombstones));
         }
-        self.put_state(&one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
+        self.put_state(one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
     }
 
     /// Puts another state in place, with other range tombstones; nothing waits in it.
@@ -258,9 +265,9 @@ impl TableCore {
         self.replaced.fetch_add(1, Ordering::Release);
     }
 
-    /// The gaps that a walk in `state` may pass over: all, if it is the current one.
-    pub(crate) fn gaps_of(&self, state: &Arc<TableState>) -> Arc<Gaps> {
-        if Arc::ptr_eq(state, &self.state.load()) { self.gaps.load_full() } else { Arc::default() }
+    /// The gaps that a walk in `state` may pass over: all, if it is the current one. They are borrowed, as a state is ([`TableCore::moment`]).
+    pub(crate) fn gaps_of(&self, state: &Arc<TableState>) -> Option<Guard<Arc<Gaps>>> {
+        Arc::ptr_eq(state, &self.state.load()).then(|| self.gaps.load())
     }
 
     /// A walk at `at` found nothing within `range` in `state`.
@@ -286,12 +293,10 @@ impl TableCore {
             outgrown.outgrow(written());
             self.gaps.store(Arc::new(outgrown));
         }
-        let mut tombstones = Arc::clone(&self.state.load().tombstones);
-        if !tombstones.is_empty() {
-            let tombstones = Arc::make_mut(&mut tombstones);
+        let outgrow = |tombstones: &mut RangeTombstones| {
             written().for_each(|(key, seq)| tombstones.outgrow(key, seq));
-        }
-        self.put_state(&one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
+        };
+        self.put_changed(&one, active, frozen, view, outgrow);
     }
 
     /// The structure may have a version of `key` of this commit.

@@ -21,9 +21,10 @@ impl Hidden {
     /// What a walk within `bounds` at `at` does not see of what `tombstones` delete, nor of what is `deleted` besides, or known to be gone as `gaps` say; none
     /// where that is nothing.
     pub(crate) fn new(
-        tombstones: &Arc<RangeTombstones>, deleted: Option<&RangeTombstones>, gaps: &Gaps, bounds: &Bounds, at: Moment,
+        tombstones: &Arc<RangeTombstones>, deleted: Option<&RangeTombstones>, gaps: Option<&Gaps>, bounds: &Bounds,
+        at: Moment,
     ) -> Option<Self> {
-        if tombstones.is_empty() && deleted.is_none() && gaps.is_empty() {
+        if tombstones.is_empty() && deleted.is_none() && gaps.is_none_or(Gaps::is_empty) {
             return None;
         }
         let own = match deleted {
@@ -39,7 +40,7 @@ impl Hidden {
                 Layer { tombstones: Arc::new(all), at: after }
             }
         };
-        let gaps = gaps.seen_at(at).map(|(gaps, at)| Layer { tombstones: Arc::clone(gaps), at });
+        let gaps = gaps.and_then(|gaps| gaps.seen_at(at)).map(|(gaps, at)| Layer { tombstones: Arc::clone(gaps), at });
         let KeyRange { low, high } = KeyRange::of(bounds)?;
         let mut layers: Vec<Layer> = gaps.into_iter().chain([own]).collect();
         layers.retain(|layer| !layer.tombstones.within(&low, high.as_deref()).is_empty());

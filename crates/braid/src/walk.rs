@@ -87,8 +87,6 @@ pub(crate) struct Walk {
     hidden: Option<Hidden>,
     /// Hidden pairs of the cursor that were passed over since one was shown.
     passed: usize,
-    /// Whether the cursor stands on a pair.
-    below: bool,
     begun: bool,
     on: On,
     gap: Gap,
@@ -119,7 +117,7 @@ impl Walk {
         let (state, at) = table.moment(then)?;
         // Gaps are asked for behind the state: those that are there by then know what it has.
         let gaps = table.core.gaps_of(&state);
-        let hidden = Hidden::new(&state.tombstones, deleted, &gaps, bounds, at);
+        let hidden = Hidden::new(&state.tombstones, deleted, gaps.as_deref().map(|gaps| &**gaps), bounds, at);
         let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
         let queues = ages.map(|sections| QueueWalk::new(sections, bounds, direction)).collect();
         let below = hidden.as_ref().map(|hidden| hidden.clip(bounds));
@@ -134,7 +132,6 @@ impl Walk {
             expects_all: false,
             hidden,
             passed: 0,
-            below: false,
             begun: false,
             on: On::Nothing,
             gap: Gap::default(),
@@ -253,7 +250,7 @@ impl Walk {
             self.cursor.expect_all();
         }
         (self.passed, self.on) = (0, On::Nothing);
-        self.below = self.cursor.advance()?;
+        self.cursor.advance()?;
         Ok(true)
     }
 
@@ -332,9 +329,9 @@ impl Walk {
         if !self.begun {
             self.begun = true;
             self.find_nearest();
-            self.below = self.cursor.advance()?;
+            self.cursor.advance()?;
         } else if matches!(on, On::Below | On::Queue { shadows: true }) {
-            self.below = self.cursor.advance()?;
+            self.cursor.advance()?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use index::head;
+use index::{common_prefix, head};
 
 use crate::format::Pointer;
 use crate::format::node::Layout;
@@ -330,11 +330,6 @@ impl Edges {
             bounds => common_prefix(self.bound(1), self.bound(bounds - 1)),
         }
     }
-}
-
-/// Bytes that two keys share at their beginning.
-pub(crate) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
-    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 /// The shortest separator: above `below`, at or below `above`.

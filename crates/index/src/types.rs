@@ -356,6 +356,12 @@ pub fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// Bytes that two keys share at their beginning.
+#[must_use]
+pub fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -396,6 +402,16 @@ impl Bounds {
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.above_lower(key) && self.below_upper(key)
+    }
+
+    /// Whether `key` lies where a walk in this direction, which begins at an end of these bounds, has still to go behind `after`, or from that end on.
+    #[must_use]
+    pub fn is_ahead(&self, key: &[u8], direction: Direction, after: Option<&[u8]>) -> bool {
+        let is_behind_begin = match direction {
+            Direction::Forward => self.above_lower(key),
+            Direction::Backward => self.below_upper(key),
+        };
+        is_behind_begin && after.is_none_or(|after| direction.order(after, key).is_lt())
     }
 
     /// Whether no key can be within.

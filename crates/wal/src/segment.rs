@@ -119,7 +119,7 @@ pub(crate) struct Found {
     pub(crate) header: std::result::Result<SegmentHeader, Flaw>,
     /// The first seq of its first group, if that has a header.
     pub(crate) first_seq: Option<u64>,
-    /// Its length in bytes; shorter than a segment when a crash stopped its making, or when it was cut.
+    /// Its length in bytes; shorter than a segment when it is the very first of a short log, when a crash stopped its making, or when it was cut.
     pub(crate) len: u64,
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Jobs that are under way are known to the clients, as workers of one process know them: so claims need not wait for one another's commits.
 
-use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bench::keys;
+use bench::queue::Claims;
 
 use super::{Figure, Metric, Place, Set};
 use crate::data::{Record, check, key, loaded};
@@ -16,15 +16,6 @@ use crate::store::{Durability, Scan, Store};
 
 /// Where the keys of claimed jobs are: behind those of all that wait.
 const CLAIMED: u64 = 1 << 40;
-
-/// What the clients know.
-#[derive(Default)]
-struct Claims {
-    /// Jobs whose claims are not committed yet.
-    under_way: BTreeSet<u64>,
-    /// All that were ever claimed.
-    ever: HashSet<u64>,
-}
 
 pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
     place.make()?;
@@ -39,7 +30,7 @@ pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
             let job = claim(&*store, &claims)?;
             record.become_index(CLAIMED + loaded(job), job, Set::Small.value_bytes());
             store.write(std::slice::from_ref(&record), &[key(loaded(job))])?;
-            lock(&claims).under_way.remove(&job);
+            lock(&claims).committed(job);
             store.write(&[], &[record.key])?;
             worker.done(1);
         }
@@ -59,16 +50,17 @@ pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
 /// The first job that waits and that nobody claims. There is one for who has pushed one.
 fn claim(store: &dyn Store, claims: &Mutex<Claims>) -> Result<u64> {
     let mut claims = lock(claims);
-    let limit = claims.under_way.len() + 1;
+    let limit = claims.under_way() + 1;
     let mut first: Result<Option<u64>> = Ok(None);
     store.scan(&Scan { from: key(0), to: Some(key(CLAIMED)), limit }, &mut |key, value| {
         if matches!(first, Ok(None)) {
-            first = job_of(key, value).map(|job| Some(job).filter(|job| !claims.under_way.contains(job)));
+            first = job_of(key, value).and_then(|job| {
+                let is_ours = claims.claim(job).map_err(|error| Error::Wrong(error.to_string()))?;
+                Ok(is_ours.then_some(job))
+            });
         }
     })?;
-    let job = first?.ok_or_else(|| Error::Wrong("no job waits for who has pushed one".into()))?;
-    claims.under_way.insert(job);
-    if claims.ever.insert(job) { Ok(job) } else { Err(Error::Wrong(format!("job {job} is there to be claimed twice"))) }
+    first?.ok_or_else(|| Error::Wrong("no job waits for who has pushed one".into()))
 }
 
 fn job_of(key: &[u8], value: &[u8]) -> Result<u64> {

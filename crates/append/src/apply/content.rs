@@ -130,8 +130,7 @@ impl Content {
 
 /// The shortest beginning of `above` that is above `below`.
 fn separator<'a>(below: &[u8], above: &'a [u8]) -> &'a [u8] {
-    let same = below.iter().zip(above).take_while(|(one, other)| one == other).count();
-    &above[..(same + 1).min(above.len())]
+    &above[..(index::common_prefix(below, above) + 1).min(above.len())]
 }
 
 #[cfg(test)]

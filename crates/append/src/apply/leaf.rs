@@ -167,6 +167,6 @@ impl Apply<'_> {
 
 /// Bytes of the whole chunks that two keys begin with alike.
 pub(super) fn common_chunks(one: &[u8], other: &[u8], chunk_bytes: usize) -> usize {
-    let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let same = index::common_prefix(one, other);
     same - same % chunk_bytes
 }

@@ -88,7 +88,7 @@ impl Places {
 }
 
 /// The first index of a range that is not `below`, as none is behind it.
-fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
+pub(crate) fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
     let Range { mut start, mut end } = range;
     while start < end {
         let middle = start.midpoint(end);

@@ -13,7 +13,7 @@
 use std::cmp::Ordering;
 use std::ops::{Index, IndexMut, Range};
 
-use index::Direction;
+use index::{Direction, common_prefix};
 use mapped::{List, Mapped};
 
 use super::sequence::Sequence;
@@ -227,7 +227,7 @@ impl Slots {
             return;
         }
         let skip = match (fences.low, fences.high) {
-            (Some(low), Some(high)) => common_bytes(keys.of(low), keys.of(high)),
+            (Some(low), Some(high)) => common_prefix(keys.of(low), keys.of(high)),
             _ => prefix,
         };
         if skip > self.skip {
@@ -316,7 +316,7 @@ impl Ordered {
             self.prefix = key.to_vec();
             self.root = self.leaves.push(Leaf { slots: Slots::new(key.len()), previous: NO_LEAF, next: NO_LEAF });
         }
-        let common = common_bytes(&self.prefix, key);
+        let common = common_prefix(&self.prefix, key);
         if common < self.prefix.len() {
             self.shorten_prefix(common, &keys);
         }
@@ -554,9 +554,4 @@ fn nearest(mut slots: Range<usize>, direction: Direction, is_one: impl Fn(&usize
         Direction::Forward => slots.find(is_one),
         Direction::Backward => slots.rev().find(is_one),
     }
-}
-
-/// How many bytes two keys begin with alike.
-pub(super) fn common_bytes(one: &[u8], other: &[u8]) -> usize {
-    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

@@ -10,10 +10,10 @@
 use std::{cmp::Ordering, ops::Range};
 
 use hashbrown::{HashTable, hash_table};
-use index::{Bounds, Direction, head};
+use index::{Bounds, Direction, common_prefix, head};
 use mapped::{List, Mapped};
 
-use super::{ordered::common_bytes, queue::is_beyond, sequence::Sequence};
+use super::sequence::Sequence;
 
 /// So many runs of a level become one of the next.
 const FANOUT: usize = 4;
@@ -101,16 +101,16 @@ impl Runs {
         &self, operations: &Sequence, bounds: &Bounds, direction: Direction, after: Option<&[u8]>,
         mut show: impl FnMut(u32) -> bool,
     ) {
-        let is_beyond = |&index: &u32| is_beyond(operations.key(index), bounds, direction, after);
+        let is_ahead = |&index: &u32| bounds.is_ahead(operations.key(index), direction, after);
         let end = operations.end();
         let start = u32::try_from(self.sorted).expect("bounded by append");
-        let tail = (start..end).filter(|index| bounds.contains(operations.key(*index)) && is_beyond(index));
+        let tail = (start..end).filter(|index| bounds.contains(operations.key(*index)) && is_ahead(index));
         let tail = sorted_of(operations, tail);
         let mut heads: Vec<(&[u32], usize)> = Vec::with_capacity(self.runs.len() + 1);
         for run in self.runs.iter().map(|run| &run.indexes).chain(std::iter::once(&tail)) {
             let start = match direction {
-                Direction::Forward => run.partition_point(|index| !is_beyond(index)),
-                Direction::Backward => run.partition_point(is_beyond),
+                Direction::Forward => run.partition_point(|index| !is_ahead(index)),
+                Direction::Backward => run.partition_point(is_ahead),
             };
             heads.push((run, start));
         }
@@ -161,7 +161,7 @@ fn sort(operations: &Sequence, keyed: &mut [(u64, u32)], known: usize, depth: u8
     let Some(&(_, first)) = keyed.first() else { return };
     let first = operations.key(first);
     let common =
-        keyed.iter().fold(first.len(), |common, &(_, index)| common_bytes(&first[..common], operations.key(index)));
+        keyed.iter().fold(first.len(), |common, &(_, index)| common_prefix(&first[..common], operations.key(index)));
     if keyed.len() < SORTED_WHOLE || depth == 0 || common < known {
         return keyed.sort_by(|&(_, left), &(_, right)| operations.key(left).cmp(operations.key(right)));
     }

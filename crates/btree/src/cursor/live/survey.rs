@@ -52,8 +52,12 @@ impl<'a> Survey<'a> {
             ends = Some(ends.map_or((first, last), |(low, high)| (low.min(first), high.max(last))));
         }
         let ends = ends.map(|(low, high)| (low.key, high.key));
-        let common = |(low, high): (&[u8], &[u8])| low.iter().zip(high).take_while(|(one, other)| one == other).count();
-        Ok(Self { entries: all, ends, prefix: ends.map_or(0, common), sequence: longest })
+        Ok(Self {
+            entries: all,
+            ends,
+            prefix: ends.map_or(0, |(low, high)| index::common_prefix(low, high)),
+            sequence: longest,
+        })
     }
 
     pub(super) fn is_within(&self, bounds: &Bounds) -> bool {
