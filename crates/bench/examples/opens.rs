@@ -1,4 +1,5 @@
-//! How long opening takes, after a clean close and after kill -9 with 64 MiB of log, by the size of the database. Medians.
+//! How long opening takes with default options, by the size of the database: after a clean close, and after kill -9 of a process that has put as fast as it can
+//! for so long that its write buffer is full. Medians of five, each with what the process left in the page cache, and with the page cache emptied.
 //!
 //! `cargo run --release -p braid-bench --example opens -- DIRECTORY [MIB]...`
 
@@ -12,7 +13,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const TIMES: usize = 5;
-const LOG_BYTES: u64 = 64 << 20;
+/// What a process puts before it is killed: eight times the write buffer.
+const PUT_BYTES: u64 = 512 << 20;
 const VALUE: [u8; 100] = [7; 100];
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -22,8 +24,9 @@ fn main() -> Outcome<()> {
     match arguments.as_slice() {
         [child, path, records] if child == "--write" => write(Path::new(path), records.parse()?),
         [directory, sizes @ ..] => {
-            let sizes = if sizes.is_empty() { vec![100, 1024, 4096] } else { parse(sizes)? };
-            println!("{:>8} {:>14} {:>14} {:>24}", "MiB", "clean open", "after kill -9", "log replayed");
+            let sizes = if sizes.is_empty() { vec![102, 1024, 10240] } else { parse(sizes)? };
+            println!("milliseconds, warm / cold page cache; what waits then, and the log that was replayed");
+            println!("{:>8} {:>18} {:>18} {:>12} {:>12}", "MiB", "clean open", "after kill -9", "waiting", "replayed");
             sizes.into_iter().try_for_each(|mib| measure(Path::new(directory), mib))
         }
         [] => Err("give a directory on the device to measure".into()),
@@ -35,18 +38,20 @@ fn parse(sizes: &[String]) -> Outcome<Vec<u64>> {
 }
 
 fn open(path: &Path) -> braid::Result<Database> {
-    Options::new().cache_bytes(64 << 20).write_buffer_bytes(256 << 20).durability(Durability::Os).open(path)
+    Options::new().durability(Durability::Os).open(path)
 }
 
-/// Opens and closes, with the page cache emptied before; seconds that opening took.
+/// Milliseconds that opening takes.
 fn timed(path: &Path) -> Outcome<(f64, Database)> {
-    std::fs::write("/proc/sys/vm/drop_caches", "3").or_else(|error| {
-        eprintln!("the page cache stays as it is: {error}");
-        Ok::<_, std::io::Error>(())
-    })?;
     let begun = Instant::now();
     let db = open(path)?;
-    Ok((begun.elapsed().as_secs_f64(), db))
+    Ok((begun.elapsed().as_secs_f64() * 1e3, db))
+}
+
+fn empty_page_cache() {
+    if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", "3") {
+        eprintln!("the page cache stays as it is: {error}");
+    }
 }
 
 fn measure(directory: &Path, mib: u64) -> Outcome<()> {
@@ -57,23 +62,31 @@ fn measure(directory: &Path, mib: u64) -> Outcome<()> {
     let db = open(path)?;
     db.table("table", Structure::BTree)?.load((0..records).map(|key| (key.to_be_bytes(), VALUE)))?;
     db.close()?;
-    let (mut clean, mut killed, mut replayed) = (Vec::new(), Vec::new(), 0);
+    let mut times = [const { Vec::new() }; 4];
+    let (mut waiting, mut replayed) = (0.0, 0.0);
     for _ in 0..TIMES {
-        let (seconds, db) = timed(path)?;
-        clean.push(seconds);
-        db.close()?;
-        kill_in_the_middle(path, records)?;
-        let (seconds, db) = timed(path)?;
-        killed.push(seconds);
-        replayed = db.stats()?.recovery.bytes;
-        db.close()?;
+        for is_cold in [false, true] {
+            if is_cold {
+                empty_page_cache();
+            }
+            let (time, db) = timed(path)?;
+            times[usize::from(is_cold)].push(time);
+            db.close()?;
+            kill_in_the_middle(path, records)?;
+            if is_cold {
+                empty_page_cache();
+            }
+            let (time, db) = timed(path)?;
+            times[2 + usize::from(is_cold)].push(time);
+            let stats = db.stats()?;
+            [waiting, replayed] =
+                [stats.write_buffer_bytes, stats.recovery.bytes].map(|bytes| bytes as f64 / f64::from(1 << 20));
+            db.close()?;
+        }
     }
-    let [clean, killed] = [clean, killed].map(median);
+    let [clean_warm, clean_cold, killed_warm, killed_cold] = times.map(median);
     println!(
-        "{mib:>8} {:>11.1} ms {:>11.1} ms {:>20.1} MiB",
-        clean * 1e3,
-        killed * 1e3,
-        replayed as f64 / f64::from(1 << 20)
+        "{mib:>8} {clean_warm:>8.1} / {clean_cold:>7.1} {killed_warm:>8.1} / {killed_cold:>7.1} {waiting:>8.1} MiB {replayed:>8.1} MiB"
     );
     Ok(())
 }
@@ -83,7 +96,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Has a process put until its log is long enough, and kills it.
+/// Has a process put until it has put enough, and kills it.
 fn kill_in_the_middle(path: &Path, records: u64) -> Outcome<()> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("--write")
@@ -99,19 +112,18 @@ fn kill_in_the_middle(path: &Path, records: u64) -> Outcome<()> {
     if line.is_empty() { Err("the writing process ended by itself".into()) } else { Ok(()) }
 }
 
-/// Puts records in any order for ever, and says when the log is long enough.
+/// Puts records in any order for ever, and says when it is enough.
 fn write(path: &Path, records: u64) -> Outcome<()> {
     let db = open(path)?;
     let table = db.open_table("table")?;
     let mut random = SmallRng::seed_from_u64(1);
-    let (mut count, mut logged) = (0_u64, 0);
+    let (mut count, mut bytes) = (0_u64, 0);
     loop {
         table.put(random.random_range(0..records).to_be_bytes(), VALUE)?;
         count += 1;
-        // A record takes its key and value and a few dozen bytes.
-        logged += 8 + VALUE.len() as u64;
-        if count.is_multiple_of(4096) && logged >= LOG_BYTES {
-            logged = 0;
+        bytes += 8 + VALUE.len() as u64;
+        if count.is_multiple_of(4096) && bytes >= PUT_BYTES {
+            bytes = 0;
             println!("enough");
             std::io::stdout().flush()?;
         }

@@ -235,12 +235,12 @@ impl TableCore {
         &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
     ) {
-        self.put_changed(&self.replacing.lock(), active, frozen, view, change);
+        self.put_changed(self.replacing.lock(), active, frozen, view, change);
     }
 
     /// As [`TableCore::replace_state_and`], by the only one who does.
     fn put_changed(
-        &self, one: &MutexGuard<'_, ()>, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
+        &self, one: MutexGuard<'_, ()>, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
     ) {
         let mut tombstones = Arc::clone(&self.state.load().tombstones);
@@ -255,14 +255,17 @@ impl TableCore {
         let one = self.replacing.lock();
         self.gaps.store(Arc::default());
         let (tombstones, _pin) = (Arc::new(tombstones), Arc::clone(&self.pin));
-        self.put_state(&one, TableState { active, frozen: None, view, tombstones, _pin });
+        self.put_state(one, TableState { active, frozen: None, view, tombstones, _pin });
     }
 
     /// Puts another state in place; the caller is the only one who does.
-    fn put_state(&self, _one: &MutexGuard<'_, ()>, state: TableState) {
+    fn put_state(&self, one: MutexGuard<'_, ()>, state: TableState) {
         self.replaced.fetch_add(1, Ordering::AcqRel);
-        self.state.store(Arc::new(state));
+        let old = self.state.swap(Arc::new(state));
         self.replaced.fetch_add(1, Ordering::Release);
+        drop(one);
+        // Queues may go with it, which takes a while.
+        drop(old);
     }
 
     /// The gaps that a walk in `state` may pass over: all, if it is the current one. They are borrowed, as a state is ([`TableCore::moment`]).
@@ -272,12 +275,15 @@ impl TableCore {
 
     /// A walk at `at` found nothing within `range` in `state`.
     pub(crate) fn note_gap(&self, state: &TableState, range: &KeyRange, at: Moment) {
-        let _one = self.replacing.lock();
+        // Whoever holds it has other things to do than to wait for this; another walk will find the same.
+        let Some(_one) = self.replacing.try_lock() else { return };
         // The structure that was walked is all there is, and it has nothing that is newer than the walk.
         let is_whole = Arc::ptr_eq(&state.view, &self.state.load().view) && self.applied.lock().newest() <= at.seq;
         if is_whole {
             let mut gaps = Gaps::clone(&self.gaps.load());
-            gaps.note(range, at);
+            // Where nothing expires, what there is no pair of was deleted, whatever time it is.
+            let now = if self.is_expiring() { at.now } else { Time(0) };
+            gaps.note(range, Moment { now, ..at });
             self.gaps.store(Arc::new(gaps));
         }
     }
@@ -296,7 +302,7 @@ impl TableCore {
         let outgrow = |tombstones: &mut RangeTombstones| {
             written().for_each(|(key, seq)| tombstones.outgrow(key, seq));
         };
-        self.put_changed(&one, active, frozen, view, outgrow);
+        self.put_changed(one, active, frozen, view, outgrow);
     }
 
     /// The structure may have a version of `key` of this commit.
@@ -315,7 +321,7 @@ impl TableCore {
         let mut tombstones = Arc::clone(&state.tombstones);
         change(Arc::make_mut(&mut tombstones));
         let (active, frozen, view) = (Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&state.view));
-        self.put_state(&one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
+        self.put_state(one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
     }
 
     /// Something that expires is about to become visible in it.

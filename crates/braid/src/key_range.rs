@@ -42,7 +42,7 @@ fn at(key: &[u8]) -> Vec<u8> {
 }
 
 /// Where the keys above `key` begin; of one that is too long for a key, those above what it begins with.
-fn behind(key: &[u8]) -> Vec<u8> {
+pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
     [&key[..key.len().min(KEY_BYTES_MAX)], &[0]].concat()
 }
 

@@ -6,9 +6,9 @@ mod structures;
 #[path = "common/walks.rs"]
 mod walks;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
-use braid::{Database, Options, Structure, Table, TableOptions, WriteBatch};
+use braid::{Database, Expires, Options, SetClock, Structure, Table, TableOptions, WriteBatch};
 use psync::sim::SimDisk;
 
 const KEYS: u32 = 20_000;
@@ -17,9 +17,12 @@ fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
+fn options() -> Options {
+    Options::new().background(false).cache_bytes(64 << 10).write_buffer_bytes(16 << 20).leaf_pages(1)
+}
+
 fn open(structure: Structure, history: u32) -> (Database, Table) {
-    let options = Options::new().background(false).cache_bytes(64 << 10).write_buffer_bytes(16 << 20).leaf_pages(1);
-    let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+    let db = options().open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
     let table = db.table_with("t", structure, &TableOptions::new().history(history)).expect("a table");
     table.load((0..KEYS).map(|number| (key(number), [7; 60]))).expect("loads");
     (db, table)
@@ -84,7 +87,63 @@ fn an_older_snapshot_sees_what_it_saw(structure: Structure) {
     assert_eq!(table.iter().count(), KEYS as usize - 12_000);
 }
 
-on_every_structure!(a_walk_passes_over_what_another_has_passed_over, an_older_snapshot_sees_what_it_saw);
+/// Whoever notes a gap first, a transaction, a snapshot or somebody without either: all pass over it, be their clock ahead or behind.
+fn gaps_are_for_all_who_see_the_deletes(structure: Structure) {
+    let clock = SetClock::new(1_800_000_000_000);
+    let options = options().clock(clock.clone());
+    let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+    for expires in [false, true] {
+        let table = db.table(&format!("expires {expires}"), structure).expect("a table");
+        table.load((0..KEYS).map(|number| (key(number), [7; 60]))).expect("loads");
+        if expires {
+            let expiry = Expires::After(Duration::from_secs(1));
+            (0..100).for_each(|number| table.put_expiring(key(number), [8; 60], expiry).expect("put"));
+        }
+        delete(&db, &table, 100..8_000);
+        if !expires {
+            delete(&db, &table, 0..100);
+        }
+        let early = db.snapshot();
+        clock.advance(2_000);
+        let late = db.begin().expect("begins");
+        let first_of_late = || late.iter(&table).expect("a range").next().map(|pair| pair.expect("reads").0);
+        assert_eq!(first_of_late().as_deref(), Some(key(8_000).as_slice()));
+        let before = leaf_reads(&db);
+        for _ in 0..50 {
+            assert_eq!(first(&table), Some(8_000));
+            assert_eq!(first_of_late().as_deref(), Some(key(8_000).as_slice()));
+        }
+        assert!(leaf_reads(&db) - before < 300, "{} leaves for 100 walks", leaf_reads(&db) - before);
+        let expected = if expires { 0 } else { 8_000 };
+        for _ in 0..50 {
+            let pair = early.iter(&table).expect("a range").next().expect("a pair").expect("reads");
+            assert_eq!(pair.0, key(expected));
+        }
+        let read = leaf_reads(&db) - before;
+        assert!(read < 500, "{read} leaves for 150 walks");
+    }
+}
+
+/// A gap that the whole table was, and rows that come into it later.
+fn what_comes_into_a_gap_is_read_as_if_there_were_none(structure: Structure) {
+    let (db, table) = open(structure, 0);
+    delete(&db, &table, 0..KEYS);
+    assert_eq!(first(&table), None);
+    let mut batch = WriteBatch::new();
+    (KEYS / 2..KEYS).for_each(|number| batch.put(&table, key(number), [9; 60]));
+    db.write(batch).expect("puts");
+    assert_eq!((first(&table), last(&table)), (Some(KEYS / 2), Some(KEYS - 1)));
+    db.drain().expect("applies");
+    assert_eq!((first(&table), last(&table)), (Some(KEYS / 2), Some(KEYS - 1)));
+    assert_eq!(table.iter().count(), (KEYS / 2) as usize);
+}
+
+on_every_structure!(
+    a_walk_passes_over_what_another_has_passed_over,
+    an_older_snapshot_sees_what_it_saw,
+    gaps_are_for_all_who_see_the_deletes,
+    what_comes_into_a_gap_is_read_as_if_there_were_none,
+);
 
 #[test]
 fn what_is_gone_is_there_again_where_a_table_is_rolled_back() {

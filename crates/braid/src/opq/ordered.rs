@@ -4,7 +4,8 @@
 //!    apart without a look at them. Heads that are less than one are counted, all of a node, which takes no branch and as long as a few steps of a binary search.
 //! 2. What all keys between the fences of a node begin with, their heads can leave out: whatever comes to the node begins with it too. It is left out where heads
 //!    tell little apart otherwise. What lies at the edges of the tree has no fence on one side: there it is what all keys of the tree begin with.
-//! 3. A node that is full is halved, but where the new key comes before or behind all of it: so keys that rise or fall fill nodes whole.
+//! 3. A node that is full is halved, but where the new key comes before or behind all of it: so keys that rise or fall fill nodes whole. Behind all of it a key
+//!    gets no node of its own beside one that has just got its first: keys that fall towards a full node would each get one.
 //! 4. Inner nodes know the newest entry below each child. So a walk comes to the next key that was written since a moment, past all others, with a descent
 //!    ([`Ordered::nearest_since`]).
 //!
@@ -51,7 +52,7 @@ struct Inner {
     newest: [u32; FANOUT],
 }
 
-/// Nodes of a kind, which stay where they are.
+/// Nodes of a kind.
 struct Nodes<T> {
     chunks: Vec<List<T>>,
     /// Of all chunks but the last.
@@ -293,9 +294,9 @@ impl Fences {
     }
 }
 
-/// Where a full node is split that gets something at `at`.
-const fn cut_for(at: usize) -> usize {
-    if at == 0 || at == FANOUT { at } else { FANOUT / 2 }
+/// Where a full node is split that gets something at `at`; `may_stay_full` says whether that may be its end.
+const fn cut_for(at: usize, may_stay_full: bool) -> usize {
+    if at == 0 || (at == FANOUT && may_stay_full) { at } else { FANOUT / 2 }
 }
 
 /// Whether what comes at `at` goes to the right of a node that is split at `cut`.
@@ -371,7 +372,9 @@ impl Ordered {
 
     /// Splits a leaf that is full and gets an entry at `at`.
     fn split(&mut self, node: u32, at: usize, fences: Fences, keys: &Keys<'_>, (key, index): (&[u8], u32)) -> Split {
-        let (cut, number) = (cut_for(at), self.leaves.len());
+        let next = self.leaves[node].next;
+        let may_stay_full = next == NO_LEAF || self.leaves[next].slots.len >= FANOUT / 2;
+        let (cut, number) = (cut_for(at, may_stay_full), self.leaves.len());
         let left = &mut self.leaves[node];
         let mut right = Leaf { slots: left.slots.split_off(cut), previous: node, next: left.next };
         left.next = number;
@@ -403,7 +406,7 @@ impl Ordered {
                 inner.insert(at, &split, keys);
                 return;
             }
-            let cut = cut_for(at);
+            let cut = cut_for(at, step.fences.high.is_none());
             let mut right = inner.split_off(cut);
             if goes_right(at, cut) {
                 right.insert(at - cut, &split, keys);

@@ -348,6 +348,26 @@ mod tests {
     }
 
     #[test]
+    fn no_order_of_keys_takes_much_more() {
+        let falling = |number: u64| u64::MAX - number;
+        // Those of users who came in order, each with the newest first; and towards the middle from both sides.
+        let of_users = |number: u64| (number % 100) << 32 | (1 << 20) - number;
+        let from_both_ends = |number: u64| if number.is_multiple_of(2) { number } else { falling(number) };
+        let key_of: [&dyn Fn(u64) -> u64; 4] = [&falling, &of_users, &from_both_ends, &|number| number << 32];
+        for (which, rising) in [0, 64, 640, 650, 4096, 64 * 4096].into_iter().enumerate() {
+            for (order, key_of) in key_of.iter().enumerate() {
+                let mut opq = Opq::new(Sorting::Always);
+                let keys = (0..rising).chain((0..40_000).map(|number| rising + key_of(number) / 2));
+                for (seq, key) in (0..).zip(keys) {
+                    opq.append(&put(&key.to_be_bytes(), seq, &key.to_be_bytes()), Lsn(seq * 60));
+                }
+                let each = opq.bytes() / opq.len();
+                assert!(each <= 72, "{each} bytes for an operation of 16, keys {which} and {order}");
+            }
+        }
+    }
+
+    #[test]
     fn keys_that_rise_are_not_hashed() {
         let mut opq = Opq::new(Sorting::Always);
         let key = |number: u64| (2 * number).to_be_bytes();
