@@ -6,25 +6,28 @@
 //!
 //! Invariants: the first step begins at the empty key, below every other; steps rise, and neighbours differ.
 
-use index::Seq;
+use index::{Seq, head};
 
 /// The seq up to which a structure has all commits, for every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppliedThrough {
     steps: Vec<(Vec<u8>, Seq)>,
+    /// The first bytes of their keys, as numbers.
+    heads: Vec<u64>,
 }
 
 impl AppliedThrough {
     /// Everything up to `seq`, whatever the key.
     pub(crate) fn new(seq: Seq) -> Self {
-        Self { steps: vec![(Vec::new(), seq)] }
+        Self { steps: vec![(Vec::new(), seq)], heads: vec![0] }
     }
 
     /// From steps as they are stored; none if they are not what [`AppliedThrough::steps`] gives.
     pub(crate) fn from_steps(steps: Vec<(Vec<u8>, Seq)>) -> Option<Self> {
         let begins = steps.first().is_some_and(|(key, _)| key.is_empty());
         let rises = steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
-        (begins && rises).then_some(Self { steps })
+        let heads = steps.iter().map(|(key, _)| head(key)).collect();
+        (begins && rises).then_some(Self { steps, heads })
     }
 
     /// Every step: the key it begins at, and its seq.
@@ -34,8 +37,7 @@ impl AppliedThrough {
 
     /// The structure has all commits up to this one of `key`.
     pub(crate) fn at(&self, key: &[u8]) -> Seq {
-        let next = self.steps.partition_point(|(low, _)| low.as_slice() <= key);
-        self.steps[next - 1].1
+        self.steps[index::part_of(&self.heads, |step| &self.steps[step].0, key)].1
     }
 
     /// The structure has nothing newer than this, whatever the key.
@@ -60,6 +62,8 @@ impl AppliedThrough {
 
     fn join(&mut self) {
         self.steps.dedup_by(|later, earlier| later.1 == earlier.1);
+        self.heads.clear();
+        self.heads.extend(self.steps.iter().map(|(key, _)| head(key)));
     }
 }
 

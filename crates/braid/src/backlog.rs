@@ -1,6 +1,6 @@
 //! What recovery replays, until it is in the queues.
 //!
-//! 1. While the log is replayed the operations of a table come one after the other, and only their order is kept. Those that a later flush-end covers
+//! 1. While the log is replayed the operations of a table come one after the other, and only their order is kept. Where they take much memory, those that a later flush-end covers
 //!    are taken out now and then.
 //! 2. Then the sections of the table are cut, and every thread fills the queues of some of them. They are sorted once.
 //!
@@ -37,6 +37,11 @@ impl Backlog {
         self.operations.append(update, lsn);
     }
 
+    /// Memory that they take, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.operations.bytes() as u64
+    }
+
     /// The structure has the commits that `applied` says. What it has goes before there is twice as much as has to be, so that each operation is
     /// moved about once.
     pub(crate) fn sweep(&mut self, applied: &AppliedThrough) {
@@ -58,28 +63,30 @@ impl Backlog {
         let mut queues: Vec<Opq> = (0..sections.len()).map(|_| Opq::new(sorting)).collect();
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = if self.operations.len() < WORTH_IT { 1 } else { cores };
-        let each = queues.len().div_ceil(threads);
         let (applied, operations) = (table.applied(), &self.operations);
-        // Every thread looks at all operations, which costs little, and takes those of its sections.
-        let fill = |first: usize, queues: &mut [Opq]| {
+        // Every thread looks at all operations, which costs little, and takes those of its sections. Rounds went through the sections in order, so neighbours have about as many:
+        // each thread gets one of them.
+        let fill = |part: usize, mut queues: Vec<&mut Opq>| {
             for (update, lsn) in lacked(operations, &applied) {
-                let section = sections.of_key(update.key).checked_sub(first);
-                if let Some(queue) = section.and_then(|section| queues.get_mut(section)) {
-                    queue.append(&update, lsn);
+                let section = sections.of_key(update.key);
+                if section % threads == part {
+                    queues[section / threads].append(&update, lsn);
                 }
             }
         };
+        let mut parts: Vec<Vec<&mut Opq>> = (0..threads).map(|_| Vec::new()).collect();
+        queues.iter_mut().enumerate().for_each(|(section, queue)| parts[section % threads].push(queue));
         std::thread::scope(|scope| {
-            let mut parts = queues.chunks_mut(each).enumerate();
+            let mut parts = parts.into_iter().enumerate();
             let own = parts.next();
             for (part, queues) in parts {
                 let fill = &fill;
-                Builder::new().spawn_scoped(scope, move || fill(part * each, queues)).map_err(|error| {
+                Builder::new().spawn_scoped(scope, move || fill(part, queues)).map_err(|error| {
                     let problem = format!("a thread that fills queues could not be started: {error}");
                     Error::Option { option: "threads", problem }
                 })?;
             }
-            own.into_iter().for_each(|(_, queues)| fill(0, queues));
+            own.into_iter().for_each(|(part, queues)| fill(part, queues));
             Ok::<_, Error>(())
         })?;
         let sections = Arc::new(sections.with_queues(queues));

@@ -215,11 +215,6 @@ impl TableCore {
         self.applied.lock().clone()
     }
 
-    /// The structure lacks the commit of `seq` on `key`.
-    pub(crate) fn lacks(&self, key: &[u8], seq: Seq) -> bool {
-        seq > self.applied.lock().at(key)
-    }
-
     /// The structure has other commits now.
     pub(crate) fn set_applied(&self, applied: AppliedThrough) {
         *self.applied.lock() = applied;

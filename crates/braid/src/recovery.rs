@@ -27,6 +27,7 @@ use wal::{Group, Lsn, Verdict, Wal};
 
 use crate::{
     Error, Options, Result,
+    applied::AppliedThrough,
     backlog::Backlog,
     catalog::{Catalog, TableCore, TableIdentity},
     clock::Clock,
@@ -87,10 +88,13 @@ pub(crate) fn recover(
         unflushed: &unflushed,
         time: Cell::new(image.time),
         pieces: RefCell::default(),
+        room: tuning.write_buffer_bytes + tuning.cache_bytes / 2,
         backlogs: RefCell::default(),
+        filling: RefCell::default(),
     };
     let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
+    replay.settle(replay.filling.take());
     let (time, mut backlogs) = (replay.time.get(), replay.backlogs.into_inner());
     pages.release_all_retired();
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
@@ -252,17 +256,37 @@ struct Replay<'a> {
     /// The latest time that anything told.
     time: Cell<Time>,
     pieces: RefCell<Pieces>,
+    /// Memory that may be taken by operations of which structures have some by now: nothing is cached yet.
+    room: u64,
     /// What the tables' structures lack.
     backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
+    /// That of the table of the newest commit is not among them, so that commits of one table have no need to look for it.
+    filling: RefCell<Option<Filling>>,
+}
+
+/// A backlog that is being filled, and what has to be known for that.
+struct Filling {
+    table: Arc<TableCore>,
+    applied: AppliedThrough,
+    has_tombstones: bool,
+    backlog: Backlog,
 }
 
 impl Replay<'_> {
     fn group(&self, group: &Group<'_>) -> std::result::Result<Verdict, ReplayError> {
-        if !group.durable && !self.take_documents(group).map_err(Wrapped)? {
-            return Ok(Verdict::Tail);
+        if group.durable != Some(true) {
+            let documents = self.documents(group);
+            match group.durable {
+                None if !documents.is_empty() => return Ok(Verdict::Wait),
+                Some(false) if !self.take_documents(&documents).map_err(Wrapped)? => return Ok(Verdict::Tail),
+                _ => {}
+            }
         }
         for record in group.records() {
             let (seq, payload) = (Seq(record.seq), record.payload);
+            if ![kind::COMMIT, kind::FLUSH_END_PART].contains(&record.kind) {
+                self.settle(self.filling.take());
+            }
             let done = match record.kind {
                 kind::COMMIT => self.commit(seq, record.lsn, payload),
                 kind::FLUSH_END_PART => self.flush_end_piece(record.lsn, payload).map(drop),
@@ -281,9 +305,8 @@ impl Replay<'_> {
         Ok(Verdict::Accept)
     }
 
-    /// Whether every document that the group names is whole. They are written again then: the log makes the group durable once
-    /// replay is done, and a flush that failed in an earlier life may have left pages that look clean and are not stored.
-    fn take_documents(&self, group: &Group<'_>) -> Result<bool> {
+    /// The documents that a group names.
+    fn documents(&self, group: &Group<'_>) -> Vec<(Arc<TableCore>, Vec<DocPointer>)> {
         let mut by_table: BTreeMap<index::TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
             for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
@@ -292,17 +315,22 @@ impl Replay<'_> {
                 }
             }
         }
-        let named: Vec<_> = by_table
+        by_table
             .into_iter()
             .filter_map(|(table, documents)| Some((self.catalog.any_by_id(table)?, documents)))
-            .collect();
-        for (table, documents) in &named {
+            .collect()
+    }
+
+    /// Whether every one of these documents is whole. They are written again then: the log makes their group durable once
+    /// replay is done, and a flush that failed in an earlier life may have left pages that look clean and are not stored.
+    fn take_documents(&self, named: &[(Arc<TableCore>, Vec<DocPointer>)]) -> Result<bool> {
+        for (table, documents) in named {
             if !table.documents.check_many(documents)?.into_iter().all(|whole| whole) {
                 return Ok(false);
             }
         }
         if !self.store.is_read_only() {
-            for (table, documents) in &named {
+            for (table, documents) in named {
                 table.documents.rewrite(documents)?;
                 self.unflushed.note(table);
             }
@@ -311,12 +339,16 @@ impl Replay<'_> {
     }
 
     fn commit(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
-        let (catalog, mut backlogs) = (self.catalog.read(), self.backlogs.borrow_mut());
+        let mut filling = self.filling.borrow_mut();
         let operations = Operations::new(payload, seq);
         self.note_time(operations.time);
         for operation in operations {
             let (id, logged) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
-            let Some(table) = catalog.by_id(id) else { continue };
+            if filling.as_ref().is_none_or(|filling| filling.table.id != id) {
+                self.settle(filling.take());
+                *filling = self.catalog.read().by_id(id).map(|table| self.fill(table));
+            }
+            let Some(Filling { table, applied, has_tombstones, backlog }) = &mut *filling else { continue };
             table.history.note_change(seq);
             let update = match logged {
                 Logged::Update(update) => update,
@@ -324,22 +356,42 @@ impl Replay<'_> {
                     if seq > self.image.visible {
                         let horizon = Horizon { visible: seq, ..Horizon::default() };
                         table.change_tombstones(|tombstones| tombstones.add(low, high, seq, &horizon));
+                        *has_tombstones = true;
                     }
                     continue;
                 }
             };
-            table.outgrow_tombstone(update.key, seq);
+            if *has_tombstones {
+                table.outgrow_tombstone(update.key, seq);
+            }
             if let (Some(document), true) = (update.operation.document(), seq > self.image.visible) {
                 table.documents.retain(&document, seq.0)?;
             }
             if update.operation.expiry().is_some() {
                 table.note_expiring();
             }
-            if table.lacks(update.key, seq) {
-                backlogs.entry(id).or_default().append(&update, lsn);
+            if seq > applied.at(update.key) {
+                backlog.append(&update, lsn);
             }
         }
         Ok(())
+    }
+
+    /// Begins to fill the backlog of a table.
+    fn fill(&self, table: &Arc<TableCore>) -> Filling {
+        Filling {
+            table: Arc::clone(table),
+            applied: table.applied(),
+            has_tombstones: !table.state.load().tombstones.is_empty(),
+            backlog: self.backlogs.borrow_mut().remove(&table.id).unwrap_or_default(),
+        }
+    }
+
+    /// That is over, because of another table, or because something else than a commit comes.
+    fn settle(&self, filling: Option<Filling>) {
+        if let Some(Filling { table, backlog, .. }) = filling {
+            self.backlogs.borrow_mut().insert(table.id, backlog);
+        }
     }
 
     fn flush_end(&self, lsn: Lsn, payload: &[u8]) -> Result<()> {
@@ -375,7 +427,9 @@ impl Replay<'_> {
         }
         let state = table.state.load_full();
         table.replace_state(Arc::clone(&state.active), None, table.tree.view());
-        if let Some(backlog) = self.backlogs.borrow_mut().get_mut(&record.table) {
+        let mut backlogs = self.backlogs.borrow_mut();
+        let room = self.room.checked_sub(backlogs.values().map(Backlog::bytes).sum());
+        if let (None, Some(backlog)) = (room, backlogs.get_mut(&record.table)) {
             backlog.sweep(&table.applied());
         }
         Ok(())

@@ -34,7 +34,7 @@ pub use salvage::{Lost, Rescue};
 pub use tombstones::{Fragment, RangeTombstones, is_below};
 pub use types::{
     Batch, Bounds, Collected, Direction, Expiry, Found, Horizon, Image, Moment, Operation, Pair, PairRef, Payload,
-    Seen, Seq, Stored, TableId, Time, Update, common_prefix, head,
+    Seen, Seq, Stored, TableId, Time, Update, common_prefix, head, part_of,
 };
 
 use std::ops::ControlFlow;

@@ -356,6 +356,22 @@ pub fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// Which part of a key space has `key`, where parts begin at rising keys, the first of all of them at the empty one: `heads` are their [`head`]s, and `low` says
+/// where a part begins.
+#[must_use]
+#[inline]
+pub fn part_of<'a>(heads: &[u64], low: impl Fn(usize) -> &'a [u8], key: &[u8]) -> usize {
+    let head = head(key);
+    let first = heads.partition_point(|other| *other < head);
+    let alike = heads[first..].iter().take_while(|other| **other == head).count();
+    let (mut begun, mut end) = (first, first + alike);
+    while begun < end {
+        let middle = begun.midpoint(end);
+        if low(middle) <= key { begun = middle + 1 } else { end = middle }
+    }
+    begun - 1
+}
+
 /// Bytes that two keys share at their beginning.
 #[must_use]
 pub fn common_prefix(one: &[u8], other: &[u8]) -> usize {

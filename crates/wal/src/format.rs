@@ -255,6 +255,7 @@ impl GroupHeader {
     /// Reads and checks the group that is expected at `lsn`; `rest` is everything from there to the end of the segment.
     pub(crate) fn open<'a>(database: &[u8; 16], lsn: Lsn, rest: &'a [u8]) -> Result<WholeGroup<'a>, Flaw> {
         ensure!(rest.len() >= GROUP_HEADER, "group header cut short", GROUP_HEADER, rest.len());
+        let database = crc32c(database);
         let header = Self::decode(database, &rest[..GROUP_HEADER])?;
         ensure!(header.lsn == lsn, "group position", lsn, header.lsn);
         ensure!(header.durable <= lsn, "group durable position", format!("at most {lsn}"), header.durable);
@@ -266,17 +267,29 @@ impl GroupHeader {
             length,
         );
         let content = &rest[GROUP_HEADER..length];
-        let crc = header.content_crc(database, content);
+        // Position and epoch, as they stand there.
+        let crc = crc32c_append(crc32c_append(database, &rest[16..32]), content);
         let stored = u32_at(rest, 48);
         ensure!(crc == stored, "group checksum", hex32(crc), hex32(stored));
-        let records = Records { bytes: content, lsn: Lsn(lsn.0 + GROUP_HEADER as u64), first_seq: header.first_seq };
+        let records = header.records(content);
         let next_seq = header.check_records(&records)?;
         Ok(WholeGroup { header, records, next_seq })
     }
 
-    fn decode(database: &[u8; 16], bytes: &[u8]) -> Result<Self, Flaw> {
+    /// The group that was checked before, and is at the beginning of `rest`.
+    pub(crate) fn checked<'a>(&self, next_seq: u64, rest: &'a [u8]) -> WholeGroup<'a> {
+        let records = self.records(&rest[GROUP_HEADER..self.length as usize]);
+        WholeGroup { header: *self, records, next_seq }
+    }
+
+    const fn records<'a>(&self, content: &'a [u8]) -> Records<'a> {
+        Records { bytes: content, lsn: Lsn(self.lsn.0 + GROUP_HEADER as u64), first_seq: self.first_seq }
+    }
+
+    /// `database` is the CRC of the uuid.
+    fn decode(database: u32, bytes: &[u8]) -> Result<Self, Flaw> {
         ensure!(bytes.starts_with(&GROUP_MAGIC), "group magic", hex(&GROUP_MAGIC), hex(&bytes[0..4]));
-        let crc = crc32c_append(crc32c(database), &bytes[..52]);
+        let crc = crc32c_append(database, &bytes[..52]);
         ensure!(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)));
         ensure!(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5]);
         let kind = GroupType::from_byte(bytes[4]).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))?;
@@ -293,7 +306,7 @@ impl GroupHeader {
 
     /// The header of the group at `lsn`, as far as it can be told without the records; `bytes` may be cut behind it.
     pub(crate) fn peek(database: &[u8; 16], lsn: Lsn, bytes: &[u8]) -> Option<Self> {
-        let header = Self::decode(database, bytes.get(..GROUP_HEADER)?).ok()?;
+        let header = Self::decode(crc32c(database), bytes.get(..GROUP_HEADER)?).ok()?;
         (header.lsn == lsn).then_some(header)
     }
 

@@ -28,6 +28,7 @@
 mod append;
 mod array;
 mod backoff;
+mod check;
 mod error;
 mod failure;
 mod flush;
@@ -46,6 +47,7 @@ mod scan;
 mod scheme;
 mod segment;
 mod settle;
+mod show;
 mod slot;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod slot_tests;

@@ -1,12 +1,11 @@
 //! Opening an existing log.
 //!
 //! 1. All segment files are opened and their headers read. Of two files with the same number the one of the later epoch counts.
-//! 2. A first pass follows the chain of groups from the segment that holds the checkpoint's position, and finds its end `p`.
+//! 2. A first pass follows the chain of groups from the segment that holds the checkpoint's position, and finds its end `p` (`check`).
 //! 3. What the checkpoint, the chain and whole groups behind `p` state was durable is known to have been. If that reaches beyond
 //!    `p`, the bytes at `p` are damaged, and opening fails with file and offset; else they are the tail that a crash left. What is at `p` is read
 //!    from the device once more before that is believed: a read that brought something else would cost the commits behind it.
-//! 4. A second pass shows the records to the caller. It may end the log earlier, at a group that is not known durable and refers
-//!    to something that the crash took.
+//! 4. A second pass shows the records to the caller, right behind the first as far as they are known durable (`show`).
 //!
 //! A log that is known to have been closed ([`Options::clean_end`]) is not read at all.
 //!
@@ -21,10 +20,12 @@ use std::sync::Arc;
 
 use space::FileStore;
 
-use crate::format::{Flaw, SegmentHeader, WholeGroup};
+use crate::check::Checker;
+use crate::format::{Flaw, SegmentHeader};
 use crate::geometry::{Geometry, LSN_MAX};
 use crate::scan::Scanner;
 use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
+use crate::show::Shower;
 use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
 
 /// No log gives out more seqs than it has bytes.
@@ -64,18 +65,18 @@ pub(crate) fn recover<E: From<Error>>(
         }
         (closed(store, geometry, end, &files)?, options.next_seq)
     } else {
-        let mut scanner = Scanner::new(store.psync(), geometry, options.database, &files);
-        let mut epochs = Epochs::of_headers(&found);
-        let chain = scanner.walk(first, &mut |group| {
-            epochs.see(group.header.epoch);
-            Ok::<_, Error>(true)
-        })?;
+        let scanner = Scanner::new(store.psync(), geometry, options.database, &files);
+        let floor = geometry.normal(options.durable_floor.max(start));
+        let mut shower = Shower::new(geometry, first, start, floor, replayer);
+        let with_thread = files.len() > 1 && !store.psync().is_simulated();
+        let checker = Checker::new(scanner, geometry, first);
+        let (mut scanner, chain) = checker.run(with_thread, &mut |checked| shower.take(checked))?;
         let statements = scanner.statements(chain.lsn)?;
-        epochs.see(statements.epoch);
         if !options.read_only {
+            let mut epochs = Epochs::of_headers(&found);
+            [chain.epoch, statements.epoch].into_iter().for_each(|epoch| epochs.see(epoch));
             epochs.check(store, options)?;
         }
-        let floor = geometry.normal(options.durable_floor.max(start));
         let durable = floor.max(chain.durable).max(statements.durable);
         if chain.lsn < durable {
             let flaw = chain.flaw.unwrap_or_else(|| Flaw::new("group", "a group", "none"));
@@ -84,7 +85,7 @@ pub(crate) fn recover<E: From<Error>>(
         if let Some(flaw) = scanner.read_again(store, &chain)? {
             return Err(damage(store, &scanner, chain.lsn, flaw).into());
         }
-        show(store, &mut scanner, &Known { first, start, durable, end: chain.lsn }, replayer)?
+        shower.finish(store, &mut scanner, &chain, durable)?
     };
     files.retain(|number, _| *number <= geometry.number(replayed.end));
     let next_seq = next_seq.max(options.next_seq).max(1);
@@ -205,67 +206,8 @@ impl Epochs {
     }
 }
 
-fn damage(store: &FileStore, scanner: &Scanner<'_>, lsn: Lsn, flaw: Flaw) -> Error {
+pub(crate) fn damage(store: &FileStore, scanner: &Scanner<'_>, lsn: Lsn, flaw: Flaw) -> Error {
     let (file, offset) = scanner.place(lsn);
     let file = file.unwrap_or_else(|| store.directory().join(DIRECTORY));
     flaw.at(file, offset)
-}
-
-/// What the first pass found out.
-struct Known {
-    /// The segment that holds `start`.
-    first: u64,
-    start: Lsn,
-    durable: Lsn,
-    end: Lsn,
-}
-
-impl Known {
-    fn group<'a>(&self, whole: &WholeGroup<'a>) -> Group<'a> {
-        let lsn = whole.header.lsn;
-        let end = Lsn(lsn.0 + u64::from(whole.header.length));
-        let mut records = whole.records.clone();
-        records.skip_before(self.start);
-        // A group is written whole before a flush that counts for any of it begins.
-        Group { lsn, end, epoch: whole.header.epoch, durable: lsn < self.durable, records }
-    }
-}
-
-/// The second pass: shows the records from `start` on. Returns what was accepted, and the seq behind it.
-fn show<E: From<Error>>(
-    store: &FileStore, scanner: &mut Scanner<'_>, known: &Known, replayer: Replayer<'_, E>,
-) -> std::result::Result<(Replayed, u64), E> {
-    let (mut groups, mut records, mut bytes) = (0, 0, 0);
-    let mut refused = None;
-    let chain = scanner.walk(known.first, &mut |whole| {
-        let group = known.group(whole);
-        if group.records().next().is_none() {
-            return Ok(true);
-        }
-        if replayer(&group)? == Verdict::Tail {
-            refused = Some(group.durable);
-            return Ok(false);
-        }
-        groups += 1;
-        for record in group.records() {
-            records += 1;
-            bytes += record.payload.len() as u64;
-        }
-        Ok::<_, E>(true)
-    })?;
-    let tail = match (refused, chain.flaw) {
-        (Some(false), _) => "what the next group refers to is missing".to_owned(),
-        (None, Some(flaw)) if chain.lsn == known.end => flaw.to_string(),
-        (Some(true), _) => {
-            let flaw = Flaw::new("what a durable group refers to", "all of it", "not all of it");
-            return Err(damage(store, scanner, chain.lsn, flaw).into());
-        }
-        (None, flaw) => {
-            let flaw = flaw.unwrap_or_else(|| Flaw::new("group", "what was read before", "something else"));
-            return Err(damage(store, scanner, chain.lsn, flaw).into());
-        }
-    };
-    let last_seq = chain.next_seq.saturating_sub(1);
-    let replayed = Replayed { end: chain.lsn, durable: known.durable, groups, records, bytes, last_seq, tail };
-    Ok((replayed, chain.next_seq))
 }

@@ -207,7 +207,7 @@ impl Salvage {
         let mut records = whole.records.clone();
         records.skip_before(self.start);
         let end = Lsn(lsn.0 + u64::from(whole.header.length));
-        Group { lsn, end, epoch: whole.header.epoch, durable: lsn < self.durable, records }
+        Group { lsn, end, epoch: whole.header.epoch, durable: Some(lsn < self.durable), records }
     }
 }
 

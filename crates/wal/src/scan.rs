@@ -1,19 +1,19 @@
 //! Reading groups back.
 //!
 //! 1. A [`Scanner`] reads one segment at a time, whole, with large reads in one batch; bytes that a short file lacks are zero.
-//! 2. [`Scanner::walk`] follows the chain of groups from the beginning of a segment, across pads, until one does not check.
+//! 2. [`Scanner::follow`] follows the chain of groups across pads and segments, until one does not check.
 //! 3. [`Scanner::statements`] looks for whole groups behind that place, where no chain leads: what they say was durable tells a
 //!    torn tail from damage.
 //! 4. A scanner that is [patient](Scanner::patient) takes what a device cannot read for zeros, block by block.
 //!
-//! Invariants: memory is one segment; nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
+//! Invariants: memory is one segment, and those that others still look at ([`Scanner::loaded`]); nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use psync::{BLOCK, Buffer, File, Psync, Request};
+use psync::{BLOCK, Buffer, File, Psync, Request, Spares};
 use space::{FileStore, StreamKind};
 
 use crate::format::{ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup};
@@ -24,13 +24,19 @@ use crate::{Error, Lsn, Result};
 /// Bytes of one read.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
+/// Reads in one batch.
+const READS: usize = 4;
+
 /// Reads groups out of segment files.
 pub(crate) struct Scanner<'a> {
     psync: &'a Psync,
     geometry: Geometry,
     database: [u8; 16],
     files: &'a BTreeMap<u64, Arc<SegmentFile>>,
-    loaded: Option<(u64, Vec<u8>)>,
+    loaded: Option<(u64, Arc<Vec<u8>>)>,
+    /// Memory of segments that were loaded before, for others once nobody looks at it.
+    before: Vec<Arc<Vec<u8>>>,
+    spares: Spares,
     is_patient: bool,
 }
 
@@ -53,6 +59,14 @@ impl ChainEnd {
     /// Where any group can begin.
     pub(crate) const fn before(lsn: Lsn) -> Self {
         Self { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None }
+    }
+
+    /// Goes on behind a group that comes there.
+    pub(crate) fn pass(&mut self, geometry: Geometry, header: &GroupHeader, next_seq: u64) {
+        self.lsn = behind(geometry, header);
+        self.epoch = header.epoch;
+        self.next_seq = next_seq;
+        self.durable = self.durable.max(header.durable);
     }
 }
 
@@ -77,7 +91,7 @@ impl<'a> Scanner<'a> {
     pub(crate) fn new(
         psync: &'a Psync, geometry: Geometry, database: [u8; 16], files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     ) -> Self {
-        Self { psync, geometry, database, files, loaded: None, is_patient: false }
+        Self { psync, geometry, database, files, loaded: None, before: Vec::new(), spares: spares(), is_patient: false }
     }
 
     /// The same, for a log of which not all can be read.
@@ -86,41 +100,31 @@ impl<'a> Scanner<'a> {
         self
     }
 
-    /// Shows the groups from the beginning of segment `number` on to `visit`, until one does not check or `visit` says no.
-    pub(crate) fn walk<E: From<Error>>(
-        &mut self, number: u64, visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
-    ) -> std::result::Result<ChainEnd, E> {
-        self.follow(ChainEnd::before(self.geometry.first(number)), visit)
-    }
-
-    /// Shows the groups from `end` on, which can come behind what it says, as [`Scanner::walk`] does.
+    /// Shows the groups from `end` on, which can come behind what it says, to `visit`, until one does not check or `visit` says no.
     pub(crate) fn follow<E: From<Error>>(
         &mut self, mut end: ChainEnd, visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
     ) -> std::result::Result<ChainEnd, E> {
-        let (geometry, database) = (self.geometry, self.database);
-        loop {
-            let number = geometry.number(end.lsn);
-            let Some(bytes) = self.load(number)? else {
-                end.flaw = Some(Flaw::new("segment", format!("segment {number}"), "none"));
-                return Ok(end);
-            };
-            let group = match GroupHeader::open(&database, end.lsn, &bytes[geometry.offset(end.lsn)..]) {
-                Ok(group) => group,
-                Err(flaw) => {
-                    end.flaw = Some(flaw);
-                    return Ok(end);
-                }
-            };
-            let header = &group.header;
-            end.flaw = header.follows(end.epoch, end.next_seq).err();
-            if end.flaw.is_some() || !visit(&group)? {
+        let geometry = self.geometry;
+        while let Some(group) = self.group(&mut end)? {
+            if !visit(&group)? {
                 return Ok(end);
             }
-            end.lsn = behind(geometry, header);
-            end.epoch = header.epoch;
-            end.next_seq = group.next_seq;
-            end.durable = end.durable.max(header.durable);
+            end.pass(geometry, &group.header, group.next_seq);
         }
+        Ok(end)
+    }
+
+    /// The group that comes at `end`; where none does, that says why.
+    pub(crate) fn group(&mut self, end: &mut ChainEnd) -> Result<Option<WholeGroup<'_>>> {
+        let (geometry, database) = (self.geometry, self.database);
+        let number = geometry.number(end.lsn);
+        let Some(bytes) = self.load(number)? else {
+            end.flaw = Some(Flaw::new("segment", format!("segment {number}"), "none"));
+            return Ok(None);
+        };
+        let group = GroupHeader::open(&database, end.lsn, &bytes[geometry.offset(end.lsn)..]);
+        let group = group.and_then(|group| group.header.follows(end.epoch, end.next_seq).map(|()| group));
+        Ok(group.map_err(|flaw| end.flaw = Some(flaw)).ok())
     }
 
     /// What whole groups behind `lsn`, where the chain ended, say.
@@ -205,7 +209,7 @@ impl<'a> Scanner<'a> {
         let read = |bytes: usize| {
             let mut again = Vec::new();
             let length = bytes.next_multiple_of(BLOCK).min(there.saturating_sub(from));
-            read_range(store.psync(), &file, from, length, &mut again)?;
+            read_range(store.psync(), &file, from, length, &mut again, &mut spares())?;
             Ok::<_, Error>(again)
         };
         let head = read(at + GROUP_HEADER)?;
@@ -224,25 +228,32 @@ impl<'a> Scanner<'a> {
         (file.map(|segment| segment.file.path().to_owned()), self.geometry.offset(lsn) as u64)
     }
 
+    /// The bytes of the segment that was loaded last.
+    pub(crate) fn loaded(&self) -> Arc<Vec<u8>> {
+        self.loaded.as_ref().map(|(_, bytes)| Arc::clone(bytes)).unwrap_or_default()
+    }
+
     fn load(&mut self, number: u64) -> Result<Option<&[u8]>> {
         let Some(segment) = self.files.get(&number) else {
             return Ok(None);
         };
         if self.loaded.as_ref().is_none_or(|(loaded, _)| *loaded != number) {
-            // The old segment goes before the new one comes.
-            let mut bytes = self.loaded.take().map_or_else(Vec::new, |(_, bytes)| bytes);
+            self.before.extend(self.loaded.take().map(|(_, bytes)| bytes));
+            let free = self.before.iter().position(|bytes| Arc::strong_count(bytes) == 1);
+            let free = free.and_then(|free| Arc::into_inner(self.before.swap_remove(free)));
+            let mut bytes = free.unwrap_or_default();
             self.read(segment, &mut bytes)?;
-            self.loaded = Some((number, bytes));
+            self.loaded = Some((number, Arc::new(bytes)));
         }
         Ok(self.loaded.as_ref().map(|(_, bytes)| bytes.as_slice()))
     }
 
-    fn read(&self, segment: &SegmentFile, bytes: &mut Vec<u8>) -> Result<()> {
+    fn read(&mut self, segment: &SegmentFile, bytes: &mut Vec<u8>) -> Result<()> {
         let length = self.geometry.segment_len();
         let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(length);
         bytes.clear();
         bytes.reserve_exact(length);
-        let read = read_range(self.psync, &segment.file, 0, there, bytes);
+        let read = read_range(self.psync, &segment.file, 0, there, bytes, &mut self.spares);
         if read.is_err() && self.is_patient {
             *bytes = read_patiently(self.psync, &segment.file, there)?;
         } else {
@@ -268,14 +279,26 @@ pub(crate) fn read_patiently(psync: &Psync, file: &File, length: usize) -> Resul
     Ok(bytes)
 }
 
-/// Appends a part of a file to `bytes`, in large reads, all in one batch.
-pub(crate) fn read_range(psync: &Psync, file: &File, from: usize, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
-    let reads = (0..length).step_by(READ_BYTES).map(|at| {
-        let buffer = Buffer::for_read(READ_BYTES.min(length - at));
-        Request::read(file, (from + at) as u64, buffer, at as u64)
-    });
-    for buffer in psync.run_all(reads.collect())? {
-        bytes.extend_from_slice(&buffer.expect("a read hands its buffer back"));
+/// Buffers for [`read_range`].
+pub(crate) const fn spares() -> Spares {
+    Spares::new(READS * READ_BYTES)
+}
+
+/// Appends a part of a file to `bytes`, in large reads, a few in one batch.
+pub(crate) fn read_range(
+    psync: &Psync, file: &File, from: usize, length: usize, bytes: &mut Vec<u8>, spares: &mut Spares,
+) -> Result<()> {
+    let starts: Vec<usize> = (0..length).step_by(READ_BYTES).collect();
+    for batch in starts.chunks(READS) {
+        let reads = batch.iter().map(|&at| {
+            let buffer = spares.take(READ_BYTES.min(length - at));
+            Request::read(file, (from + at) as u64, buffer, at as u64)
+        });
+        for buffer in psync.run_all(reads.collect())? {
+            let buffer = buffer.expect("a read hands its buffer back");
+            bytes.extend_from_slice(&buffer);
+            spares.keep(buffer);
+        }
     }
     Ok(())
 }

@@ -138,6 +138,8 @@ pub enum Verdict {
     Accept,
     /// It is not whole: what it refers to is missing. Only for a group that is not known durable: the log ends before it.
     Tail,
+    /// It depends on whether the group was durable, which is not known yet: it is to be shown once more when that is.
+    Wait,
 }
 
 /// A whole group, as replay shows it.
@@ -149,8 +151,8 @@ pub struct Group<'a> {
     pub end: Lsn,
     /// The opening that wrote it.
     pub epoch: u64,
-    /// Whether it is known to have been durable: damage in it, or in what it refers to, is no torn tail then.
-    pub durable: bool,
+    /// Whether it is known to have been durable: damage in it, or in what it refers to, is no torn tail then. None where that may still turn out.
+    pub durable: Option<bool>,
     pub(crate) records: Records<'a>,
 }
 

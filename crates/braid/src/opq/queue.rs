@@ -351,7 +351,7 @@ mod tests {
     fn no_order_of_keys_takes_much_more() {
         let falling = |number: u64| u64::MAX - number;
         // Those of users who came in order, each with the newest first; and towards the middle from both sides.
-        let of_users = |number: u64| (number % 100) << 32 | (1 << 20) - number;
+        let of_users = |number: u64| ((number % 100) << 32) | ((1 << 20) - number);
         let from_both_ends = |number: u64| if number.is_multiple_of(2) { number } else { falling(number) };
         let key_of: [&dyn Fn(u64) -> u64; 4] = [&falling, &of_users, &from_both_ends, &|number| number << 32];
         for (which, rising) in [0, 64, 640, 650, 4096, 64 * 4096].into_iter().enumerate() {

@@ -57,12 +57,7 @@ impl Sections {
 
     /// Which section `key` is in.
     pub(crate) fn of_key(&self, key: &[u8]) -> usize {
-        let number = head(key);
-        let mut begun = self.heads.partition_point(|head| *head < number);
-        while begun < self.len() && self.heads[begun] == number && self.lows[begun].as_slice() <= key {
-            begun += 1;
-        }
-        begun - 1
+        index::part_of(&self.heads, |section| &self.lows[section], key)
     }
 
     /// Whether `key` is in section `index`.

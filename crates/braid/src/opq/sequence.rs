@@ -53,7 +53,7 @@ impl Sequence {
     }
 
     /// Memory it holds, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.arena.capacity() + self.entries.bytes()
     }
 

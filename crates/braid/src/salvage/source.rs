@@ -223,7 +223,7 @@ impl Source {
         let read = log.read(&mut |left| {
             match left {
                 Left::Group(group) => {
-                    if !group.durable && !self.has_documents(&group)? {
+                    if group.durable == Some(false) && !self.has_documents(&group)? {
                         self.torn = Some(format!(
                             "the commit of log position {} names a document that is not whole",
                             group.lsn

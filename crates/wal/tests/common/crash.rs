@@ -145,7 +145,8 @@ fn open(disk: &SimDisk, model: &Model) -> Result<Opened, Error> {
     let companions = Arc::clone(&documents) as Arc<dyn Companions>;
     let (wal, replayed) = Wal::open(&store, &model.options(), companions, &mut |group: &Group<'_>| {
         for record in group.records().filter(|record| record.kind == DOCUMENT) {
-            if !documents.is_whole(record.payload, group.durable)? {
+            let Some(durable) = group.durable else { return Ok(Verdict::Wait) };
+            if !documents.is_whole(record.payload, durable)? {
                 return Ok::<_, Error>(Verdict::Tail);
             }
         }

@@ -1,0 +1,148 @@
+//! The second pass of an opening: records are shown to the caller.
+//!
+//! 1. A group is shown while the rest of the chain is checked, out of the memory that it was checked in. Should damage be found behind it, the opening fails,
+//!    and nothing was written.
+//! 2. Where it matters to the caller whether it was durable, and that is not known yet, it waits until all statements about that are, and so do those behind it. Where they are more than
+//!    [`WAITING_MAX`] segments they are not kept, but read again.
+//! 3. The caller may end the log at a group that is not known durable and refers to something that the crash took.
+
+use std::collections::VecDeque;
+
+use space::FileStore;
+
+use crate::check::Checked;
+use crate::format::{Flaw, WholeGroup};
+use crate::geometry::Geometry;
+use crate::replay::{Replayer, damage};
+use crate::scan::{ChainEnd, Scanner};
+use crate::{Error, Group, Lsn, Replayed, Verdict};
+
+/// Segments that are kept until it is known what was durable.
+const WAITING_MAX: usize = 2;
+
+/// Shows the records from `start` on.
+pub(crate) struct Shower<'r, E> {
+    geometry: Geometry,
+    start: Lsn,
+    /// The log is known to have been durable up to here.
+    durable: Lsn,
+    /// And no further.
+    knows_all: bool,
+    replayer: Replayer<'r, E>,
+    waiting: VecDeque<Checked>,
+    /// Whether something was not kept.
+    reads_again: bool,
+    /// Behind the last group that was accepted.
+    end: ChainEnd,
+    /// Whether the group there, which was not, is known durable.
+    refused: Option<bool>,
+    groups: u64,
+    records: u64,
+    bytes: u64,
+}
+
+impl<'r, E: From<Error>> Shower<'r, E> {
+    /// One that begins with segment `first`, of a log that is known durable up to `durable`.
+    pub(crate) fn new(geometry: Geometry, first: u64, start: Lsn, durable: Lsn, replayer: Replayer<'r, E>) -> Self {
+        let end = ChainEnd::before(geometry.first(first));
+        Self {
+            geometry,
+            start,
+            durable,
+            knows_all: false,
+            replayer,
+            waiting: VecDeque::new(),
+            reads_again: false,
+            end,
+            refused: None,
+            groups: 0,
+            records: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Shows what can be shown by now.
+    pub(crate) fn take(&mut self, checked: Checked) -> Result<(), E> {
+        self.durable = self.durable.max(checked.durable);
+        if !self.reads_again {
+            self.waiting.push_back(checked);
+            self.show_waiting()?;
+            if self.waiting.len() > WAITING_MAX {
+                self.reads_again = true;
+                self.waiting.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn show_waiting(&mut self) -> Result<(), E> {
+        while let Some(mut checked) = self.waiting.pop_front() {
+            while let Some(group) = checked.next() {
+                if !self.show(&group)? {
+                    self.waiting.push_front(checked);
+                    return Ok(());
+                }
+                checked.take();
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a group, and goes on behind it if it is accepted.
+    fn show(&mut self, whole: &WholeGroup<'_>) -> Result<bool, E> {
+        let lsn = whole.header.lsn;
+        let end = Lsn(lsn.0 + u64::from(whole.header.length));
+        let mut records = whole.records.clone();
+        records.skip_before(self.start);
+        // A group is written whole before a flush that counts for any of it begins.
+        let durable = (lsn < self.durable || self.knows_all).then_some(lsn < self.durable);
+        let group = Group { lsn, end, epoch: whole.header.epoch, durable, records };
+        if group.records().next().is_some() {
+            match (self.replayer)(&group)? {
+                Verdict::Accept => {}
+                Verdict::Wait if !self.knows_all => return Ok(false),
+                Verdict::Wait | Verdict::Tail => {
+                    self.refused = durable;
+                    return Ok(false);
+                }
+            }
+            self.groups += 1;
+            for record in group.records() {
+                self.records += 1;
+                self.bytes += record.payload.len() as u64;
+            }
+        }
+        self.end.pass(self.geometry, &whole.header, whole.next_seq);
+        Ok(true)
+    }
+
+    /// Shows the rest of a chain that ends at `chain`, and is known durable up to `durable`. What was accepted, and the seq behind it.
+    pub(crate) fn finish(
+        mut self, store: &FileStore, scanner: &mut Scanner<'_>, chain: &ChainEnd, durable: Lsn,
+    ) -> Result<(Replayed, u64), E> {
+        (self.durable, self.knows_all) = (durable, true);
+        self.show_waiting()?;
+        let flaw = if self.reads_again && self.refused.is_none() {
+            scanner.follow(self.end.clone(), &mut |group| self.show(group))?.flaw
+        } else {
+            chain.flaw.clone()
+        };
+        let lsn = self.end.lsn;
+        let tail = match (self.refused, flaw) {
+            (Some(false), _) => "what the next group refers to is missing".to_owned(),
+            (Some(true), _) => {
+                let flaw = Flaw::new("what a durable group refers to", "all of it", "not all of it");
+                return Err(damage(store, scanner, lsn, flaw).into());
+            }
+            (None, Some(flaw)) if lsn == chain.lsn => flaw.to_string(),
+            (None, flaw) => {
+                let flaw = flaw.unwrap_or_else(|| Flaw::new("group", "what was read before", "something else"));
+                return Err(damage(store, scanner, lsn, flaw).into());
+            }
+        };
+        let Self { groups, records, bytes, .. } = self;
+        let next_seq = self.end.next_seq;
+        let last_seq = next_seq.saturating_sub(1);
+        Ok((Replayed { end: lsn, durable, groups, records, bytes, last_seq, tail }, next_seq))
+    }
+}
