@@ -11,8 +11,9 @@
 //! 4. That is made durable as a round is: log flushed before the structure is written, then documents and data flushed, flush-end logged, view published.
 //!
 //! Invariants: all of a stretch happens under [`Engine::maintenance`], so the structure has every version that is written again, and a newer one
-//! can only come behind it; a document is dropped in the same flush-end that brings its copy, so a crash leaves one of both; what a stretch that failed has
-//! appended is not referred to, and its room is given out again.
+//! can only come behind it; no queue has a version that is written again, or readers would find the old place there; a document is dropped in the same
+//! flush-end that brings its copy, so a crash leaves one of both; what a stretch that failed has appended is not referred to, and its room is given out
+//! again.
 //!
 //! Left to others: which segments are cleaned, and when their files go ([`crate::checkpoint`]).
 
@@ -218,6 +219,7 @@ fn place(
     engine: &Engine, table: &TableCore, moves: &Moves, moved: &[DocPointer], copies: Appender<'_>,
     horizon: &index::Horizon, times: &mut CompactionTimes, watch: &mut Watch,
 ) -> Result<()> {
+    round::forget_applied(engine, table);
     engine.flush_log()?;
     watch.lap(&mut times.flush);
     let applied = table.tree.apply(moves, horizon, &|_| {});

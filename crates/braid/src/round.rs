@@ -276,14 +276,7 @@ fn join_queues(engine: &Engine, table: &TableCore) {
     engine.publisher.between(|visible, _| {
         let state = table.state.load();
         let Some(older) = state.frozen.as_ref().filter(|_| state.active.operations() > 0) else { return };
-        let applied = table.applied();
-        let mut joined: Vec<Opq> = state.active.queues().iter().map(|_| Opq::new(engine.options.sorting)).collect();
-        for queue in older.sections().queues() {
-            let queue = queue.read();
-            for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
-                joined[state.active.of_key(update.key)].append(&update, lsn);
-            }
-        }
+        let mut joined = lacking(engine, table, older, &state.active);
         for (queue, joined) in state.active.queues().iter().zip(&mut joined) {
             queue.read().updates().for_each(|(update, lsn)| joined.append(&update, lsn));
         }
@@ -297,4 +290,30 @@ fn join_queues(engine: &Engine, table: &TableCore) {
         engine.note_frozen(table, state.active.bytes());
         table.replace_state(Arc::new(active), Some(Arc::new(frozen)), Arc::clone(&state.view));
     });
+}
+
+/// Takes out of the frozen queues of a table what its structure has already: for who moves documents, since readers look into queues first, and would
+/// be led there to where a document was.
+pub(crate) fn forget_applied(engine: &Engine, table: &TableCore) {
+    let state = table.state.load();
+    let Some(older) = state.frozen.as_ref().filter(|frozen| frozen.is_applied_in_part()) else { return };
+    let left = older.sections().with_queues(lacking(engine, table, older, older.sections()));
+    let bytes = left.bytes();
+    let frozen = Frozen::new(Arc::new(left), older.through(), bytes);
+    engine.pressure.exchange(older.bytes(), bytes);
+    engine.loans.call_in(engine.pressure.used(), &engine.trees);
+    table.replace_state(Arc::clone(&state.active), Some(Arc::new(frozen)), Arc::clone(&state.view));
+}
+
+/// New queues, one for each of `sections`, with what is frozen of a table and its structure lacks.
+fn lacking(engine: &Engine, table: &TableCore, frozen: &Frozen, sections: &Sections) -> Vec<Opq> {
+    let applied = table.applied();
+    let mut queues: Vec<Opq> = sections.queues().iter().map(|_| Opq::new(engine.options.sorting)).collect();
+    for queue in frozen.sections().queues() {
+        let queue = queue.read();
+        for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
+            queues[sections.of_key(update.key)].append(&update, lsn);
+        }
+    }
+    queues
 }

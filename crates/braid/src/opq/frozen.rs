@@ -239,6 +239,11 @@ impl Frozen {
         }
     }
 
+    /// Whether the structure has some of it, but not all.
+    pub(crate) fn is_applied_in_part(&self) -> bool {
+        self.order.get().is_some_and(|order| self.left.lock().iter().map(Range::len).sum::<usize>() < order.len)
+    }
+
     /// How many slices are left; none: all of it is applied.
     pub(crate) fn slices_left(&self) -> usize {
         self.left.lock().len()
@@ -380,7 +385,9 @@ mod tests {
         assert!(!frozen.slice_refused());
         assert_eq!(frozen.next_slice().range(), 3..6);
         assert_eq!(spans(&frozen), [(vec![0, 3], Some(vec![0, 6]))]);
+        assert!(!frozen.is_applied_in_part());
         frozen.slice_applied();
+        assert!(frozen.is_applied_in_part());
         frozen.slice_applied();
         assert_eq!(frozen.next_slice().range(), 0..3);
         assert_eq!(spans(&frozen), [(vec![], Some(vec![0, 3]))]);

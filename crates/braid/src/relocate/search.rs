@@ -104,7 +104,7 @@ mod tests {
 
     use super::super::{CompactionTimes, How, Moved, stretch};
     use super::*;
-    use crate::{Options, Structure, Table};
+    use crate::{Database, Options, Structure, Table, checkpoint, choice, round};
 
     fn plan(table: &Table, window_bytes: u64) -> Plan {
         table.core.documents.seal();
@@ -158,6 +158,52 @@ mod tests {
                 let value = snapshot.get(&table, "b").expect("reads");
                 assert_eq!(value.expect("is there"), vec![*number; 10_000], "{structure:?}");
             }
+            assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn what_was_moved_is_found_while_its_queue_is_applied_in_part() {
+        for structure in Structure::ALL {
+            let options = Options::new().background(false).segment_bytes(64 << 10).bcnt(7);
+            let disk = SimDisk::new(1);
+            let open = || options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+            let db = open();
+            let table = db.table("t", structure).expect("a table");
+            (0..24).for_each(|number| table.put([number], [number; 10_000]).expect("put"));
+            let engine = table.engine();
+            let round = || {
+                let _still = engine.maintenance.lock();
+                let choices = if table.core.state.load().frozen.is_some() {
+                    choice::left_over(engine)
+                } else {
+                    choice::fullest(engine, |_| true)
+                };
+                round::run(engine, &choices).expect("applies");
+            };
+            let holds = |db: &Database, table: &Table| {
+                db.drop_caches();
+                let found = table.iter().collect::<Result<Vec<_>>>().expect("reads");
+                let expected = (0..24).map(|number| (vec![number], vec![number; 10_000]));
+                assert!(expected.eq(found), "{structure}");
+                let one = |number: u8| assert_eq!(table.get([number]).expect("reads"), Some(vec![number; 10_000]));
+                (0..24).for_each(one);
+            };
+            for _ in 0..3 {
+                round();
+                move_all(&table, &plan(&table, 1 << 20));
+                let segments = table.core.documents.stats().segments;
+                checkpoint::write(engine).expect("a checkpoint");
+                assert!(table.core.documents.stats().segments < segments, "some are released");
+                assert!(table.core.state.load().frozen.is_some(), "some of the queue is left");
+                holds(&db, &table);
+            }
+            disk.restart();
+            let db = open();
+            let table = db.table("t", structure).expect("a table");
+            holds(&db, &table);
+            db.drain().expect("applies");
+            holds(&db, &table);
             assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
         }
     }
