@@ -308,7 +308,7 @@ impl Engine {
         let mut pointers = vec![None; items.len()];
         let is_document = |item: &Item<'_>| inline.is_document(item);
         if items.iter().any(is_document) {
-            self.reserve_log()?;
+            self.make_reserves()?;
         }
         let mut done = 0;
         while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {

@@ -79,8 +79,8 @@ pub(crate) struct Engine {
     /// Held for reading by every write from its admission until it is visible.
     pub(crate) writing: RwLock<()>,
     closed: AtomicBool,
-    /// The log has its segments for deletes and upkeep.
-    log_reserved: AtomicBool,
+    /// The log and the data file have what they keep for deletes and upkeep.
+    has_reserves: AtomicBool,
     /// Why what earlier processes learned of the device could not be used.
     pub(crate) learned_unusable: Option<String>,
     _lock: Option<Lock>,
@@ -142,7 +142,7 @@ impl Engine {
             schema: Mutex::new(()),
             writing: RwLock::new(()),
             closed: AtomicBool::new(false),
-            log_reserved: AtomicBool::new(false),
+            has_reserves: AtomicBool::new(false),
             _lock: parts.lock,
         }
     }
@@ -224,11 +224,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the log its segments for deletes and upkeep: what is not logged can fill the disk while the log is still small.
-    pub(crate) fn reserve_log(&self) -> Result<()> {
-        if !self.log_reserved.load(Ordering::Relaxed) {
+    /// Gives the log its segments for deletes and upkeep, and the data file its pages: what goes to other files can fill the disk while these two are
+    /// still small.
+    pub(crate) fn make_reserves(&self) -> Result<()> {
+        if !self.has_reserves.load(Ordering::Relaxed) {
+            self.pages.make_reserve().map_err(|error| self.write_error(error.into()))?;
             self.wal.reserve().map_err(|error| self.write_error(self.log_error(error)))?;
-            self.log_reserved.store(true, Ordering::Relaxed);
+            self.has_reserves.store(true, Ordering::Relaxed);
         }
         Ok(())
     }

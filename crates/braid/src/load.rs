@@ -190,7 +190,7 @@ impl Loader {
         let engine = self.table.engine();
         let append = || {
             is_ready(engine)?;
-            engine.reserve_log()?;
+            engine.make_reserves()?;
             let documents = &self.table.core.documents;
             engine.trees.append_documents(documents, &documents.pack(values)?)
         };

@@ -54,7 +54,7 @@ struct Part<'a> {
 pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
     if choices.iter().any(|choice| tree::only_appends(choice.table.structure)) {
-        engine.reserve_log()?;
+        engine.make_reserves()?;
     }
     engine.tuning.pace(engine.store.psync(), engine.pressure.is_behind());
     freeze(engine, choices);

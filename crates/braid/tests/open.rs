@@ -119,6 +119,25 @@ fn a_creation_is_done_again_wherever_it_was_cut_off() {
 }
 
 #[test]
+fn a_database_with_little_in_it_is_small() {
+    let disk = SimDisk::new(1);
+    let bytes = || -> usize {
+        let files = disk.files();
+        files.iter().filter_map(|file| disk.read_file(file)).map(|file| file.len()).sum()
+    };
+    let open = || Options::new().background(false).open_on(disk.psync(), Path::new("/db")).expect("opens");
+    for (keys, most) in [(0_u32, 240 << 10), (1, 240 << 10), (100, 512 << 10), (1000, 2 << 20)] {
+        let db = open();
+        let table = db.table("t", Structure::BTree).expect("a table");
+        (0..keys).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("put"));
+        drop(table);
+        db.close().expect("closes");
+        assert!(bytes() <= most, "{} bytes with {keys} keys", bytes());
+        disk.restart();
+    }
+}
+
+#[test]
 fn a_newer_version_is_refused_and_nothing_changes() {
     let directory = tempfile::tempdir().expect("a directory");
     filled(directory.path(), Structure::BTree, 10);

@@ -15,11 +15,13 @@ use crate::runs::Runs;
 use crate::{AllocatorImage, Error, Extent, PageId, Result};
 
 /// Least pages of the reserve.
-pub const RESERVE_PAGES_MIN: u64 = 256;
+pub const RESERVE_PAGES_MIN: u64 = 24;
 /// Most pages of the reserve.
 pub const RESERVE_PAGES_MAX: u64 = 4096;
 /// The reserve is this part of the file, within its limits.
 const RESERVE_PART: u64 = 128;
+/// But so many pages at least, or half of a file that is short: to write anew all that is used takes no more.
+pub(crate) const RESERVE_PAGES_FULL: u64 = 256;
 
 /// What pages are wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +85,8 @@ impl Audit {
 
 /// Free pages to be kept in a file of so many.
 pub(crate) fn reserve_for(total_pages: u64) -> u64 {
-    (total_pages / RESERVE_PART).clamp(RESERVE_PAGES_MIN, RESERVE_PAGES_MAX)
+    let least = (total_pages / 2).clamp(RESERVE_PAGES_MIN, RESERVE_PAGES_FULL);
+    (total_pages / RESERVE_PART).clamp(least, RESERVE_PAGES_MAX)
 }
 
 /// State of every page of a file.
@@ -130,6 +133,11 @@ impl Allocator {
         reserve_for(total).saturating_sub(self.reserve.pages())
     }
 
+    /// The next that fills the reserve up chooses all of it anew. Without that the reserve of a file that was short would be in many short runs.
+    pub(crate) fn renew_reserve(&mut self) {
+        self.free.absorb(&mut self.reserve);
+    }
+
     /// Fills the reserve up with parts of the longest free runs, as far as they go.
     fn fill_reserve(&mut self) {
         loop {
@@ -163,7 +171,7 @@ impl Allocator {
 
     /// The same out of all free pages, for a request that may have the reserve, and that the file cannot grow for.
     pub(crate) fn take_with_reserve(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
-        self.free.absorb(&mut self.reserve);
+        self.renew_reserve();
         self.take(count, pages, Class::Reclaim)
     }
 
@@ -204,7 +212,7 @@ impl Allocator {
         if class.may_use_reserve() {
             return wanted;
         }
-        // The reserve grows with the file, far slower: this ends after two or three rounds.
+        // The reserve grows with the file, by half as much at most: so this ends.
         let mut missing = wanted;
         loop {
             let needed = wanted + self.reserve_short(self.total + missing);

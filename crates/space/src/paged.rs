@@ -1,11 +1,13 @@
 //! A file of pages, and which of them are in use.
 //!
-//! 1. Pages come from the free list; where that has none left, the file grows ahead by an eighth of itself
-//!    ([`GROWTH_BYTES_MIN`] to [`GROWTH_BYTES_MAX`]). New space is *written* with zeros, because a file system serves writes into space that
-//!    was only reserved at half the rate and makes every flush commit metadata. A request for much at once ([`LONG_PAGES`]) writes all of it itself, in long
-//!    pieces and before the next flush: for it the file grows by what it lacks, and nothing is written twice.
+//! 1. Pages come from the free list; where that has none left, the file grows ahead by an eighth of itself, from 1 MiB to
+//!    [`GROWTH_BYTES_MAX`], or doubles while it is shorter than that, by [`GROWTH_BYTES_MIN`] at least. New space is *written* with zeros, because a
+//!    file system serves writes into space that was only reserved at half the rate and makes every flush commit metadata. A request for much at once
+//!    ([`LONG_PAGES`]) writes all of it itself, in long pieces and before the next flush: for it the file grows by what it lacks, and nothing is
+//!    written twice.
 //! 2. Some free pages are a reserve that only what gives space back may use ([`Class`]), once the file cannot grow: deleting takes new pages before it
-//!    gives old ones back, so without it a full disk could never be emptied. Growth keeps the reserve filled.
+//!    gives old ones back, so without it a full disk could never be emptied. Growth keeps the reserve filled, and chooses it anew, so that it is in
+//!    long runs.
 //! 3. Growth that the disk has no room for is cut off again, and tried with the least that serves the request; later growth begins at
 //!    half of what failed and doubles with every success, so that the end of a disk is reached in few attempts. If the least fails too, the
 //!    request fails with [`Error::Full`], and everything is as before.
@@ -19,11 +21,13 @@
 use parking_lot::Mutex;
 use psync::{BLOCK, Buffer, File, Psync, Request};
 
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, RESERVE_PAGES_FULL};
 use crate::{AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, Result, Stats, StreamKind, Survey, format};
 
 /// Least bytes that a file grows by.
-pub const GROWTH_BYTES_MIN: u64 = 1 << 20;
+pub const GROWTH_BYTES_MIN: u64 = 64 << 10;
+/// A file that is shorter than this doubles, and a longer one grows by this at least.
+const GROWTH_BYTES_SMALL: u64 = 1 << 20;
 /// Most bytes that a file grows ahead by; a larger request still gets all it asks for.
 pub const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// The file grows ahead by this part of itself, within its limits.
@@ -200,22 +204,22 @@ impl PagedFile {
         if let Some(taken) = take(&mut self.allocator.lock()) {
             return Ok(taken);
         }
-        let mut growth = self.growth.lock();
+        let (mut growth, mut has_grown) = (self.growth.lock(), false);
         loop {
             // Again under the growth lock: whoever held it has made room, for this request too or for others that took it.
             let (total, least) = {
                 let mut allocator = self.allocator.lock();
                 if let Some(taken) = take(&mut allocator) {
+                    if has_grown {
+                        allocator.renew_reserve();
+                    }
                     return Ok(taken);
                 }
                 (allocator.total(), allocator.missing(wanted, class))
             };
-            let grown = if wanted >= LONG_PAGES && self.grow(total, least, Filling::Reserved)? {
-                true
-            } else {
-                growth.grow(self, total, least)?
-            };
-            if !grown {
+            let reserved = wanted >= LONG_PAGES && self.grow(total, least, Filling::Reserved)?;
+            has_grown = reserved || growth.grow(self, total, least)?;
+            if !has_grown {
                 let mut allocator = self.allocator.lock();
                 let last = match class {
                     Class::Normal => None,
@@ -226,6 +230,24 @@ impl PagedFile {
                 return last.map(|taken| mark(&mut allocator, taken)).ok_or(full);
             }
         }
+    }
+
+    /// Makes a short file so long that it keeps as many pages as one that is not, and has as many besides; or half of that, where there is no more room: for
+    /// who is about to fill the disk with other files.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there is not even that.
+    pub fn make_reserve(&self) -> Result<()> {
+        let _growth = self.growth.lock();
+        let total = self.allocator.lock().total();
+        if total > RESERVE_PAGES_FULL {
+            return Ok(());
+        }
+        let (least, ample) = (RESERVE_PAGES_FULL + 1 - total, 2 * RESERVE_PAGES_FULL - total);
+        if self.grow(total, ample, Filling::Written)? || self.grow(total, least, Filling::Written)? {
+            return Ok(());
+        }
+        Err(self.allocator.lock().full(least, Class::Normal))
     }
 
     /// Makes the file longer by `pages` pages of zeros; `false`, and as long as before, when the disk is full, or room cannot be reserved.
@@ -349,7 +371,8 @@ impl PagedFile {
 impl Growth {
     /// Makes `file` longer by `least` pages, and ahead if the disk allows it; `false` when the disk is full.
     fn grow(&mut self, file: &PagedFile, total: u64, least: u64) -> Result<bool> {
-        let ahead = (total / GROWTH_PART).clamp(AHEAD_PAGES.start, AHEAD_PAGES.end);
+        let small = total.min(GROWTH_BYTES_SMALL / PAGE as u64);
+        let ahead = (total / GROWTH_PART).max(small).clamp(AHEAD_PAGES.start, AHEAD_PAGES.end);
         let ample = ahead.min(self.ahead_max).max(least);
         if file.grow(total, ample, Filling::Written)? {
             self.ahead_max = (ample * 2).clamp(self.ahead_max, AHEAD_PAGES.end.max(self.ahead_max));

@@ -191,7 +191,8 @@ fn a_full_disk_leaves_the_reserve_to_deletes_and_recovers() {
     };
     assert!(matches!(error, Error::Full { pages: 2, .. }) && error.is_disk_full(), "{error}");
     let stats = file.stats();
-    assert!((RESERVE_PAGES_MIN..RESERVE_PAGES_MIN + 4).contains(&stats.free_pages), "{stats:?}");
+    assert!((stats.reserve_pages..stats.reserve_pages + 4).contains(&stats.free_pages), "{stats:?}");
+    assert_eq!(stats.reserve_pages, 256);
     // The last bytes of the disk are used, but not by growth that did not succeed.
     assert_eq!(file.file().len().expect("length"), stats.total_pages * PAGE as u64);
     assert!(stats.total_pages * PAGE as u64 > (3 << 20) - 8 * PAGE as u64);
@@ -208,6 +209,45 @@ fn a_full_disk_leaves_the_reserve_to_deletes_and_recovers() {
     disk.set_capacity(None);
     file.allocate(4096, Class::Normal).expect("room");
     file.discard(&[shadow]).expect("allocated");
+}
+
+#[test]
+fn a_small_file_keeps_room_to_write_anew_what_it_holds() {
+    for pages in (30..700).step_by(7) {
+        let (disk, store) = simulated(1);
+        disk.set_capacity(Some(pages * PAGE as u64));
+        let file = PagedFile::create(&store, "data").expect("creates");
+        let mut used = Vec::new();
+        while let Ok(extent) = file.allocate(2, Class::Normal) {
+            used.push(extent);
+        }
+        let stats = file.stats();
+        assert!(stats.total_pages + 4 > pages, "the disk is full: {stats:?}");
+        assert!(stats.free_pages >= stats.reserve_pages, "{stats:?}");
+        assert!(stats.reserve_pages >= (stats.total_pages / 2).min(256), "{stats:?}");
+        // It may be in a few runs of odd lengths.
+        let anew = used.len().min(usize::try_from(stats.reserve_pages / 2).expect("small")).saturating_sub(2);
+        file.allocate_many(anew, 2, Class::Reclaim).expect("the reserve");
+        assert!(anew + 2 >= used.len() || pages >= 512, "{anew} of {} extents", used.len());
+    }
+}
+
+#[test]
+fn a_file_is_short_until_others_may_fill_the_disk() {
+    let (disk, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    file.allocate(2, Class::Normal).expect("room");
+    assert!(file.stats().total_pages < 40, "{:?}", file.stats());
+    disk.set_capacity(Some(1 << 20));
+    let before = file.stats();
+    assert!(file.make_reserve().expect_err("no room").is_disk_full());
+    assert_eq!(file.stats(), before);
+    disk.set_capacity(None);
+    file.make_reserve().expect("room");
+    disk.set_capacity(Some(0));
+    file.allocate(250, Class::Normal).expect("as much as is kept");
+    file.allocate(250, Class::Reclaim).expect("what is kept");
+    file.make_reserve().expect("it is not short");
 }
 
 #[test]
@@ -235,7 +275,8 @@ fn the_reserve_serves_leaves_however_fragmented_the_rest_is() {
     file.retire(&used[2100..2200]).expect("allocated");
     file.release(&used[2100..2200]).expect("retired");
     file.allocate_many(100, 1, Class::Normal).expect("the rest");
-    assert_eq!(file.stats().free_pages, RESERVE_PAGES_MIN);
+    let stats = file.stats();
+    assert_eq!(stats.free_pages, stats.reserve_pages);
 }
 
 #[test]
@@ -249,8 +290,9 @@ fn the_reserve_is_made_of_the_longest_runs() {
     let file = PagedFile::open(&store, "data", &file.image()).expect("opens");
     disk.set_capacity(Some(0));
     while file.allocate(1, Class::Normal).is_ok() {}
-    assert_eq!(file.stats().free_pages, RESERVE_PAGES_MIN);
-    let reserve = u32::try_from(RESERVE_PAGES_MIN).expect("small");
+    let stats = file.stats();
+    assert_eq!(stats.free_pages, stats.reserve_pages);
+    let reserve = u32::try_from(stats.reserve_pages).expect("small");
     file.allocate(reserve, Class::Reclaim).expect("one run");
 }
 
@@ -260,7 +302,7 @@ fn replay_takes_pages_wherever_they_are_free() {
     let file = PagedFile::create(&store, "data").expect("creates");
     let used = file.allocate(1, Class::Normal).expect("room");
     // All that is free now is set aside.
-    let other = extent(used.end().0 + 100, 5);
+    let other = extent(used.end().0 + 10, 5);
     file.replay_allocate(&[other]).expect("free");
     assert!(file.audit(&[used, other]).is_clean());
     file.replay_allocate(&[other]).expect_err("taken");
