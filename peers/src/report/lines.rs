@@ -77,6 +77,7 @@ pub(crate) fn sections(sizes: &Sizes) -> Vec<Section> {
         of("commits", "Commits", |work| matches!(work, Work::Commit { .. })),
         of("queue", "Queues of jobs", |work| matches!(work, Work::Queue { .. })),
         of("seeks", "Seeks in memory", |work| matches!(work, Work::Seek)),
+        of("creations", "Databases made and removed", |work| matches!(work, Work::Create { .. })),
         of("values", "Values of 1 KiB", |work| {
             matches!(work, Work::Fill { set: Set::Large, .. } | Work::Get { set: Set::Large, .. })
         }),
@@ -138,6 +139,11 @@ fn lines(work: Work, sizes: &Sizes) -> Vec<Line> {
         Work::Queue { threads } => {
             vec![rate(format!("jobs pushed, claimed and acknowledged, {}", plural(threads, "thread")), Unit::Each)]
         }
+        Work::Create { threads } => {
+            let what = format!("databases made, given a record, closed and removed, {}", plural(threads, "thread"));
+            let written = "… bytes written to the device for each".into();
+            vec![rate(what, Unit::Each), line(Metric::WrittenPerOperation, written, Unit::Bytes)]
+        }
         Work::Seek => vec![rate("first pair of a range, 1 thread beside 20 000 writes/s".into(), Unit::Thousands)],
     }
 }
@@ -155,7 +161,7 @@ fn setting(work: Work, sizes: &Sizes) -> String {
         Work::Warm { .. } | Work::Seek => {
             format!("{} records, in the cache", grouped(warm_records(sizes.cache_bytes, sizes.records)))
         }
-        Work::Commit { .. } | Work::Queue { .. } => "`Sync`; no limit".into(),
+        Work::Commit { .. } | Work::Queue { .. } | Work::Create { .. } => "`Sync`; no limit".into(),
     }
 }
 

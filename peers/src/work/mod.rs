@@ -8,6 +8,7 @@
 //! was written by a process that is gone, and its pages are not in the operating system's cache.
 
 mod commit;
+mod create;
 mod device;
 mod fill;
 mod queue;
@@ -51,6 +52,8 @@ pub(crate) enum Work {
     Queue { threads: usize },
     /// Looks for the first pair from some key on, while others write.
     Seek,
+    /// Makes databases, and removes them.
+    Create { threads: usize },
 }
 
 /// Which records.
@@ -68,6 +71,8 @@ pub(crate) const YCSB_THREADS: usize = 8;
 const ABSENT_THREADS: usize = 8;
 /// Threads that work at a queue of jobs.
 const QUEUE_THREADS: usize = 8;
+/// Threads that make databases.
+const CREATE_THREADS: usize = 4;
 /// Keys of one multi-get.
 pub(crate) const MULTI_GET_KEYS: usize = 128;
 /// Records of one commit of a fill.
@@ -115,7 +120,7 @@ impl Work {
         all.extend([1, 8, 32].map(|threads| Self::Get { set: large, threads }));
         all.extend([1, 2].map(|threads| Self::Warm { threads }));
         all.extend([1, 8, 64].map(|threads| Self::Commit { threads }));
-        all.extend([Self::Queue { threads: QUEUE_THREADS }, Self::Seek]);
+        all.extend([Self::Queue { threads: QUEUE_THREADS }, Self::Seek, Self::Create { threads: CREATE_THREADS }]);
         all
     }
 
@@ -135,6 +140,7 @@ impl Work {
             Self::Commit { threads } => format!("commit-{threads}"),
             Self::Queue { threads } => format!("queue-{threads}"),
             Self::Seek => "seek-while-writing".into(),
+            Self::Create { threads } => format!("create-{threads}"),
         }
     }
 
@@ -153,13 +159,18 @@ impl Work {
             | Self::Warm { .. }
             | Self::Commit { .. }
             | Self::Queue { .. }
-            | Self::Seek => None,
+            | Self::Seek
+            | Self::Create { .. } => None,
         }
     }
 
     /// Whether it makes a database in an empty directory.
     pub(crate) const fn makes(self) -> bool {
-        matches!(self, Self::Fill { .. } | Self::Warm { .. } | Self::Commit { .. } | Self::Queue { .. } | Self::Seek)
+        match self {
+            Self::Fill { .. } | Self::Warm { .. } | Self::Commit { .. } => true,
+            Self::Queue { .. } | Self::Seek | Self::Create { .. } => true,
+            Self::Get { .. } | Self::Absent { .. } | Self::MultiGet | Self::Scan { .. } | Self::Ycsb { .. } => false,
+        }
     }
 
     /// Whether its process gets no more memory than the limit: where data is read that is many times as large.
@@ -172,7 +183,7 @@ impl Work {
         match self {
             Self::Get { threads, .. } | Self::Absent { threads } => Some(DeviceLimit::Reads { depth: threads }),
             Self::MultiGet => Some(DeviceLimit::Reads { depth: MULTI_GET_KEYS }),
-            Self::Commit { .. } | Self::Queue { .. } => Some(DeviceLimit::Flushes),
+            Self::Commit { .. } | Self::Queue { .. } | Self::Create { .. } => Some(DeviceLimit::Flushes),
             _ => None,
         }
     }
@@ -251,6 +262,8 @@ pub(crate) enum Metric {
     FlushedPerSecond,
     /// Bytes read from the device for each operation.
     ReadPerOperation,
+    /// Bytes that the process wrote to the device for each operation.
+    WrittenPerOperation,
     /// Bytes that the process wrote to the device for each byte of keys and values.
     WrittenPerByte,
     /// The same as the device counts it, for the whole machine: with what the file system writes of its own.
@@ -268,6 +281,7 @@ impl Metric {
             Self::PerSecond => "per_second",
             Self::FlushedPerSecond => "flushed_per_second",
             Self::ReadPerOperation => "read_bytes_per_operation",
+            Self::WrittenPerOperation => "written_bytes_per_operation",
             Self::WrittenPerByte => "written_bytes_per_byte",
             Self::DeviceWrittenPerByte => "device_written_bytes_per_byte",
             Self::SpacePerByte => "space_bytes_per_byte",
@@ -289,6 +303,7 @@ pub(crate) fn carry_out(work: Work, place: &Place<'_>) -> Result<Vec<Figure>> {
         Work::Commit { threads } => commit::run(place, threads),
         Work::Queue { threads } => queue::run(place, threads),
         Work::Seek => seek::run(place),
+        Work::Create { threads } => create::run(place, threads),
     }
 }
 
@@ -307,7 +322,7 @@ mod tests {
             assert_eq!(Work::named(&work.name()).expect("known"), *work);
         }
         assert!(Work::named("cold-get").is_err());
-        assert_eq!(all.len(), 31);
+        assert_eq!(all.len(), 32);
     }
 
     #[test]

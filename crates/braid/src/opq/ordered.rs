@@ -185,11 +185,17 @@ impl Slots {
     /// Where `key` is among the slots from `first` on, or where it would come.
     fn find(&self, first: usize, key: &[u8], keys: &Keys<'_>) -> Result<usize, usize> {
         let head = self.head(key);
-        let less: u32 = self.heads.iter().map(|other| u32::from(*other < head)).sum();
-        // The slots before the first count if anything does.
+        let (less, alike) = self
+            .heads
+            .iter()
+            .fold((0, 0), |(less, alike), other| (less + u32::from(*other < head), alike + u32::from(*other == head)));
+        // The slots before the first count if anything does, and those behind the last are like the highest head.
         let low = (less as usize).max(first);
-        let alike = self.heads[low..self.len].iter().take_while(|other| **other == head).count();
-        let found = self.entries[low..low + alike].binary_search_by(|&entry| keys.of(entry).cmp(key));
+        let end = ((less + alike) as usize).min(self.len);
+        if low >= end {
+            return Err(low);
+        }
+        let found = self.entries[low..end].binary_search_by(|&entry| keys.of(entry).cmp(key));
         found.map(|at| low + at).map_err(|at| low + at)
     }
 
