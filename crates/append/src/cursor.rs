@@ -1,7 +1,8 @@
 //! Scans.
 //!
 //! 1. What is ahead is a list of pieces in the order of the scan: nodes, those that are not read yet among them, and pairs. The first piece is
-//!    taken apart: an internal node into its children, which become pieces of their own when the scan comes to them, a leaf into pairs and B+-trees, as far as they are within the bounds.
+//!    taken apart: an internal node into its children, which become pieces of their own when the scan comes to them, a leaf into pairs and B+-trees, as far as they are within the bounds: at first
+//!    a few of them, then ever more.
 //! 2. Where the first piece has to be read, those behind it are read with it in one psync, ever more of them as the scan goes on. Of nodes that were
 //!    read before, those below them are. Where one of them cannot be read, each is read alone when the scan comes to it: what fails is told behind all
 //!    that comes before it, and no node is asked for more than twice.
@@ -19,6 +20,9 @@ use space::PAGE;
 use crate::format::node::{Group, Keys, Node, partition};
 use crate::version::Version;
 
+/// Groups that a scan takes out of its first leaf at first, and so many times as many each time.
+const FIRST_GROUPS: usize = 4;
+const GROUPS_GROWTH: usize = 4;
 /// Nodes that the first read of a scan brings.
 const FIRST_WINDOW: usize = 2;
 /// What comes in windows of no more is read as lookups read it: short scans begin where others did.
@@ -44,8 +48,8 @@ enum Piece {
         prefix: Prefix,
         is_root: bool,
     },
-    /// Children of a node that was read.
-    Children {
+    /// Children of a node that was read, or groups of a leaf.
+    Parts {
         of: Arc<Node>,
         prefix: Prefix,
         range: Range<usize>,
@@ -69,6 +73,8 @@ pub(crate) struct TrieCursor {
     direction: Direction,
     ahead: VecDeque<Piece>,
     window: usize,
+    /// Groups that are taken next out of a leaf.
+    groups: usize,
     share: Share,
     /// The pairs that it is in, and how many of them were shown.
     run: Run,
@@ -89,6 +95,7 @@ impl TrieCursor {
             direction,
             ahead: root.into_iter().collect(),
             window: FIRST_WINDOW,
+            groups: FIRST_GROUPS,
             run: Run::default(),
             shown: 0,
             ended: false,
@@ -105,7 +112,7 @@ impl TrieCursor {
                     return Ok(true);
                 }
                 Piece::Node { node: Ahead::Read(node), prefix, is_root } => self.take_apart(&node, prefix, is_root),
-                Piece::Children { of, prefix, range } => self.take_child(of, prefix, range),
+                Piece::Parts { of, prefix, range } => self.take_parts(of, prefix, range),
                 Piece::Node { node: Ahead::Alone(pointer), prefix, is_root } => {
                     let node = self.version.nodes(&[pointer])?.remove(0);
                     self.take_apart(&node, prefix, is_root);
@@ -128,7 +135,7 @@ impl TrieCursor {
         {
             match piece {
                 Piece::Node { node: Ahead::Read(node), prefix, is_root } => self.take_apart(&node, prefix, is_root),
-                Piece::Children { of, prefix, range } => self.take_child(of, prefix, range),
+                Piece::Parts { of, prefix, range } => self.take_parts(of, prefix, range),
                 other => first.push_back(other),
             }
         }
@@ -156,23 +163,13 @@ impl TrieCursor {
     /// Puts what a node consists of before everything else.
     fn take_apart(&mut self, node: &Arc<Node>, prefix: Prefix, is_root: bool) {
         let prefix = if is_root && !node.skip().is_empty() { [&prefix, node.skip()].concat().into() } else { prefix };
-        if node.level() > 0 {
-            let range = self.children(node, &prefix);
-            self.ahead.push_front(Piece::Children { of: Arc::clone(node), prefix, range });
-            return;
-        }
-        let mut pieces = self.groups(node, &prefix);
-        if self.direction == Direction::Forward {
-            pieces.reverse();
-        }
-        for piece in pieces {
-            self.ahead.push_front(piece);
-        }
+        let range = self.parts(node, &prefix);
+        self.take_parts(Arc::clone(node), prefix, range);
     }
 
-    /// Which children have keys within the bounds.
-    fn children(&self, node: &Node, prefix: &[u8]) -> Range<usize> {
-        // Keys of a child are at or above its bound, but for the first, and below the next one's.
+    /// Which children, or groups, have keys within the bounds.
+    fn parts(&self, node: &Node, prefix: &[u8]) -> Range<usize> {
+        // Keys of one are at or above its bound, but for the first, and below the next one's.
         let bounds = 1..node.len().max(1);
         let start = match &self.bounds.lower {
             Bound::Included(key) | Bound::Excluded(key) => {
@@ -188,21 +185,43 @@ impl TrieCursor {
         start..end.min(node.len())
     }
 
-    /// Puts the next of these children before everything else, and before those that are left.
-    fn take_child(&mut self, of: Arc<Node>, prefix: Prefix, mut range: Range<usize>) {
-        let next = if self.direction == Direction::Forward { range.next() } else { range.next_back() };
-        let Some(index) = next else { return };
-        let (node, child_prefix) = (Ahead::Unread(of.child(index)), Arc::clone(&prefix));
-        if !range.is_empty() {
-            self.ahead.push_front(Piece::Children { of, prefix, range });
+    /// Puts the next of these parts before everything else, and before those that are left.
+    fn take_parts(&mut self, of: Arc<Node>, prefix: Prefix, range: Range<usize>) {
+        let most = if of.level() > 0 { 1 } else { self.groups };
+        let (next, left) = match self.direction {
+            Direction::Forward => {
+                let middle = range.end.min(range.start.saturating_add(most));
+                (range.start..middle, middle..range.end)
+            }
+            Direction::Backward => {
+                let middle = range.start.max(range.end.saturating_sub(most));
+                (middle..range.end, range.start..middle)
+            }
+        };
+        if !left.is_empty() {
+            self.ahead.push_front(Piece::Parts { of: Arc::clone(&of), prefix: Arc::clone(&prefix), range: left });
         }
-        self.ahead.push_front(Piece::Node { node, prefix: child_prefix, is_root: false });
+        if of.level() > 0 {
+            for index in next {
+                let node = Ahead::Unread(of.child(index));
+                self.ahead.push_front(Piece::Node { node, prefix: Arc::clone(&prefix), is_root: false });
+            }
+            return;
+        }
+        self.groups = self.groups.saturating_mul(GROUPS_GROWTH);
+        let mut pieces = self.groups(&of, &prefix, next);
+        if self.direction == Direction::Forward {
+            pieces.reverse();
+        }
+        for piece in pieces {
+            self.ahead.push_front(piece);
+        }
     }
 
-    /// Pairs and trees of a leaf within the bounds, in key order.
-    fn groups(&self, node: &Node, prefix: &Prefix) -> Vec<Piece> {
+    /// Pairs and trees of these groups of a leaf within the bounds, in key order.
+    fn groups(&self, node: &Node, prefix: &Prefix, range: Range<usize>) -> Vec<Piece> {
         let (mut pieces, mut run) = (Vec::new(), Run::default());
-        for index in 0..node.len() {
+        for index in range {
             let begin = [prefix, node.bound(index)].concat();
             if !self.bounds.below_upper(&begin) {
                 break;
