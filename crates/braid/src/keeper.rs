@@ -121,10 +121,12 @@ pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
     }
 }
 
-/// Has the next log segments ready.
+/// Has the next log segments ready. The log goes on without them, unless it failed.
 pub(crate) fn prepare(engine: &Engine) {
-    if let Err(error) = engine.wal.prepare() {
-        tracing::warn!(%error, "no spare log segment");
+    match engine.wal.prepare() {
+        Ok(()) => {}
+        Err(failed @ wal::Error::Failed(_)) => engine.fail(engine.log_error(failed).cause()),
+        Err(error) => tracing::warn!(%error, "no spare log segment"),
     }
 }
 
@@ -132,13 +134,15 @@ pub(crate) fn prepare(engine: &Engine) {
 mod tests {
     use std::path::Path;
 
-    use psync::sim::SimDisk;
+    use psync::sim::{Fault, SimDisk};
     use rand::{Rng, SeedableRng, rngs::StdRng};
 
     use super::*;
     use crate::{Database, Durability, Options, SetClock, Structure};
 
     const LONGEST_MS: u64 = 12;
+    const EIO: i32 = 5;
+    const ENOSPC: i32 = 28;
 
     fn open(disk: &SimDisk, clock: &SetClock) -> Database {
         let options =
@@ -185,6 +189,23 @@ mod tests {
         assert!(found >= due, "seed {seed}: {due} commits were older than their interval, {found} are there");
         // One that met the failure may be there.
         deadlines.len().saturating_sub(found)
+    }
+
+    #[test]
+    fn a_log_that_fails_while_it_is_prepared_ends_all_writing_and_a_full_disk_does_not() {
+        for (errno, fails) in [(ENOSPC, false), (EIO, true)] {
+            let disk = SimDisk::new(1);
+            let options = Options::new().background(false).segment_bytes(1 << 20);
+            let database = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+            let table = database.table("t", Structure::BTree).expect("a table");
+            let put = || (0..20).try_for_each(|key| table.put([key], [1; 1000]));
+            put().expect("there is room");
+            disk.fail_operation(Fault::Growth, 0, errno);
+            prepare(table.engine());
+            assert_eq!(disk.faults_left(), 0, "the segment was to be longer");
+            assert_eq!(table.engine().health.check().is_err(), fails);
+            assert_eq!(matches!(put(), Err(crate::Error::Failed { .. })), fails);
+        }
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub enum Bug {
     GapKept = 21,
     /// A key goes into a full node of a queue's tree before the one that it belongs behind.
     QueueOutOfOrder = 22,
+    /// A segment that the log is in is flushed when it is made longer, and whether that failed is forgotten.
+    GrownFlushForgotten = 23,
 }
 
 impl Bug {
@@ -78,6 +80,9 @@ impl Bug {
 
     /// Every bug that simulated crashes find while a table is filled in order.
     pub const OF_FILLS: [Self; 1] = [Self::PackedUnflushed];
+
+    /// Every bug that simulated crashes of a log alone find, by faults that they ask for more often.
+    pub const OF_LOGS: [Self; 2] = [Self::FlushOverHole, Self::GrownFlushForgotten];
 
     /// Every bug that models of threads find: it takes several of them.
     pub const OF_THREADS: [Self; 6] = [

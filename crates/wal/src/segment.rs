@@ -11,12 +11,14 @@
 //! 5. Spares are made ahead of time by [`Pool::prepare`], and by an append only when it needs one that is not there. Three are
 //!    held ready: one to grow into, two in reserve. They come with the first use of the log, one with each quarter of its
 //!    very first segment: opening a new log makes a single file, and one that stays small keeps it at that. That file is short at first and grows with the log
-//!    (`SegmentFile::room_for`), four times as long each time. Of what it has a put leaves a half, and a delete a quarter, until it is as long as any.
+//!    (`SegmentFile::room_for`), four times as long each time; so does a file of any number that was cut while the log ended in it. Of what such a file
+//!    has a put leaves a half, and a delete a quarter, until it is as long as any.
 //! 6. Of each live segment the seq is known that its records begin with, so that a reader finds its place ([`Live`]).
 //! 7. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]): each attempt on a nearly full disk writes up to a
 //!    whole segment, to unlink it again.
 //!
-//! Invariants: no two live files have the same number; a put leaves two spares, a delete one ([`Claim`]), so that a full disk can
+//! Invariants: a file is flushed here only before it is live, for who learns that a flush of the log failed has to be the one that says what is durable (`Pool::grow`); no two
+//! live files have the same number; a put leaves two spares, a delete one ([`Claim`]), so that a full disk can
 //! still log a delete, and behind all deletes what allows a trim. A put that needs a spare makes the reserve before it
 //! takes one, so the reserve lacks only where the disk was full before the log had ever left its first segment.
 //!
@@ -29,9 +31,11 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use psync::{Buffer, File, Request};
+use seeded::Bug;
 use space::{FileStore, StreamKind};
 
 use crate::backoff::BackOff;
+use crate::failure::Sticky;
 use crate::format::{BadSegment, Flaw, GROUP_HEADER, GroupHeader, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
 use crate::scan::{read_range, spares};
@@ -88,7 +92,7 @@ impl Pace {
 pub(crate) struct SegmentFile {
     index: u64,
     pub(crate) file: File,
-    /// Bytes of it that the disk has: less than a segment in the very first one alone, while the log is short.
+    /// Bytes of it that the disk has: less than a segment in the very first one while the log is short, and in one that was cut, until the log needs more.
     room: AtomicU64,
 }
 
@@ -256,6 +260,7 @@ pub(crate) struct Pool {
     store: FileStore,
     geometry: Geometry,
     counters: Arc<Counters>,
+    failure: Arc<Sticky>,
     state: Mutex<State>,
     /// Held while files are made, so that many callers in need of one make one.
     making: Mutex<()>,
@@ -265,7 +270,8 @@ impl Pool {
     /// Takes over the files of a log: those of the segments that hold it, and all others as spares. Of these, files that are too
     /// short to be used are removed.
     pub(crate) fn adopt(
-        store: FileStore, geometry: Geometry, counters: Arc<Counters>, found: Vec<Found>, live: Live,
+        store: FileStore, geometry: Geometry, counters: Arc<Counters>, failure: Arc<Sticky>, found: Vec<Found>,
+        live: Live,
     ) -> Result<Self> {
         // An earlier life may have ended before it made their entries durable.
         store.note_found("")?;
@@ -283,7 +289,7 @@ impl Pool {
                 state.spares.push_back(segment);
             }
         }
-        Ok(Self { store, geometry, counters, state: Mutex::new(state), making: Mutex::new(()) })
+        Ok(Self { store, geometry, counters, failure, state: Mutex::new(state), making: Mutex::new(()) })
     }
 
     /// The file of a live segment.
@@ -414,6 +420,9 @@ impl Pool {
     }
 
     /// Makes a segment longer that has no more than `room`, unless it is as long as any.
+    ///
+    /// The new bytes are durable with the next flush of the log, and not flushed here. A failed flush forgets groups that were written before, and the system tells only
+    /// one of those who flush a file at a time: another would acknowledge what is lost.
     fn grow(&self, segment: &SegmentFile, room: u64) -> Result<()> {
         let _turn = self.making.lock();
         let (now, most) = (segment.room(), self.geometry.segment_bytes());
@@ -426,7 +435,13 @@ impl Pool {
             if let Err(cut) = segment.file.set_len(now) {
                 tracing::warn!(error = %cut, "room of a segment that could not be completed stays behind");
             }
-            return Err(self.full(error));
+            return Err(match self.full(error) {
+                Error::Io(cause) => self.failure.set("write", cause),
+                full => full,
+            });
+        }
+        if seeded::on(Bug::GrownFlushForgotten) {
+            drop(self.store.psync().run_all(vec![Request::flush(&segment.file, 0)]));
         }
         segment.room.store(grown, Ordering::Release);
         self.state.lock().back_off.end();
@@ -464,17 +479,14 @@ impl Pool {
             created => created?,
         };
         self.fill(&file, 0, bytes)?;
+        self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
         self.store.sync_directories()?;
         Ok(file)
     }
 
-    /// Gives a file room of its own from one offset to another, durable on return.
+    /// Gives a file room of its own from one offset to another.
     fn fill(&self, file: &File, from: u64, to: u64) -> Result<()> {
-        if self.is_bulk() && file.reserve(from..to)? {
-            self.store.psync().run_all(vec![Request::flush(file, 0)])?;
-            return Ok(());
-        }
-        write_zeros(&self.store, file, from, to)
+        if self.is_bulk() && file.reserve(from..to)? { Ok(()) } else { write_zeros(&self.store, file, from, to) }
     }
 
     fn is_bulk(&self) -> bool {
@@ -485,7 +497,7 @@ impl Pool {
 
     fn full(&self, error: Error) -> Error {
         let (Error::Io(cause) | Error::Space(space::Error::Io(cause))) = &error else { return error };
-        // A file that could not be flushed is gone, and the next one is another. A directory stays, and is not synced again.
+        // A file that could not be flushed was a new one: it is gone, and the next one is another. A directory stays, and is not synced again.
         let is_directory = matches!(cause, psync::Error::Path { .. }) && cause.is_flush_failure();
         if !cause.is_disk_full() || is_directory {
             return error;
@@ -535,7 +547,7 @@ impl Pool {
     }
 }
 
-/// Writes zeros from one offset to another, and flushes.
+/// Writes zeros from one offset to another.
 fn write_zeros(store: &FileStore, file: &File, from: u64, to: u64) -> Result<()> {
     let mut at = from;
     while at < to {
@@ -547,7 +559,6 @@ fn write_zeros(store: &FileStore, file: &File, from: u64, to: u64) -> Result<()>
         }
         store.psync().run_all(writes)?;
     }
-    store.psync().run_all(vec![Request::flush(file, 0)])?;
     Ok(())
 }
 
@@ -567,7 +578,7 @@ mod tests {
     fn pool(disk: &SimDisk) -> Pool {
         let store = FileStore::open(disk.psync(), Path::new("/db"), false).expect("the store opens");
         let geometry = Geometry::new(SEGMENT_BYTES).expect("valid");
-        Pool::adopt(store, geometry, Arc::default(), Vec::new(), Live::default()).expect("it opens")
+        Pool::adopt(store, geometry, Arc::default(), Arc::default(), Vec::new(), Live::default()).expect("it opens")
     }
 
     #[test]

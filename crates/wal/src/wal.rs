@@ -224,7 +224,7 @@ impl Wal {
     /// minute; [`Wal::trim`] ends the pause when it has recycled segments, and so does an append that could make one.
     ///
     /// # Errors
-    /// [`Error::Full`]: the log goes on with what it has. [`Error::Io`], [`Error::Failed`], [`Error::ReadOnly`].
+    /// [`Error::Full`], [`Error::Io`]: the log goes on with what it has. [`Error::Failed`], [`Error::ReadOnly`].
     pub fn prepare(&self) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
@@ -304,7 +304,8 @@ impl Log {
                 companions.take_unflushed(),
             )?;
         }
-        let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), found, live)?;
+        let failure = Arc::new(Sticky::default());
+        let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), Arc::clone(&failure), found, live)?;
         let end = replayed.end;
         let number = geometry.number(end);
         let (segment, activate) = match pool.live(number) {
@@ -320,7 +321,6 @@ impl Log {
         };
         // What marks the opening asks nobody: a file that a crash left short could end before it.
         pool.make_room(end, BLOCK as u64)?;
-        let failure = Arc::new(Sticky::default());
         let log = Self {
             geometry,
             psync: store.psync().clone(),

@@ -14,7 +14,7 @@ use psync::sim::{Fault, SimDisk};
 use psync::{Buffer, File, OpenOptions, Psync, Request};
 use wal::{Claim, Companions, Error, FlushScheme, Group, Lsn, Options, Replayed, Verdict, Wal};
 
-use super::{Owned, Random, options, owned};
+use super::{Owned, Random, SEGMENT_BYTES, options, owned};
 
 const DOCUMENT: u8 = 9;
 const EIO: i32 = 5;
@@ -79,6 +79,7 @@ impl Documents {
 
 /// What must be in the log.
 struct Model {
+    segment_bytes: u64,
     sent: Vec<(Owned, Lsn)>,
     /// Everything that ends at or before this must be there.
     promised: Lsn,
@@ -96,7 +97,8 @@ impl Model {
         let before = self.sent.iter().filter(|(record, _)| record.lsn < self.start);
         let next_seq = 1 + before.map(|(record, _)| record.seq).max().unwrap_or(0);
         let flush_scheme = FlushScheme::ALL[usize::try_from(self.epoch).expect("small") % FlushScheme::ALL.len()];
-        Options { start: self.start, durable_floor: self.floor, next_seq, flush_scheme, ..options(self.epoch) }
+        let (start, durable_floor, segment_bytes) = (self.start, self.floor, self.segment_bytes);
+        Options { start, durable_floor, next_seq, flush_scheme, segment_bytes, ..options(self.epoch) }
     }
 
     /// The power goes and comes back.
@@ -163,12 +165,15 @@ fn store_of(disk: &SimDisk) -> Result<space::FileStore, Error> {
 }
 
 /// One random step. Says whether the disk still has power.
-fn step(random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), Error> {
+fn step(disk: &SimDisk, random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), Error> {
     let wal = &opened.wal;
     match random.below(100) {
         0..55 => {
             let length = match random.below(20) {
-                0 => random.index(usize::try_from(wal.record_bytes_max()).expect("small") + 1),
+                0 => {
+                    let most = usize::try_from(wal.record_bytes_max()).expect("small") >> random.below(5);
+                    random.index(most + 1)
+                }
                 1..4 => random.index(8000),
                 _ => random.index(300),
             };
@@ -193,7 +198,18 @@ fn step(random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), E
             wal.flush_through(end)?;
             model.promised = model.promised.max(end).max(wal.durable());
         }
-        90..94 => wal.prepare()?,
+        90..94 => {
+            // Else it is rare that what is made ahead of time fails while others go on.
+            if random.chance(25) {
+                disk.fail_operation([Fault::Flush, Fault::Growth][random.index(2)], 0, EIO);
+                model.faulty = true;
+            }
+            match wal.prepare() {
+                // The log goes on with what it has.
+                Err(Error::Io(_)) if model.faulty => {}
+                prepared => prepared?,
+            }
+        }
         _ => {
             // A checkpoint: its position is durable before the log is trimmed.
             let durable = wal.durable();
@@ -221,6 +237,8 @@ pub(crate) fn run(seed: u64) -> Result<(), String> {
     let disk = SimDisk::new(seed);
     let mut random = Random::new(seed);
     let mut model = Model {
+        // The first file of a log is short where segments are longer, and grows.
+        segment_bytes: SEGMENT_BYTES << [0, 2, 4][random.index(3)],
         sent: Vec::new(),
         promised: Lsn(0),
         written: Lsn(0),
@@ -267,7 +285,7 @@ fn live(disk: &SimDisk, random: &mut Random, model: &mut Model) -> Result<(), St
         return Err(format!("seq goes on after {} instead of {last}", opened.wal.last_seq()));
     }
     for _ in 0..random.below(150) {
-        match step(random, &opened, model) {
+        match step(disk, random, &opened, model) {
             Ok(()) => {}
             Err(_) if disk.is_crashed() => break,
             Err(Error::Full { .. }) if model.faulty => {}
