@@ -172,6 +172,34 @@ fn one_damaged_slot_of_the_superblock_is_survived_and_two_are_reported() {
 }
 
 #[test]
+fn the_mark_of_a_clean_close_in_an_older_slot_hides_no_commit() {
+    let disk = SimDisk::new(1);
+    let options = Options::new().background(false).cache_bytes(1 << 20).segment_bytes(64 << 10);
+    let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+    db.table("t", Structure::BTree).expect("a table").put("before", "closed").expect("put");
+    db.close().expect("closes");
+    let slots = || disk.read_file("/db/superblock").expect("it is there");
+    let closed = slots();
+    let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+    let opened = slots();
+    db.open_table("t").expect("it is there").put("behind", "the mark").expect("put");
+    disk.kill();
+    drop(db);
+    assert_eq!(slots(), opened, "no checkpoint since");
+    // Of the two slots, the one that opening wrote.
+    let newer = (0..8192).find(|&at| closed[at] != opened[at]).expect("opening wrote one") / 4096 * 4096;
+    assert!(disk.flip_bit("/db/superblock", newer as u64 + 40));
+
+    let error =
+        options.clone().open_on(disk.psync(), Path::new("/db")).expect_err("the superblock is older than the log");
+    assert!(error.to_string().contains("epoch"), "{error}");
+    let read_only = options.read_only(true);
+    let db = read_only.open_on(disk.psync(), Path::new("/db")).expect("the log has it all");
+    let table = db.open_table("t").expect("it is there");
+    assert_eq!(table.get("behind").expect("reads").as_deref(), Some(&b"the mark"[..]));
+}
+
+#[test]
 fn a_truncated_or_missing_data_file_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     filled(directory.path(), Structure::BTree, 1000);

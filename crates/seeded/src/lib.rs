@@ -49,7 +49,7 @@ pub enum Bug {
     FilterMissesKey = 18,
     /// Leaves that were packed at the end at which a tree grows are published, and in the log, before they are on stable storage.
     PackedUnflushed = 19,
-    /// The mark of a clean close stays where the database is opened for writing.
+    /// The mark of a clean close stays where the database is opened for writing, and is believed whatever stands behind it.
     CleanMarkKept = 20,
     /// A gap that a walk has noted stays bare although the structure gets something newer under its keys.
     GapKept = 21,

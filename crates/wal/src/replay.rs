@@ -7,7 +7,8 @@
 //!    from the device once more before that is believed: a read that brought something else would cost the commits behind it.
 //! 4. A second pass shows the records to the caller, right behind the first as far as they are known durable (`show`).
 //!
-//! A log that is known to have been closed ([`Options::clean_end`]) is not read at all.
+//! A log that is known to have been closed ([`Options::clean_end`]) is not read, but for what stands where it ends: a group from the epoch of that mark or a later one says
+//! that the superblock is older than the log, as when its newer slot was lost, and the log is read as any other.
 //!
 //! Why an old tail is never believed later: the opening that drops it writes its own group at `p`, in a larger epoch, and makes
 //! it durable before anything else; no chain passes from it to a group of a smaller epoch. Until then, the log is as it was.
@@ -18,12 +19,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use seeded::Bug;
 use space::FileStore;
 
 use crate::check::Checker;
-use crate::format::{Flaw, SegmentHeader};
+use crate::format::{Flaw, GROUP_HEADER, GroupHeader, SegmentHeader};
 use crate::geometry::{Geometry, LSN_MAX};
-use crate::scan::Scanner;
+use crate::scan::{Scanner, read_range, spares};
 use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
 use crate::show::Shower;
 use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
@@ -59,7 +61,7 @@ pub(crate) fn recover<E: From<Error>>(
     let start = options.start;
     let first = geometry.number(start);
     let mut files = candidates(&found, first)?;
-    let (mut replayed, next_seq) = if let Some(end) = options.clean_end {
+    let (mut replayed, next_seq) = if let Some(end) = clean_end(store, geometry, options, &files)? {
         if !options.read_only {
             Epochs::of_headers(&found).check(store, options)?;
         }
@@ -95,6 +97,23 @@ pub(crate) fn recover<E: From<Error>>(
     replayed.last_seq = next_seq - 1;
     let live = live(&found, &files, geometry, &replayed, options);
     Ok(Recovered { geometry, next_seq, replayed, live, replayed_files: files, found })
+}
+
+/// Where the log ended when it was closed, unless somebody has written behind that since.
+fn clean_end(
+    store: &FileStore, geometry: Geometry, options: &Options, files: &BTreeMap<u64, Arc<SegmentFile>>,
+) -> Result<Option<Lsn>> {
+    let Some(end) = options.clean_end else { return Ok(None) };
+    let next = geometry.normal(end);
+    let Some(segment) = files.get(&geometry.number(next)) else { return Ok(Some(end)) };
+    let offset = geometry.offset(next);
+    let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).saturating_sub(offset);
+    let mut header = Vec::new();
+    read_range(store.psync(), &segment.file, offset, there.min(GROUP_HEADER), &mut header, &mut spares())?;
+    // A tail that was dropped before the log was closed is of an earlier epoch.
+    let closed_in = options.epoch - u64::from(!options.read_only);
+    let group = GroupHeader::peek(&options.database, next, &header).filter(|group| group.epoch >= closed_in);
+    Ok(Some(end).filter(|_| group.is_none() || seeded::on(Bug::CleanMarkKept)))
 }
 
 /// A log that was closed, and of which nothing is replayed.

@@ -89,8 +89,8 @@ impl Companions for Alone {
 pub struct Options {
     /// Size of a segment: a multiple of 4096 from 16 KiB to 1 GiB, the same for the life of the database.
     pub segment_bytes: u64,
-    /// Number of this opening: larger than at any earlier opening, and durable before the log is opened. Not looked
-    /// at when read-only.
+    /// Number of this opening: larger than at any earlier opening, and durable before the log is opened. When
+    /// read-only the newest that is known, and only [`Options::clean_end`] is held against it.
     pub epoch: u64,
     /// Identity of the database.
     pub database: [u8; 16],
@@ -101,7 +101,8 @@ pub struct Options {
     pub keep: Option<Lsn>,
     /// The log is known to be durable up to here, because the checkpoint says so.
     pub durable_floor: Lsn,
-    /// The log ends here: who had it open last has closed it, and nothing was written since. Then nothing of it is read, and nothing is replayed.
+    /// The log ends here: who had it open last has closed it, and nothing was written since. Then nothing of it is read, and nothing is replayed, unless a group
+    /// begins there of the epoch in which it was closed (the one before [`Options::epoch`], or that one when read-only) or of a later one: so an old mark hides nothing.
     pub clean_end: Option<Lsn>,
     /// The first seq to give out is at least this. The checkpoint holds the seq behind its last one, for the records before
     /// `start` may be gone.
