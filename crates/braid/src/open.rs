@@ -1,7 +1,8 @@
 //! Opening: a directory is locked, and its database created or recovered.
 //!
 //! A directory without a superblock is taken only when nothing in it belongs to somebody else. One whose superblock has not got its name yet was never
-//! completely created: nothing in it was acknowledged, and it is created anew.
+//! completely created: nothing in it was acknowledged, and it is created anew, unless it holds more than a creation makes. Then it is a database of which somebody has
+//! given the superblock that name, and salvage may find something in it.
 
 use std::{path::Path, sync::Arc};
 
@@ -11,7 +12,7 @@ use psync::{
     probe::{LEARNED_NAME, LEARNED_SCRATCH_NAME, PROFILE_NAME, PROFILE_SCRATCH_NAME},
 };
 use rand::RngCore;
-use space::{FileStore, PagedFile};
+use space::{FileStore, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict, Wal};
 
 use crate::{
@@ -32,6 +33,8 @@ use crate::{
 
 pub(crate) const DATA: &str = "data";
 pub(crate) const LOCK: &str = "LOCK";
+/// A creation makes a data file of no more bytes.
+const CREATED_DATA_BYTES: u64 = 4 * space::GROWTH_BYTES_MIN;
 /// What a directory can hold before its superblock is there.
 const OURS: [&str; 9] = [
     LOCK,
@@ -78,6 +81,8 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
         if options.read_only {
             return Err(Error::NoDatabase { path: path.to_owned() });
         }
+    } else {
+        check_unfinished(&store, path)?;
     }
     create(path, options, store, lock)
 }
@@ -95,6 +100,24 @@ fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
         let reason = format!("it holds {name:?} and no superblock");
         Err(Error::ForeignFile { path: path.to_owned(), reason })
     })
+}
+
+/// What a creation left that was cut off can be told from a database with records or tables.
+fn check_unfinished(store: &FileStore, path: &Path) -> Result<()> {
+    let mut more = store.list("")?.into_iter().find(|name| !is_ours(name));
+    for directory in ["doc", "node"] {
+        let inside = store.list(directory)?.into_iter().next();
+        more = more.or(inside.map(|name| format!("{directory}/{name}")));
+    }
+    if store.exists(DATA)? && store.open_existing(StreamKind::Node, DATA, false)?.len()? > CREATED_DATA_BYTES {
+        more = more.or(Some(DATA.to_owned()));
+    }
+    let in_log = || wal::beyond_new(store).map_err(|error| log_error(error, path));
+    let Some(name) = more.map_or_else(in_log, |name| Ok(Some(name)))? else { return Ok(()) };
+    let reason = format!(
+        "it has no complete superblock, and {name:?} is more than a creation leaves that was cut off; `braid salvage` copies what is left of a database"
+    );
+    Err(Error::ForeignFile { path: path.to_owned(), reason })
 }
 
 /// Locks the database: alone, or with others that only read.
@@ -118,7 +141,7 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     rand::rng().fill_bytes(&mut database);
     // What a creation left that was cut off goes before its superblock does, by which it is known to be that.
     store.release(DATA)?;
-    for name in store.list("wal")? {
+    for name in store.list("wal")?.iter().filter(|name| name.ends_with(".log")) {
         store.release(&format!("wal/{name}"))?;
     }
     store.sync_directories()?;

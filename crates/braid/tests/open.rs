@@ -79,6 +79,37 @@ fn creation_that_was_cut_off_is_done_again() {
     }
 }
 
+#[test]
+fn a_database_whose_superblock_was_renamed_is_no_creation_that_was_cut_off() {
+    let key = |number: u32| number.to_be_bytes();
+    // By its log, by its data, by its documents, and by something that is no file of a database.
+    for (keys, value_bytes, other) in [
+        (300, 100, None),
+        (3000, 1000, None),
+        (1, 10_000, None),
+        (1, 1, Some("notes.txt")),
+        (1, 1, Some("wal/notes.txt")),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        let db = database(path);
+        let table = db.table("t", Structure::BTree).expect("a table");
+        for number in 0..keys {
+            table.put_with(key(number), vec![7; value_bytes], braid::Durability::Os).expect("put");
+        }
+        drop(table);
+        db.close().expect("closes");
+        other.iter().for_each(|name| fs::write(path.join(name), "years of work").expect("written"));
+        fs::rename(path.join("superblock"), path.join("superblock.new")).expect("renamed");
+        let error = Database::open(path).expect_err("it is not empty");
+        assert_eq!(error.kind(), ErrorKind::ForeignFile, "{error}");
+        fs::rename(path.join("superblock.new"), path.join("superblock")).expect("renamed");
+        let table = database(path).open_table("t").expect("all of it is there");
+        assert_eq!(table.get(key(keys - 1)).expect("reads"), Some(vec![7; value_bytes]));
+        assert!(other.is_none_or(|name| path.join(name).exists()));
+    }
+}
+
 /// Where nothing was written and flushed, a disk may have bytes that were somebody else's.
 #[test]
 fn a_creation_is_done_again_wherever_it_was_cut_off() {

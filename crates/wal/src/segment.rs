@@ -127,6 +127,20 @@ pub(crate) struct Found {
     pub(crate) len: u64,
 }
 
+/// A file in `wal/` of a store that is not of a log in which nothing was ever appended, if there is one: it has another name, or is longer.
+///
+/// # Errors
+/// When files cannot be listed or opened.
+pub fn beyond_new(store: &FileStore) -> Result<Option<String>> {
+    for name in store.list(DIRECTORY)? {
+        let name = format!("{DIRECTORY}/{name}");
+        if name != file_name(0) || store.open_existing(StreamKind::Wal, &name, false)?.len()? > FIRST_ROOM {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
 /// Opens all segment files; each with its length. Changes nothing.
 pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
     let mut files = Vec::new();
