@@ -16,18 +16,20 @@ use btree::INLINE_BYTES_MAX;
 use doclog::{Retained, Unflushed};
 use index::{DocPointer, Expiry, Payload, Seq};
 use psync::Request;
+use space::PAGE;
 
 use crate::{
     Error, Expires, Result, Table, commit,
-    engine::Engine,
     error::shown,
     format::{self, kind},
     swap::Swap,
-    tree::{Load, Loaded},
+    tree::{self, Load, Loaded},
 };
 
 /// Bytes of pairs that wait for their documents, unless a single value is longer.
 const WAITING_BYTES: usize = 4 << 20;
+/// A data file of so few pages is no reason to give the log all of its reserve: a small database would be little else.
+const UNRESERVED_PAGES: u64 = (4 << 20) / PAGE as u64;
 
 /// A load under way; see [`Table::loader`]. Dropping it before it was finished leaves the table empty and gives everything back.
 pub struct Loader {
@@ -106,8 +108,8 @@ impl Loader {
         if key <= load.last_key() {
             return Err(self.out_of_order(key));
         }
-        let engine = self.table.engine();
-        if let Err(error) = load.push(key, Payload::Inline(value), expiry, &|| is_ready(engine)) {
+        let table = &self.table;
+        if let Err(error) = load.push(key, Payload::Inline(value), expiry, &|| is_ready(table)) {
             return Err(self.fail(error));
         }
         self.count(key, value);
@@ -127,7 +129,8 @@ impl Loader {
         let load = self.load.take().expect("it was there, and waiting pairs that fail return");
         let (table, engine) = (&self.table, self.table.engine());
         let _open = engine.keep_open();
-        let loaded = load.finish(&|| is_ready(engine)).map_err(|error| engine.write_error(error))?;
+        engine.check_writable()?;
+        let loaded = load.finish(&|| is_ready(table)).map_err(|error| engine.write_error(error))?;
         let mut files = loaded.files(engine.pages.file());
         files.extend(self.unflushed.take());
         files.extend(table.core.documents.take_unflushed());
@@ -145,6 +148,7 @@ impl Loader {
     fn publish(&self, loaded: Loaded) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
         let _still = engine.maintenance.lock();
+        engine.check_writable()?;
         let swap = Swap { engine, table, retained: &self.retained, restored: None };
         swap.run(kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
     }
@@ -189,7 +193,7 @@ impl Loader {
     fn append(&mut self, values: &[&[u8]]) -> Result<Vec<DocPointer>> {
         let engine = self.table.engine();
         let append = || {
-            is_ready(engine)?;
+            is_ready(&self.table)?;
             engine.make_reserves()?;
             let documents = &self.table.core.documents;
             engine.trees.append_documents(documents, &documents.pack(values)?)
@@ -204,9 +208,9 @@ impl Loader {
     }
 
     fn push_payload(&mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>) -> Result<()> {
-        let engine = self.table.engine();
+        let table = &self.table;
         let Some(load) = &mut self.load else { return Err(self.failure()) };
-        load.push(key, payload, expiry, &|| is_ready(engine)).map_err(|error| self.fail(error))
+        load.push(key, payload, expiry, &|| is_ready(table)).map_err(|error| self.fail(error))
     }
 
     #[inline]
@@ -261,9 +265,14 @@ fn is_long(value: &[u8]) -> bool {
 }
 
 /// Whether pages that were just taken may be written: what gave them up is durable then. And nobody has borrowed the room that is kept: while a segment is emptied, which gives back more
-/// than it takes, files do not grow.
-fn is_ready(engine: &Engine) -> Result<()> {
+/// than it takes, files do not grow. Nor do they fill the disk before the log, which may still be short, has what deletes and upkeep need of it.
+fn is_ready(table: &Table) -> Result<()> {
+    let engine = table.engine();
     engine.check_writable()?;
+    let pages = engine.pages.stats().total_pages;
+    if tree::only_appends(table.core.structure) || pages > UNRESERVED_PAGES {
+        engine.make_reserves()?;
+    }
     engine.flush_log()?;
     while engine.trees.is_room_lent() {
         engine.ask(false)?;

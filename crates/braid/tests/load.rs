@@ -45,6 +45,25 @@ fn mixed(count: u32) -> Content {
     (0..count).map(|number| (number.to_be_bytes().to_vec(), value(number))).collect()
 }
 
+/// Nothing is logged behind the mark of a clean close.
+fn a_load_that_would_end_behind_the_close_is_refused(structure: Structure) {
+    for count in [0, 1, 5000] {
+        let (disk, db, table) = fresh(structure, 1);
+        let mut loader = table.loader().expect("begins");
+        for (key, value) in pairs(count, 20) {
+            loader.push(key, value).expect("in order");
+        }
+        db.close().expect("closes");
+        let operations = disk.operations();
+        assert!(matches!(loader.finish(), Err(Error::Closed)), "{count} pairs");
+        assert_eq!(disk.operations(), operations, "{count} pairs");
+        drop(table);
+        let db = open(&disk, 1).expect("opens");
+        assert_eq!(content(&db.open_table("loaded").expect("it is there")), Content::new());
+        check_whole(&db);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
@@ -331,6 +350,33 @@ fn a_full_disk_ends_a_load_and_nothing_else(structure: Structure) {
     }
 }
 
+/// Loads log next to nothing, so they could fill the disk while the log is shorter than a segment.
+fn deletes_go_on_where_loads_have_filled_the_disk(structure: Structure) {
+    let disk = SimDisk::new(1);
+    let options = options(1).segment_bytes(1 << 20);
+    let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+    disk.set_capacity(Some(24 << 20));
+    let keys = 10_000_u32;
+    for number in 0.. {
+        let table = db.table(&format!("{number}"), structure).expect("created");
+        if table.load(pairs(5 * keys, 40)).is_err() {
+            assert!(number > 1, "there was room for two");
+            break;
+        }
+    }
+    // Nobody else leaves anything of the disk either.
+    let used = disk.files().iter().filter_map(|file| disk.read_file(file)).map(|file| file.len() as u64).sum();
+    disk.set_capacity(Some(used));
+    let table = db.open_table("0").expect("it was loaded");
+    for key in 0..keys {
+        table.delete_with(key.to_be_bytes(), Durability::Os).expect("deletes go on");
+    }
+    db.checkpoint().expect("they are applied");
+    assert_eq!(content(&table).len(), usize::try_from(4 * keys).expect("small"));
+    table.put([1], [1]).expect("and there is room again");
+    check_whole(&db);
+}
+
 fn a_failed_write_ends_the_load_and_all_writing(structure: Structure) {
     let (disk, db, table) = fresh(structure, 4);
     let mut loader = table.loader().expect("begins");
@@ -352,11 +398,13 @@ fn a_failed_write_ends_the_load_and_all_writing(structure: Structure) {
 
 on_every_structure!(
     misuse_is_refused_and_named,
+    a_load_that_would_end_behind_the_close_is_refused,
     room_for_what_gives_space_back_is_kept_before_a_load_takes_it,
     a_load_that_is_given_up_leaves_nothing_behind,
     an_iterator_out_of_order_leaves_the_table_empty,
     a_crash_at_any_step_leaves_all_or_nothing,
     a_long_load_is_durable_in_all_of_its_files,
     a_full_disk_ends_a_load_and_nothing_else,
+    deletes_go_on_where_loads_have_filled_the_disk,
     a_failed_write_ends_the_load_and_all_writing,
 );
