@@ -65,10 +65,7 @@ impl Engine {
     fn carry_out(&self, seq: Seq, pending: Pending) {
         match pending.change {
             Change::Commit(payload) => self.enter_queues(seq, &payload, pending.lsn),
-            Change::Create(table) => {
-                self.catalog.insert(table);
-                self.counters.changed();
-            }
+            Change::Create(table) => self.catalog.insert(table),
             Change::Drop(id) => {
                 if let Some(table) = self.catalog.read().by_id(id) {
                     table.keep_last(seq);
@@ -76,7 +73,6 @@ impl Engine {
                 if let Some(table) = self.catalog.drop_table(id, seq) {
                     self.counters.looked_up(table.traffic.lookups());
                 }
-                self.counters.changed();
             }
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     write_image(engine, place, &bytes)?;
     let length = u32::try_from(bytes.len()).expect("it fits its pages");
     superblock.set_image(ImagePlace { extent: place, length, crc: checksum::crc32c(&bytes) })?;
-    engine.counters.checkpointed();
+    engine.note_checkpoint(&image);
     engine.retention.set(choice);
 
     engine.pages.retire(&freed)?;
@@ -197,7 +197,30 @@ mod tests {
 
     use psync::sim::SimDisk;
 
-    use crate::{Options, Structure};
+    use super::{Leaving, capture};
+    use crate::{Durability, Options, Structure, retention};
+
+    #[test]
+    fn what_comes_after_an_image_was_captured_is_not_saved_by_it() {
+        let options = Options::new().background(false);
+        let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = database.table("table", Structure::BTree).expect("created");
+        let engine = table.engine();
+        let capture = || capture(engine, &Leaving::default(), &[], retention::choose(engine));
+        let clean_end = || engine.superblock.lock().current().clean_end;
+        let image = capture();
+        engine.note_checkpoint(&image);
+        assert!(engine.is_saved());
+        table.put_with("key", "while the image is written", Durability::Os).expect("put");
+        engine.note_checkpoint(&image);
+        assert!(!engine.is_saved());
+        engine.ask(false).expect("applied");
+        engine.mark_clean().expect("nothing fails");
+        assert_eq!(clean_end(), None, "the image lacks the put");
+        super::write(engine).expect("a checkpoint");
+        engine.mark_clean().expect("nothing fails");
+        assert_eq!(clean_end(), Some(engine.wal.end()));
+    }
 
     #[test]
     fn a_table_that_is_dropped_just_before_a_checkpoint_gives_its_memory_back() {

@@ -360,6 +360,5 @@ fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(
     }
     let state = table.state.load();
     table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), clear);
-    engine.counters.changed();
     Ok(())
 }

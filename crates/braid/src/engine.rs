@@ -26,6 +26,7 @@ use crate::{
     clean::Cleaning,
     clock::Clock,
     commit::UnflushedDocuments,
+    format::Image,
     health::Health,
     keeper::{self, Keeper},
     learned,
@@ -68,6 +69,8 @@ pub(crate) struct Engine {
     pub(crate) keeper: Keeper,
     pub(crate) clock: Arc<Clock>,
     pub(crate) superblock: Mutex<SuperblockFile>,
+    /// What the newest image has; none where recovery has brought more.
+    saved: Mutex<Option<Saved>>,
     pub(crate) unflushed: Arc<UnflushedDocuments>,
     /// Bytes of all queues that take operations.
     pub(crate) active_bytes: AtomicU64,
@@ -84,6 +87,15 @@ pub(crate) struct Engine {
     /// Why what earlier processes learned of the device could not be used.
     pub(crate) learned_unusable: Option<String>,
     _lock: Option<Lock>,
+}
+
+/// How far an image goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Saved {
+    /// It has all commits up to this one.
+    visible: Seq,
+    /// And everything else that is logged up to here.
+    log_end: Lsn,
 }
 
 /// The parts that opening puts together.
@@ -135,6 +147,7 @@ impl Engine {
             keeper: Keeper::new(Arc::clone(&parts.clock)),
             clock: parts.clock,
             superblock: Mutex::new(parts.superblock),
+            saved: Mutex::new((parts.replayed.records == 0).then_some(Saved { visible, log_end: end })),
             unflushed: parts.unflushed,
             active_bytes: AtomicU64::new(0),
             maintenance: Mutex::new(()),
@@ -169,12 +182,24 @@ impl Engine {
     pub(crate) fn mark_clean(&self) -> Result<()> {
         let _still = self.maintenance.lock();
         let waits = self.catalog.live().iter().any(|table| table.oldest_unapplied().is_some());
-        let is_saved = !waits && !self.counters.changed_since_checkpoint();
-        if self.health.check().is_err() || !is_saved || self.wal.last_seq() != self.publisher.visible().0 {
+        if self.health.check().is_err() || waits || !self.is_saved() {
             return Ok(());
         }
         self.flush_log()?;
         self.superblock.lock().mark_clean(self.wal.end())
+    }
+
+    /// This image is the newest now.
+    pub(crate) fn note_checkpoint(&self, image: &Image) {
+        *self.saved.lock() = Some(Saved { visible: image.visible, log_end: image.flush_ends_below });
+        self.counters.checkpointed();
+    }
+
+    /// Whether nothing was logged that the newest image does not have.
+    pub(crate) fn is_saved(&self) -> bool {
+        // In this order: where the end is as it was, no seq was given out before it.
+        let visible = Seq(self.wal.last_seq());
+        *self.saved.lock() == Some(Saved { visible, log_end: self.wal.end() })
     }
 
     /// Keeps others from closing the doors while a change that is no commit ends.

@@ -303,7 +303,6 @@ impl Table {
         logged.map_err(|error| engine.write_error(engine.log_error(error)))?;
         engine.flush_record()?;
         core.history.set_keep(states);
-        engine.counters.changed();
         Ok(())
     }
 }

@@ -260,7 +260,6 @@ fn place(
     }
     let state = table.state.load();
     table.replace_state(std::sync::Arc::clone(&state.active), state.frozen.clone(), applied.view);
-    engine.counters.changed();
     watch.lap(&mut times.flush);
     Ok(())
 }

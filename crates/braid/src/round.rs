@@ -202,7 +202,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
             outcome = log_flush_end(engine, part);
         }
         match &outcome {
-            Ok(()) => bytes += publish(engine, part)?,
+            Ok(()) => bytes += publish(part)?,
             Err(Error::DiskFull { .. }) => {
                 part.table.tree.discard(&part.applied);
                 part.frozen.take_back(part.range.clone());
@@ -251,7 +251,7 @@ pub(crate) fn append_flush_end(engine: &Engine, record: &FlushEnd) -> Result<()>
 }
 
 /// Puts the new view in place, and in the same step takes the queues away that it has all of. Returns the memory that they held.
-fn publish(engine: &Engine, part: &Part<'_>) -> Result<u64> {
+fn publish(part: &Part<'_>) -> Result<u64> {
     let (table, applied) = (part.table, &part.applied);
     table.tree.publish(applied);
     for document in &applied.dropped_documents {
@@ -266,7 +266,6 @@ fn publish(engine: &Engine, part: &Part<'_>) -> Result<u64> {
     table.set_applied(part.through.clone());
     let written = || part.frozen.updates(part.range.clone()).map(|update| (update.key, update.seq));
     table.replace_applied(Arc::clone(&state.active), frozen, Arc::clone(&applied.view), written);
-    engine.counters.changed();
     Ok(bytes)
 }
 

@@ -45,8 +45,6 @@ pub(crate) struct EngineCounters {
     applied_operations: AtomicU64,
     apply_micros: AtomicU64,
     checkpoints: AtomicU64,
-    changes: AtomicU64,
-    checkpointed_changes: AtomicU64,
     seen_commits: AtomicU64,
     last_checkpoint: Mutex<Instant>,
     recovery: Recovery,
@@ -63,8 +61,6 @@ impl EngineCounters {
             applied_operations: AtomicU64::new(0),
             apply_micros: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
-            changes: AtomicU64::new(recovery.records),
-            checkpointed_changes: AtomicU64::new(0),
             seen_commits: AtomicU64::new(0),
             last_checkpoint: Mutex::new(Instant::now()),
             recovery,
@@ -75,7 +71,6 @@ impl EngineCounters {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.operations.fetch_add(operations as u64, Ordering::Relaxed);
         self.user_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.changed();
     }
 
     /// Bytes of keys and values that were committed.
@@ -94,25 +89,14 @@ impl EngineCounters {
         self.apply_micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Something happened that a checkpoint would save.
-    pub(crate) fn changed(&self) {
-        self.changes.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(crate) fn checkpointed(&self) {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         *self.last_checkpoint.lock() = Instant::now();
-        self.checkpointed_changes.store(self.changes.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Time since the newest checkpoint, or since opening.
     pub(crate) fn checkpoint_age(&self) -> Duration {
         self.last_checkpoint.lock().elapsed()
-    }
-
-    /// Whether anything happened that the newest checkpoint does not have.
-    pub(crate) fn changed_since_checkpoint(&self) -> bool {
-        self.changes.load(Ordering::Relaxed) != self.checkpointed_changes.load(Ordering::Relaxed)
     }
 
     /// Whether nothing was committed since this was asked last.

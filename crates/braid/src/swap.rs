@@ -106,7 +106,6 @@ impl Swap<'_> {
         let active = Arc::clone(&table.state.load().active);
         let tombstones = self.restored.as_ref().map(|restored| restored.tombstones.clone()).unwrap_or_default();
         table.replace_whole(active, Arc::clone(&applied.view), tombstones);
-        self.engine.counters.changed();
         Ok(())
     }
 }

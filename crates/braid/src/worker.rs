@@ -115,7 +115,7 @@ impl Worker {
         let log_limit =
             (LOG_PER_WRITE_BUFFER * engine.pressure.budget()).max(LOG_SEGMENTS * engine.options.segment_bytes);
         let log_full = engine.wal.bytes_retained() > log_limit;
-        let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && engine.counters.changed_since_checkpoint();
+        let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && !engine.is_saved();
         let idle = !asked.woken && engine.counters.is_idle_since_last_look();
         if asked.drain || asked.checkpoint || idle {
             engine.cleaning.try_again();
@@ -141,7 +141,7 @@ impl Worker {
         if outcome.is_ok() && engine.cleaning.take_room_wanted() {
             let _ = let_go(engine)? || empty_segments(engine)?;
         }
-        let unsaved = engine.counters.changed_since_checkpoint();
+        let unsaved = !engine.is_saved();
         // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
         let trim = match &outcome {
             Ok(()) => false,
