@@ -45,7 +45,6 @@ pub(crate) struct EngineCounters {
     applied_operations: AtomicU64,
     apply_micros: AtomicU64,
     checkpoints: AtomicU64,
-    seen_commits: AtomicU64,
     last_checkpoint: Mutex<Instant>,
     recovery: Recovery,
 }
@@ -61,7 +60,6 @@ impl EngineCounters {
             applied_operations: AtomicU64::new(0),
             apply_micros: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
-            seen_commits: AtomicU64::new(0),
             last_checkpoint: Mutex::new(Instant::now()),
             recovery,
         }
@@ -99,10 +97,9 @@ impl EngineCounters {
         self.last_checkpoint.lock().elapsed()
     }
 
-    /// Whether nothing was committed since this was asked last.
-    pub(crate) fn is_idle_since_last_look(&self) -> bool {
-        let commits = self.commits.load(Ordering::Relaxed);
-        self.seen_commits.swap(commits, Ordering::Relaxed) == commits
+    /// Commits so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
     }
 }
 

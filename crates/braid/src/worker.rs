@@ -1,7 +1,7 @@
 //! The background worker: decides what is applied when, and when a checkpoint is due.
 //!
 //! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]).
-//! 2. On request, and when nobody writes any more, everything is applied. All but the plain request to do so are followed by a checkpoint,
+//! 2. On request, and when nobody writes any more ([`Quiet`]), everything is applied. All but the plain request to do so are followed by a checkpoint,
 //!    which trims the log.
 //! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
 //!    one before: so no cold key pins the log. Then too a checkpoint is written.
@@ -30,11 +30,13 @@ use crate::{
     sweep,
 };
 
-/// Without anything to do, operations are applied and a checkpoint written after this long, or, where so many bytes of them wait, sooner. (For few of them that would be
-/// more work than it is worth, again and again, where somebody writes a little every now and then.)
-const IDLE_CHECKPOINT: Duration = Duration::from_secs(30);
-const IDLE_CHECKPOINT_OF_MANY: Duration = Duration::from_secs(2);
-const MANY_BYTES: u64 = 1 << 20;
+/// Without anything to do, the worker looks so often whether anybody has committed.
+const LOOK: Duration = Duration::from_secs(2);
+/// After so many looks without a commit, operations are applied and a checkpoint written, and the log gives back what it keeps for as much as there was of late.
+const QUIET_LOOKS: u32 = 15;
+/// One such look is enough where the operations that wait take this part of the write buffer. (Applying fewer would write nearly a leaf for each of them, again and again, where
+/// somebody writes a little every now and then.)
+const MANY_PART: u64 = 4;
 /// However busy it is: what is older than twice this is applied, so that no cold key pins the log.
 const OLDEST_CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long to wait before a full disk, or a read that failed, is tried again.
@@ -51,8 +53,7 @@ const READ_FAILURES_MAX: u32 = 10;
 pub(crate) fn run(engine: &Arc<Engine>) {
     let _makes_way = psync::Background::enter();
     let mut worker = Worker::default();
-    let many = || engine.pressure.used() >= MANY_BYTES;
-    while worker.turn(engine, if many() { IDLE_CHECKPOINT_OF_MANY } else { IDLE_CHECKPOINT }).is_continue() {}
+    while worker.turn(engine, LOOK).is_continue() {}
     engine.signal.fail();
 }
 
@@ -63,6 +64,33 @@ pub(crate) struct Worker {
     /// What was visible when a checkpoint was last due for its age.
     aged: Seq,
     expired: expiry::Look,
+    quiet: Quiet,
+}
+
+/// For how many looks nobody has committed.
+#[derive(Default)]
+struct Quiet {
+    commits: u64,
+    looks: u32,
+}
+
+/// What is to be done because nobody writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Idle {
+    /// Apply what waits, and write a checkpoint.
+    applies: bool,
+    /// Give back what would be needed by those who write.
+    rests: bool,
+}
+
+impl Quiet {
+    /// Looks again: there were so many commits, and operations of so many bytes wait, of a write buffer of `budget` bytes.
+    fn look(&mut self, commits: u64, waiting: u64, budget: u64) -> Idle {
+        let is_quiet = std::mem::replace(&mut self.commits, commits) == commits;
+        self.looks = if is_quiet { self.looks % QUIET_LOOKS + 1 } else { 0 };
+        let rests = self.looks == QUIET_LOOKS;
+        Idle { applies: rests || (is_quiet && waiting >= budget / MANY_PART), rests }
+    }
 }
 
 impl Worker {
@@ -116,15 +144,17 @@ impl Worker {
             (LOG_PER_WRITE_BUFFER * engine.pressure.budget()).max(LOG_SEGMENTS * engine.options.segment_bytes);
         let log_full = engine.wal.bytes_retained() > log_limit;
         let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && !engine.is_saved();
-        let idle = !asked.woken && engine.counters.is_idle_since_last_look();
-        if asked.drain || asked.checkpoint || idle {
+        let quiet = &mut self.quiet;
+        let look = || quiet.look(engine.counters.commits(), engine.pressure.used(), engine.pressure.budget());
+        let idle = (!asked.woken).then(look).unwrap_or_default();
+        if asked.drain || asked.checkpoint || idle.applies {
             engine.cleaning.try_again();
         }
         let visible = engine.publisher.visible();
         let outcome = if asked.drain
             || asked.stop
             || asked.checkpoint
-            || idle
+            || idle.applies
             || sweep::is_urgent(engine)
             || clean::needs_apply(engine)
         {
@@ -152,15 +182,15 @@ impl Worker {
             Err(_) => return outcome,
         };
         let yields = engine.retention.yields();
-        if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle || trim)) {
+        if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle.applies || trim)) {
             checkpoint::write(engine)?;
             // Before those who asked have their answer: the directory is at rest then. On a full disk it would take room that others wait for.
             if outcome.is_ok() {
                 learned::keep(engine);
             }
-            if idle {
-                engine.wal.rest().map_err(|error| engine.log_error(error))?;
-            }
+        }
+        if idle.rests {
+            engine.wal.rest().map_err(|error| engine.log_error(error))?;
         }
         if outcome.is_ok() && !asked.stop {
             self.expired.turn(engine)?;
@@ -239,4 +269,28 @@ fn next(engine: &Engine) -> Vec<Choice> {
 /// Gives the memory back that operations of dropped tables hold.
 fn abandon_dropped(engine: &Engine) {
     engine.catalog.dropped().iter().for_each(|table| engine.abandon_queues(table));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_applied_soon_where_it_is_much_and_late_where_it_is_little() {
+        const BUDGET: u64 = 1000;
+        let (nothing, all) = (Idle::default(), Idle { applies: true, rests: true });
+        let soon = Idle { applies: true, rests: false };
+        let mut quiet = Quiet::default();
+        assert_eq!(quiet.look(7, 900, BUDGET), nothing, "somebody commits");
+        assert_eq!(quiet.look(7, 900, BUDGET), soon);
+        assert_eq!(quiet.look(7, 900, BUDGET), soon, "again, as long as it could not be applied");
+        assert_eq!(quiet.look(8, 900, BUDGET), nothing);
+        for row in 0..3 {
+            for _ in 1..QUIET_LOOKS {
+                assert_eq!(quiet.look(8, 249, BUDGET), nothing, "row {row}");
+            }
+            assert_eq!(quiet.look(8, 249, BUDGET), all, "row {row}");
+        }
+        assert_eq!(quiet.look(9, 249, BUDGET), nothing);
+    }
 }
