@@ -69,7 +69,7 @@ impl Tuning {
     pub(crate) fn new(options: &Options, (profile, source): (DeviceProfile, ProfileSource), data_bytes: u64) -> Self {
         let (cache_bytes, write_buffer_bytes) = divide(options, &profile, data_bytes);
         // By default about what one commit may have.
-        let usual = (write_buffer_bytes / 4).max(SMALLEST_TRANSACTION_BYTES);
+        let usual = (write_buffer_bytes / 3).max(SMALLEST_TRANSACTION_BYTES);
         Self {
             profile,
             source,
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn what_the_options_say_goes_first() {
         const M: u64 = 1 << 20;
-        assert_eq!(divided(&Options::new()), (256 * M, 64 * M));
-        assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 64 * M));
+        assert_eq!(divided(&Options::new()), (256 * M, 48 * M));
+        assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 48 * M));
         let sum = Options::new().memory_bytes(160 * M);
         assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 50 * M));
         assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (50 * M, 90 * M));

@@ -287,10 +287,12 @@ impl Pool {
         store: FileStore, geometry: Geometry, counters: Arc<Counters>, failure: Arc<Sticky>, found: Vec<Found>,
         live: Live,
     ) -> Result<Self> {
-        // An earlier life may have ended before it made their entries durable.
-        store.note_found("")?;
-        store.note_found(DIRECTORY)?;
-        store.sync_directories()?;
+        if !found.is_empty() {
+            // An earlier life may have ended before it made their entries durable.
+            store.note_found("")?;
+            store.note_found(DIRECTORY)?;
+            store.sync_directories()?;
+        }
         let mut state = State { live, ..State::default() };
         for Found { segment, len, .. } in found {
             let is_live = state.live.0.values().any(|(live, _)| Arc::ptr_eq(live, &segment));
@@ -401,7 +403,7 @@ impl Pool {
     pub(crate) fn make_spares(&self, spares: usize) -> Result<()> {
         let _turn = self.making.lock();
         while self.spares() < spares {
-            let segment = self.make(self.geometry.segment_bytes())?;
+            let segment = self.make(self.geometry.segment_bytes(), true)?;
             let mut state = self.state.lock();
             state.spares.push_back(segment);
             state.back_off.end();
@@ -421,13 +423,13 @@ impl Pool {
         }
     }
 
-    /// Makes the file of a log of which nothing is written yet.
+    /// Makes the file of a log of which nothing is written yet. Its zeros are durable with the first flush of the log.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
     pub(crate) fn make_first(&self, first_seq: u64) -> Result<Arc<SegmentFile>> {
         let _turn = self.making.lock();
-        let segment = self.make(FIRST_ROOM.min(self.geometry.segment_bytes()))?;
+        let segment = self.make(FIRST_ROOM.min(self.geometry.segment_bytes()), false)?;
         self.state.lock().live.insert(0, Arc::clone(&segment), first_seq);
         add(&self.counters.segments_created, 1);
         Ok(segment)
@@ -462,7 +464,7 @@ impl Pool {
         Ok(())
     }
 
-    fn make(&self, bytes: u64) -> Result<Arc<SegmentFile>> {
+    fn make(&self, bytes: u64, flush: bool) -> Result<Arc<SegmentFile>> {
         let index = {
             let mut state = self.state.lock();
             let index = (0..).zip(&state.indices).find(|(free, used)| free != *used).map(|(free, _)| free);
@@ -470,7 +472,7 @@ impl Pool {
             state.indices.insert(index);
             index
         };
-        let made = self.make_at(index, bytes);
+        let made = self.make_at(index, bytes, flush);
         if made.is_err() {
             // What remains is found to be too short, or spare, when the log is opened next.
             if let Err(error) = self.store.release(&file_name(index)) {
@@ -482,7 +484,7 @@ impl Pool {
         made.map_err(|error| self.full(error))
     }
 
-    fn make_at(&self, index: u64, bytes: u64) -> Result<File> {
+    fn make_at(&self, index: u64, bytes: u64, flush: bool) -> Result<File> {
         let name = file_name(index);
         let file = match self.store.create(StreamKind::Wal, &name, false) {
             Err(space::Error::Io(error)) if error.is_already_exists() => {
@@ -493,7 +495,9 @@ impl Pool {
             created => created?,
         };
         self.fill(&file, 0, bytes)?;
-        self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
+        if flush {
+            self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
+        }
         self.store.sync_directories()?;
         Ok(file)
     }
