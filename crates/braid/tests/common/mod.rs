@@ -271,6 +271,10 @@ impl World {
     /// Finds out behind which commit the crash left the database, and that it left exactly that.
     fn check_recovered(&mut self, db: &Database) -> Outcome<Step> {
         let Some(tables) = self.tables(db)? else { return Ok(Step::Crashed) };
+        if self.disk.is_crashed() {
+            // While something was made ready for later.
+            return Ok(Step::Crashed);
+        }
         let counter = |table: &Table| -> Outcome<u64> {
             let value = table.get(COUNTER).map_err(|error| format!("reading the counter: {error}"))?;
             Ok(value.map_or(0, |value| u64::from_le_bytes(value.try_into().expect("eight bytes"))))
