@@ -140,10 +140,12 @@ fn requests_took(path: &Path, profile: &DeviceProfile, timings: u32) {
 
 #[test]
 fn nothing_that_was_learned_decides_on_anything_unasked() {
+    // What a profile changes depends on how many operations come to a leaf at once.
+    let options = || Options::new().write_buffer_bytes(64 << 20);
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
     let usual = TableOptions::new().records(20_000_000).record_bytes(116);
-    let db = Options::new().open(path).expect("opens");
+    let db = options().open(path).expect("opens");
     let before = new_leaf(&db, "before", &usual);
     let table = db.open_table("before").expect("there");
     (0..2000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
@@ -151,7 +153,7 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     db.close().expect("closes");
     requests_took(path, &drive(10.0, 0.1), 100);
 
-    let db = Options::new().open(path).expect("opens");
+    let db = options().open(path).expect("opens");
     assert_eq!(new_leaf(&db, "after", &usual), before);
     assert_eq!(db.psync().pio_max(), 64);
     db.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
@@ -173,14 +175,14 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     drop((table, db));
 
     // Who asks for it gets it.
-    let db = Options::new().open(path).expect("opens");
+    let db = options().open(path).expect("opens");
     let learned = db.learned_profile().profile;
     drop(db);
-    let db = Options::new().profile(learned.clone()).open(path).expect("opens");
+    let db = options().profile(learned.clone()).open(path).expect("opens");
     assert!(new_leaf(&db, "asked", &usual) > before);
     drop(db);
     probe::save(path, &learned).expect("saved");
-    let db = Options::new().open(path).expect("opens");
+    let db = options().open(path).expect("opens");
     assert_eq!(db.stats().expect("reads").device.source, ProfileSource::Saved);
     let asked = new_leaf(&db, "saved", &usual);
     assert_eq!(asked, new_leaf(&db, "asked", &usual));
