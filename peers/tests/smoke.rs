@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 const STORES: [&str; 6] = ["btree", "append", "rocksdb", "lmdb", "redb", "fjall"];
-const ROWS: usize = 31;
+const ROWS: usize = 32;
 
 fn peers(arguments: &[&str], out: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peers"));
