@@ -2,7 +2,7 @@
 //!
 //! 1. While the log is replayed the operations of a table come one after the other, and only their order is kept. Where they take much memory, those that a later flush-end covers
 //!    are taken out now and then.
-//! 2. Then the sections of the table are cut, and every thread fills the queues of some of them. They are sorted once.
+//! 2. Then the sections of the table are cut, and every thread fills the queues of some of them.
 //!
 //! So an operation is moved about twice, whatever the log holds.
 

@@ -241,7 +241,7 @@ pub struct Options {
 
 /// Bytes of the cache where nothing is said.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
-/// Bytes of the write buffer where nothing is said. With them full, opening after a kill takes about 140 ms on two processors: a log of up to three times as much is
+/// Bytes of the write buffer where nothing is said. With them full, opening after a kill takes 140 to 200 ms on two processors: a log of up to three times as much is
 /// read and replayed.
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 48 << 20;
 

@@ -94,7 +94,7 @@ pub(crate) fn recover(
     };
     let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
-    replay.settle(replay.filling.take());
+    replay.put_back(replay.filling.take());
     let (time, mut backlogs) = (replay.time.get(), replay.backlogs.into_inner());
     pages.release_all_retired();
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
@@ -285,7 +285,7 @@ impl Replay<'_> {
         for record in group.records() {
             let (seq, payload) = (Seq(record.seq), record.payload);
             if ![kind::COMMIT, kind::FLUSH_END_PART].contains(&record.kind) {
-                self.settle(self.filling.take());
+                self.put_back(self.filling.take());
             }
             let done = match record.kind {
                 kind::COMMIT => self.commit(seq, record.lsn, payload),
@@ -345,7 +345,7 @@ impl Replay<'_> {
         for operation in operations {
             let (id, logged) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
             if filling.as_ref().is_none_or(|filling| filling.table.id != id) {
-                self.settle(filling.take());
+                self.put_back(filling.take());
                 *filling = self.catalog.read().by_id(id).map(|table| self.fill(table));
             }
             let Some(Filling { table, applied, has_tombstones, backlog }) = &mut *filling else { continue };
@@ -387,8 +387,8 @@ impl Replay<'_> {
         }
     }
 
-    /// That is over, because of another table, or because something else than a commit comes.
-    fn settle(&self, filling: Option<Filling>) {
+    /// Ends that, because of another table, or because something else than a commit comes.
+    fn put_back(&self, filling: Option<Filling>) {
         if let Some(Filling { table, backlog, .. }) = filling {
             self.backlogs.borrow_mut().insert(table.id, backlog);
         }

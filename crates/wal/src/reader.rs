@@ -16,7 +16,7 @@ use std::sync::Arc;
 use psync::File;
 
 use crate::format::{Flaw, GroupHeader, Record, SEGMENT_HEADER};
-use crate::scan::{READ_BYTES, behind, read_range, spares};
+use crate::scan::{READ_BYTES, behind, read_range};
 use crate::segment::{Live, SegmentFile};
 use crate::{Error, Lsn, Result, Wal};
 
@@ -137,11 +137,11 @@ fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8
     let rest = usize::try_from(end.0 - from.0).expect("a segment is at most 1 GiB");
     let offset = wal.geometry.offset(from);
     let mut bytes = Vec::new();
-    read_range(&wal.psync, &segment.file, offset, rest.min(READ_BYTES), &mut bytes, &mut spares())?;
+    read_range(&wal.psync, &segment.file, offset, rest.min(READ_BYTES), &mut bytes)?;
     let first = GroupHeader::peek(&wal.database, from, &bytes).map_or(0, |header| header.length as usize);
     if first > bytes.len() {
         let had = bytes.len();
-        read_range(&wal.psync, &segment.file, offset + had, first.min(rest) - had, &mut bytes, &mut spares())?;
+        read_range(&wal.psync, &segment.file, offset + had, first.min(rest) - had, &mut bytes)?;
     }
     Ok(bytes)
 }

@@ -25,7 +25,7 @@ use space::FileStore;
 use crate::check::Checker;
 use crate::format::{Flaw, GROUP_HEADER, GroupHeader, SegmentHeader};
 use crate::geometry::{Geometry, LSN_MAX};
-use crate::scan::{Scanner, read_range, spares};
+use crate::scan::{Scanner, read_range};
 use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
 use crate::show::Shower;
 use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
@@ -109,7 +109,7 @@ fn clean_end(
     let offset = geometry.offset(next);
     let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).saturating_sub(offset);
     let mut header = Vec::new();
-    read_range(store.psync(), &segment.file, offset, there.min(GROUP_HEADER), &mut header, &mut spares())?;
+    read_range(store.psync(), &segment.file, offset, there.min(GROUP_HEADER), &mut header)?;
     // A tail that was dropped before the log was closed is of an earlier epoch.
     let closed_in = options.epoch - u64::from(!options.read_only);
     let group = GroupHeader::peek(&options.database, next, &header).filter(|group| group.epoch >= closed_in);

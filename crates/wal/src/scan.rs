@@ -209,7 +209,7 @@ impl<'a> Scanner<'a> {
         let read = |bytes: usize| {
             let mut again = Vec::new();
             let length = bytes.next_multiple_of(BLOCK).min(there.saturating_sub(from));
-            read_range(store.psync(), &file, from, length, &mut again, &mut spares())?;
+            read_range(store.psync(), &file, from, length, &mut again)?;
             Ok::<_, Error>(again)
         };
         let head = read(at + GROUP_HEADER)?;
@@ -253,7 +253,7 @@ impl<'a> Scanner<'a> {
         let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(length);
         bytes.clear();
         bytes.reserve_exact(length);
-        let read = read_range(self.psync, &segment.file, 0, there, bytes, &mut self.spares);
+        let read = read_range_with(self.psync, &segment.file, 0, there, bytes, &mut self.spares);
         if read.is_err() && self.is_patient {
             *bytes = read_patiently(self.psync, &segment.file, there)?;
         } else {
@@ -279,13 +279,18 @@ pub(crate) fn read_patiently(psync: &Psync, file: &File, length: usize) -> Resul
     Ok(bytes)
 }
 
-/// Buffers for [`read_range`].
-pub(crate) const fn spares() -> Spares {
+/// Buffers for who reads often.
+const fn spares() -> Spares {
     Spares::new(READS * READ_BYTES)
 }
 
 /// Appends a part of a file to `bytes`, in large reads, a few in one batch.
-pub(crate) fn read_range(
+pub(crate) fn read_range(psync: &Psync, file: &File, from: usize, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    read_range_with(psync, file, from, length, bytes, &mut spares())
+}
+
+/// The same, with buffers that were used before.
+fn read_range_with(
     psync: &Psync, file: &File, from: usize, length: usize, bytes: &mut Vec<u8>, spares: &mut Spares,
 ) -> Result<()> {
     let starts: Vec<usize> = (0..length).step_by(READ_BYTES).collect();

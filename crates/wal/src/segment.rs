@@ -38,7 +38,7 @@ use crate::backoff::BackOff;
 use crate::failure::Sticky;
 use crate::format::{BadSegment, Flaw, GROUP_HEADER, GroupHeader, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
-use crate::scan::{read_range, spares};
+use crate::scan::read_range;
 use crate::space::Wanted;
 use crate::stats::{Counters, add};
 use crate::{Claim, Error, Lsn, Options, Result};
@@ -188,7 +188,7 @@ pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options)
 fn read_again(store: &FileStore, segment: &SegmentFile) -> Result<Vec<u8>> {
     let file = store.open_existing(StreamKind::Wal, &segment.name(), true)?;
     let mut again = Vec::new();
-    read_range(store.psync(), &file, 0, SEGMENT_HEADER, &mut again, &mut spares())?;
+    read_range(store.psync(), &file, 0, SEGMENT_HEADER, &mut again)?;
     Ok(again)
 }
 
