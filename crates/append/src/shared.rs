@@ -16,7 +16,7 @@ use crate::format::node::Node;
 /// Bytes of a node segment at least and at most, and the part that one is of what is alive: a segment goes as a whole, so where there is little, they are small.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
-const SEGMENT_PART: u64 = 256;
+const SEGMENT_PART: u64 = 512;
 /// Segments for which there is to be room on a full disk: deletes may fill two of them, and what is in another one that is emptied finds room in the others.
 const RESERVE_SEGMENTS: u64 = 4;
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::{DueKeys, Error, Part, Result, Time, is_below};
+use index::{Error, LeafKeys, Part, Result, Time, is_below};
 
 use crate::format::Link;
 use crate::format::node::Node;
@@ -80,7 +80,7 @@ impl Walk for Finder<'_> {
 }
 
 /// Keys of leaves that are due at `now`: neighbours together, at most `most` ranges, the first in key order. Reads only nodes that lead there.
-pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
     let mut looker = Looker { now, most, found: Vec::new(), failed: None };
     walk(version, &mut looker);
     looker.failed.map_or(Ok(looker.found), Err)
@@ -89,7 +89,7 @@ pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<DueKe
 struct Looker {
     now: Time,
     most: usize,
-    found: Vec<DueKeys>,
+    found: Vec<LeafKeys>,
     failed: Option<Error>,
 }
 
@@ -111,7 +111,7 @@ impl Walk for Looker {
         if let Some(last) = self.found.last_mut().filter(|last| last.high.as_ref() == Some(&span.low)) {
             last.high.clone_from(&span.high);
         } else if self.found.len() < self.most {
-            self.found.push(DueKeys { low: span.low.clone(), high: span.high.clone() });
+            self.found.push(LeafKeys { low: span.low.clone(), high: span.high.clone() });
         } else {
             return ControlFlow::Break(());
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use doclog::{Content, DocImage, DocLog, Retained};
 use index::{
-    Again, Applied, Batch, Compacted, DueKeys, Error, Horizon, Index, Part, Rescue, Result, Seq, TableId, Time, Update,
-    View, class_of,
+    Again, Applied, Batch, Compacted, Error, Horizon, Index, LeafKeys, Part, Rescue, Result, Seq, TableId, Time,
+    Update, View, class_of,
 };
 use parking_lot::Mutex;
 use space::{Class, Extent};
@@ -275,7 +275,7 @@ impl Index for Trie {
         self.current().header().expires
     }
 
-    fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+    fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
         stretch::due(&self.current(), now, most)
     }
 

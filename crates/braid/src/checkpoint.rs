@@ -2,9 +2,9 @@
 //!
 //! 1. States of tables that are to be retained are made, and those that are too many are given up ([`history`]).
 //! 2. Between two publications the roots, the free list, and the positions that recovery needs are captured.
-//! 3. The log is flushed, so that every commit the image counts is in it.
+//! 3. The log is flushed, so that every commit the image counts is in it, and what gave up the pages that the image takes is durable.
 //! 4. The image goes to fresh pages of the data file, which is flushed.
-//! 5. A superblock slot flips to it; then the log is trimmed and what neither the image nor what is kept of the log
+//! 5. A superblock slot flips to it, and says that the database is closed where nothing can come after it; then the log is trimmed and what neither the image nor what is kept of the log
 //!    ([`retention`]) refers to is free.
 //!
 //! Invariants: nothing that the older image refers to is overwritten before the flip; an image says of every page either
@@ -44,9 +44,10 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     }
     // From here on no error is one of space that could be had later, so none is tried again.
     engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
-    write_image(engine, place, &bytes)?;
-    let length = u32::try_from(bytes.len()).expect("it fits its pages");
-    superblock.set_image(ImagePlace { extent: place, length, crc: checksum::crc32c(&bytes) })?;
+    let write = write_of(engine, place, &bytes);
+    engine.store.psync().run_all(vec![write, Request::flush(engine.pages.file(), 1)])?;
+    let is_all = engine.is_closed() && image.log_start >= image.flush_ends_below;
+    superblock.set_image(image_place(place, &bytes), is_all.then_some(image.flush_ends_below))?;
     engine.note_checkpoint(&image);
     engine.retention.set(choice);
 
@@ -170,13 +171,27 @@ fn allocate(engine: &Engine, bytes: usize) -> Result<Extent> {
     Ok(engine.pages.allocate(pages, Class::Reclaim)?)
 }
 
-fn write_image(engine: &Engine, place: Extent, bytes: &[u8]) -> Result<()> {
+/// Writes the first checkpoint of a database that is being created, and of which nothing is in the log.
+pub(crate) fn write_first(engine: &Engine) -> Result<()> {
+    let mut superblock = engine.superblock.lock();
+    let choice = retention::choose(engine);
+    let (place, image, bytes) = place(engine, &Leaving::default(), &[], choice)?;
+    engine.store.psync().run_all(vec![write_of(engine, place, &bytes)])?;
+    superblock.set_first_image(image_place(place, &bytes), engine.pages.file())?;
+    engine.note_checkpoint(&image);
+    engine.retention.set(choice);
+    Ok(())
+}
+
+fn image_place(extent: Extent, bytes: &[u8]) -> ImagePlace {
+    let length = u32::try_from(bytes.len()).expect("it fits its pages");
+    ImagePlace { extent, length, crc: checksum::crc32c(bytes) }
+}
+
+fn write_of(engine: &Engine, place: Extent, bytes: &[u8]) -> Request {
     let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(PAGE));
     buffer[..bytes.len()].copy_from_slice(bytes);
-    let file = engine.pages.file();
-    let write = Request::write(file, place.page.0 * PAGE as u64, buffer, 0);
-    engine.store.psync().run_all(vec![write, Request::flush(file, 1)])?;
-    Ok(())
+    Request::write(engine.pages.file(), place.page.0 * PAGE as u64, buffer, 0)
 }
 
 /// Unlinks segments of documents and nodes that this checkpoint knows to be dead, documents only where no commit names them which is kept, of tables

@@ -307,8 +307,9 @@ impl Engine {
     fn write_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
         let is_document = |item: &Item<'_>| inline.is_document(item);
-        if items.iter().any(is_document) {
-            self.make_reserves()?;
+        let coming: u64 = items.iter().filter(|item| is_document(item)).map(|item| item.value.len() as u64).sum();
+        if coming > 0 {
+            self.make_reserves(coming)?;
         }
         let mut done = 0;
         while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {

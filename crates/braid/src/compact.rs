@@ -6,16 +6,17 @@
 //!    stretch is made durable as a round is: log flushed, data written and flushed, flush-end logged, view published. Which commits
 //!    the table has stays as it is.
 //! 4. Between two stretches the worker has its turn, and the caller is told how far it is and can stop.
-//! 5. At the end a checkpoint lets go of what is not needed any more.
+//! 5. What then lies further back in the data file than all that is in it needs, of whatever table, is moved to the front ([`Run::gather`]).
+//! 6. At the end a checkpoint lets go of what is not needed any more, and the disk gets its room back ([`crate::rest`]).
 //!
 //! Invariants: as a round's; a table is whole after each stretch, so a crash, an error or the caller can end a compaction anywhere;
-//! beside what fragmentation costs it needs the space of one stretch, and that of the live documents, as long as nobody reads an older state.
+//! beside what fragmentation costs it needs the space of what is in the tables, until it is through: where there is less, it makes do with shorter extents.
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use index::{Applied, Part, RangeTombstones, Seq};
+use index::{Applied, LeafKeys, Part, RangeTombstones, Seq};
 use parking_lot::MutexGuard;
-use space::Class;
+use space::{Class, PAGE, PageId};
 
 use crate::{
     Database, Error, Result, Structure, Table, TableOptions,
@@ -35,6 +36,13 @@ const STRETCH_PART: u64 = 8;
 /// Documents that are moved together: longer stretches, since each costs two flushes.
 const DOCUMENT_STRETCH_BYTES_MAX: u64 = 32 << 20;
 const DOCUMENT_STRETCH_PART: u64 = 2;
+
+/// What lies too far back is looked for so often, and so many ranges of keys of a table at a time.
+const GATHERINGS_MAX: usize = 4;
+const GATHERED_MAX: usize = 1024;
+const OTHERS_MAX: usize = 64;
+/// This part of what is in use may be lost to pieces that are too short to be of use.
+const GATHERED_PART: u64 = 64;
 
 /// Most documents that a compaction can have in flight.
 pub const SUBMISSION_BATCH_MAX: usize = psync::PIO_MAX_LIMIT;
@@ -165,7 +173,15 @@ impl Table {
     /// As [`Table::compact`]; [`Error::Option`] for a submission batch that there cannot be.
     pub fn compact_with(&self, options: &CompactOptions, report: CompactReport<'_>) -> Result<Compaction> {
         self.engine().check_live(&self.core)?;
-        run(self.engine(), &[Arc::clone(&self.core)], options, report)
+        run(self.engine(), &[Arc::clone(&self.core)], options, HowFar::File, report)
+    }
+}
+
+impl Table {
+    /// As [`Table::compact`], of a table without a key that is about to be loaded.
+    pub(crate) fn clear(&self) -> Result<Compaction> {
+        let options = CompactOptions::default();
+        run(self.engine(), &[Arc::clone(&self.core)], &options, HowFar::Tables, &mut |_| ControlFlow::Continue(()))
     }
 }
 
@@ -184,7 +200,7 @@ impl Database {
     /// As [`Database::compact`].
     pub fn compact_with(&self, options: &CompactOptions, report: CompactReport<'_>) -> Result<Compaction> {
         let tables = self.engine().catalog.live();
-        run(self.engine(), &tables, options, report)
+        run(self.engine(), &tables, options, HowFar::File, report)
     }
 }
 
@@ -197,8 +213,16 @@ struct Run<'a, 'r> {
     used_for: Option<Shares>,
 }
 
+/// What a compaction makes shorter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HowFar {
+    Tables,
+    /// The data file too.
+    File,
+}
+
 fn run(
-    engine: &Engine, tables: &[Arc<TableCore>], options: &CompactOptions, report: CompactReport<'_>,
+    engine: &Engine, tables: &[Arc<TableCore>], options: &CompactOptions, how_far: HowFar, report: CompactReport<'_>,
 ) -> Result<Compaction> {
     let mut watch = Watch::start();
     let how = options.how(engine)?;
@@ -207,13 +231,22 @@ fn run(
     for table in tables {
         total_bytes += table.state.load_full().view.stats()?.run_bytes + table.documents.stats().live_bytes;
     }
+    let _compacting = engine.sweeps.compacting(tables);
     let mut run = Run { engine, done: Compaction::default(), total_bytes, report, used_for: options.used_for };
     for table in tables {
         run.documents(table, how)?;
         run.structure(table)?;
     }
+    if how_far == HowFar::File {
+        run.gather(tables)?;
+    }
     let Run { mut done, .. } = run;
-    engine.ask(true)?;
+    if how_far == HowFar::File {
+        engine.give_back();
+        engine.ask_for_rest()?;
+    } else {
+        engine.ask(true)?;
+    }
     let mut all = Duration::ZERO;
     watch.lap(&mut all);
     let CompactionTimes { search, sort, read, write, flush, pack, .. } = done.times;
@@ -250,22 +283,76 @@ impl Run<'_, '_> {
     /// Rewrites the structure of a table.
     fn structure(&mut self, table: &Arc<TableCore>) -> Result<()> {
         let leaf_pages = self.engine.leaf_pages_for(table, self.used_for)?;
-        let mut from = Some(Vec::new());
+        self.engine.sweeps.forget(table);
+        self.keys(table, &LeafKeys { low: Vec::new(), high: None }, leaf_pages, None).map(drop)
+    }
+
+    /// Rewrites what a table has under some keys, below a page of the file where one is said. The leaves that it had there.
+    fn keys(&mut self, table: &Arc<TableCore>, keys: &LeafKeys, leaf_pages: u32, below: Option<PageId>) -> Result<u64> {
+        let mut leaves = 0;
+        let mut from = Some(keys.low.clone());
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut watch = Watch::start();
             let mut rewritten = Rewritten::default();
             from = turn(self.engine, table, || {
                 let bytes = stretch_bytes(self.engine);
-                let part = Part { from: &low, until: None, bytes, reclaims: false };
+                let part = Part { from: &low, until: keys.high.as_deref(), bytes, reclaims: false, below };
                 rewritten = rewrite(self.engine, table, part, leaf_pages)?;
-                Ok(rewritten.next.take())
+                Ok(rewritten.next.take().filter(|next| part.has(next)))
             })?;
             watch.lap(&mut self.done.times.pack);
+            leaves += rewritten.leaves;
             self.done.leaves += rewritten.leaves;
             self.done.bytes += rewritten.bytes;
             self.tell(table, from.is_some());
         }
+        Ok(leaves)
+    }
+
+    /// Moves to the front what lies further back in the data file than all that is in use needs, so that the file can be cut: of the tables that were compacted, and of others where that is little. What
+    /// readers of older states hold there stays, and so does what there is no room for, or what cannot be read.
+    fn gather(&mut self, tables: &[Arc<TableCore>]) -> Result<()> {
+        for _ in 0..GATHERINGS_MAX {
+            // What was rewritten last is given up once that is known.
+            self.engine.flush_log()?;
+            let (page, total) = gathered_below(self.engine);
+            if total <= page.0 + page.0 / GATHERED_PART {
+                break;
+            }
+            let mut moved = 0;
+            for table in self.engine.catalog.live() {
+                let is_ours = tables.iter().any(|ours| Arc::ptr_eq(ours, &table));
+                match self.gather_table(&table, page, if is_ours { GATHERED_MAX } else { OTHERS_MAX }, is_ours) {
+                    Ok(leaves) => moved += leaves,
+                    Err(Error::DiskFull { .. }) => return Ok(()),
+                    Err(error)
+                        if error.is_read_failure()
+                            || matches!(error, Error::Corrupt { .. } | Error::Loading { .. }) =>
+                    {
+                        tracing::warn!(%error, table = table.name, "what lies far back in the data file stays there");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if moved == 0 || self.done.stopped {
+                break;
+            }
+        }
         Ok(())
+    }
+
+    /// Moves what a table has behind a page, if that is in no more than `most` places, or some of it.
+    fn gather_table(&mut self, table: &Arc<TableCore>, page: PageId, most: usize, some: bool) -> Result<u64> {
+        let places = table.tree.beyond(page, most + 1)?;
+        if places.len() > most && !some {
+            return Ok(0);
+        }
+        let leaf_pages = table.tree.leaf_pages();
+        let mut moved = 0;
+        for keys in places.iter().take(most) {
+            moved += self.keys(table, keys, leaf_pages, Some(page))?;
+        }
+        Ok(moved)
     }
 
     /// Tells the caller how far it is, who may stop it as long as there is more.
@@ -273,9 +360,17 @@ impl Run<'_, '_> {
         // Without background threads this is the worker's turn.
         self.engine.work_inline();
         let bytes = self.done.bytes + self.done.document_bytes;
-        let progress = CompactProgress { table: table.name.clone(), bytes, total_bytes: self.total_bytes };
+        let progress = CompactProgress { table: table.name.clone(), bytes, total_bytes: self.total_bytes.max(bytes) };
         self.done.stopped = (self.report)(progress).is_break() && is_more;
     }
+}
+
+/// The page of the data file below which all that is in use would find room, with a stretch, and what stays in pieces too short for it; and all pages.
+fn gathered_below(engine: &Engine) -> (PageId, u64) {
+    let pages = engine.pages.stats();
+    let used = pages.total_pages - pages.free_pages - pages.hole_pages;
+    let page = used + used / GATHERED_PART + pages.reserve_pages + (stretch_bytes(engine) / PAGE) as u64;
+    (PageId(page), pages.total_pages)
 }
 
 /// Does a stretch while structures are still. None where the table is gone.
@@ -315,7 +410,11 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
     // Nothing that the structure has comes again after a crash, and nothing is added to it meanwhile.
     let horizon = engine.horizon(table);
     let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);
-    let compacted = compacted.map_err(|error| engine.write_error(error.into()))?;
+    let compacted = compacted.map_err(|error| match Error::from(error) {
+        // The disk need not be full where there is no room in a part of the file.
+        full @ Error::DiskFull { .. } if part.below.is_some() => full,
+        error => engine.write_error(error),
+    })?;
     let Some(compacted) = compacted else {
         table.change_tombstones(|tombstones| sweep::clear(tombstones, &table.state.load(), &horizon, low, None));
         return Ok(Rewritten::default());

@@ -20,14 +20,14 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Applies what waits, writes a checkpoint and ends the threads. Only the first call does anything.
+    /// Applies what waits and writes a checkpoint, unless that is so little that the next opening has it in no time, makes the log durable, and ends the threads. Only the first call does anything.
     fn close(&self) -> Result<()> {
         let Some(threads) = self.threads.lock().take() else { return Ok(()) };
         if self.engine.options.read_only {
             return Ok(());
         }
         self.engine.close_doors();
-        let ticket = self.engine.signal.post(true);
+        let ticket = (!self.engine.is_quick_to_replay()).then(|| self.engine.signal.post_rest());
         self.engine.signal.stop();
         self.engine.work_inline();
         self.engine.keeper.stop();
@@ -40,7 +40,10 @@ impl Handle {
         // Whoever waits for changes need not wait any longer.
         self.engine.publisher.fail();
         let ended = || self.engine.health.check();
-        self.engine.signal.answer(ticket).or_else(|error| error.map_or_else(ended, Err))?;
+        match ticket {
+            Some(ticket) => self.engine.signal.answer(ticket).or_else(|error| error.map_or_else(ended, Err))?,
+            None => ended()?,
+        }
         self.engine.mark_clean()
     }
 }
@@ -187,7 +190,7 @@ impl Database {
     /// # Errors
     /// On a full disk, or when the database does not write.
     pub fn checkpoint(&self) -> Result<()> {
-        self.engine().ask(true)
+        self.engine().ask_for_rest()
     }
 
     /// Applies everything that is visible now to the structures, without a checkpoint.

@@ -27,6 +27,7 @@ use crate::{
     clock::Clock,
     commit::UnflushedDocuments,
     format::Image,
+    garbage,
     health::Health,
     keeper::{self, Keeper},
     learned,
@@ -44,6 +45,13 @@ use crate::{
     tuning::Tuning,
     worker::Worker,
 };
+
+/// So many bytes of log are replayed in less time than it takes to write a checkpoint.
+const QUICK_BYTES: u64 = 64 << 10;
+
+/// As long as no more than this is in files of segments, so many bytes of log are enough for deletes and upkeep among others.
+const LITTLE_BYTES: u64 = 4 << 20;
+const LITTLE_LOG_BYTES: u64 = 192 << 10;
 
 /// What all handles of one open database share.
 pub(crate) struct Engine {
@@ -82,11 +90,23 @@ pub(crate) struct Engine {
     /// Held for reading by every write from its admission until it is visible.
     pub(crate) writing: RwLock<()>,
     closed: AtomicBool,
-    /// The log and the data file have what they keep for deletes and upkeep.
-    has_reserves: AtomicBool,
+    /// The next checkpoint gives back what the data file does not need.
+    gives_back: AtomicBool,
+    reserves: Mutex<Reserves>,
     /// Why what earlier processes learned of the device could not be used.
     pub(crate) learned_unusable: Option<String>,
     _lock: Option<Lock>,
+}
+
+/// What the log and the data file keep for deletes and upkeep, beside files of segments.
+#[derive(Default)]
+struct Reserves {
+    /// Bytes that were written to such files, with those that were there when the database was opened, since the log last gave room back.
+    bytes: u64,
+    /// What is kept is enough for so many.
+    enough_for: u64,
+    /// How often the log gave room back.
+    rests: u64,
 }
 
 /// How far an image goes.
@@ -122,6 +142,7 @@ impl Engine {
         let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
         let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
         let transactions = Budget::new(parts.tuning.transaction_bytes);
+        let segment_bytes = garbage::bytes_of(&parts.catalog.live());
         Self {
             learned_unusable: learned::recall(parts.store.psync(), &parts.path),
             pressure,
@@ -155,7 +176,8 @@ impl Engine {
             schema: Mutex::new(()),
             writing: RwLock::new(()),
             closed: AtomicBool::new(false),
-            has_reserves: AtomicBool::new(false),
+            gives_back: AtomicBool::new(false),
+            reserves: Mutex::new(Reserves { bytes: segment_bytes, ..Reserves::default() }),
             _lock: parts.lock,
         }
     }
@@ -165,10 +187,23 @@ impl Engine {
         if self.options.read_only {
             return Err(Error::ReadOnly);
         }
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(Error::Closed);
         }
         self.health.check()
+    }
+
+    /// Whether no more writes are let in.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a close can leave what is not in the newest image to the next opening, which has it back as fast as a checkpoint would be written. Where states are retained, or log is to be given up, a checkpoint
+    /// does that.
+    pub(crate) fn is_quick_to_replay(&self) -> bool {
+        let retains = self.catalog.live().iter().any(|table| table.settings().history > 0);
+        let gives_up = self.options.retain_log_bytes == 0 && self.wal.bytes_kept() > self.wal.bytes_retained();
+        self.health.check().is_ok() && !retains && !gives_up && self.wal.bytes_to_replay() <= QUICK_BYTES
     }
 
     /// Lets no more writes in and waits for those under way.
@@ -178,14 +213,18 @@ impl Engine {
         self.let_writes_end();
     }
 
-    /// Notes that the newest image is all there is, if it is, so that the next opening need not read the log. Nobody writes any more, nor does anything in the background.
+    /// Notes that the newest image is all there is, if it is, so that the next opening need not read the log, and else in the log how far that is durable. Nobody writes any more, nor does anything in the
+    /// background.
     pub(crate) fn mark_clean(&self) -> Result<()> {
         let _still = self.maintenance.lock();
-        let waits = self.catalog.live().iter().any(|table| table.oldest_unapplied().is_some());
-        if self.health.check().is_err() || waits || !self.is_saved() {
+        if self.health.check().is_err() {
             return Ok(());
         }
         self.flush_log()?;
+        let waits = self.catalog.live().iter().any(|table| table.oldest_unapplied().is_some());
+        if waits || !self.is_saved() {
+            return self.wal.state_durable().map_err(|error| self.log_error(error));
+        }
         self.superblock.lock().mark_clean(self.wal.end())
     }
 
@@ -215,7 +254,16 @@ impl Engine {
     /// Has everything that is visible now applied, and a checkpoint written where wanted.
     pub(crate) fn ask(&self, checkpoint: bool) -> Result<()> {
         self.check_writable()?;
-        let ticket = self.signal.post(checkpoint);
+        self.wait_for(self.signal.post(checkpoint))
+    }
+
+    /// The same, with a checkpoint, and where nobody writes all is given back that is not needed at rest.
+    pub(crate) fn ask_for_rest(&self) -> Result<()> {
+        self.check_writable()?;
+        self.wait_for(self.signal.post_rest())
+    }
+
+    fn wait_for(&self, ticket: u64) -> Result<()> {
         self.work_inline();
         self.signal.answer(ticket).map_err(|error| {
             let closed = || Error::Failed { cause: "the background worker has ended".into() };
@@ -249,15 +297,43 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the log its segments for deletes and upkeep, and the data file its pages: what goes to other files can fill the disk while these two are
-    /// still small.
-    pub(crate) fn make_reserves(&self) -> Result<()> {
-        if !self.has_reserves.load(Ordering::Relaxed) {
-            self.pages.make_reserve().map_err(|error| self.write_error(error.into()))?;
-            self.wal.reserve().map_err(|error| self.write_error(self.log_error(error)))?;
-            self.has_reserves.store(true, Ordering::Relaxed);
+    /// Gives the log room for deletes and upkeep, and the data file pages, before so many bytes go to other files: they can fill the disk while these two are still small. As long as there is
+    /// little in those files, the log needs little.
+    pub(crate) fn make_reserves(&self, coming: u64) -> Result<()> {
+        let (bytes, rests) = {
+            let mut reserves = self.reserves.lock();
+            reserves.bytes = reserves.bytes.saturating_add(coming);
+            if reserves.bytes <= reserves.enough_for {
+                return Ok(());
+            }
+            (reserves.bytes, reserves.rests)
+        };
+        let (room, enough_for) =
+            if bytes <= LITTLE_BYTES { (LITTLE_LOG_BYTES, LITTLE_BYTES) } else { (u64::MAX, u64::MAX) };
+        self.pages.make_reserve().map_err(|error| self.write_error(error.into()))?;
+        self.wal.reserve(room).map_err(|error| self.write_error(self.log_error(error)))?;
+        let mut reserves = self.reserves.lock();
+        // Others may have come to rest meanwhile, and given it back.
+        if reserves.rests == rests {
+            reserves.enough_for = enough_for;
         }
         Ok(())
+    }
+
+    /// The next checkpoint gives back what the data file does not need.
+    pub(crate) fn give_back(&self) {
+        self.gives_back.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it does; asked once.
+    pub(crate) fn gives_back_now(&self) -> bool {
+        self.gives_back.swap(false, Ordering::Relaxed)
+    }
+
+    /// The log has given its room back. Of what comes from now on little needs little again.
+    pub(crate) fn forget_reserves(&self) {
+        let mut reserves = self.reserves.lock();
+        *reserves = Reserves { rests: reserves.rests + 1, ..Reserves::default() };
     }
 
     /// Sorts the error of a write: a failed write or flush ends all writing, unless there was only no space for the write.

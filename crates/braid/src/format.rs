@@ -71,6 +71,13 @@ pub(crate) struct Superblock {
     pub(crate) clean_end: Option<Lsn>,
 }
 
+impl Superblock {
+    /// The same, for the other slot.
+    pub(crate) const fn newer(self) -> Self {
+        Self { generation: self.generation + 1, ..self }
+    }
+}
+
 /// Why a slot does not decode.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SlotError {

@@ -16,12 +16,12 @@ const LEAST_BYTES: u64 = 32 << 20;
 /// What lives in files that are emptied together on a full disk: far less than the room that is kept for it.
 const EMPTIED_BYTES: u64 = 128 << 10;
 
-/// Asks for sweeps of tables with too much garbage, unless others wait.
+/// Asks for sweeps of tables with too much garbage, unless others wait. One that is being compacted will have none.
 pub(crate) fn look(engine: &Engine) {
     if engine.sweeps.are_waiting() {
         return;
     }
-    for table in engine.catalog.live() {
+    for table in engine.catalog.live().into_iter().filter(|table| !engine.sweeps.is_compacted(table)) {
         let dead = table.tree.garbage_bytes();
         if dead > LEAST_BYTES.max(table.tree.room().live_bytes) {
             engine.sweep(&table, &[], None);
@@ -59,7 +59,12 @@ fn in_use(engine: &Engine) -> u64 {
 
 /// Bytes of segments, of all tables.
 pub(crate) fn segment_bytes(engine: &Engine) -> u64 {
-    engine.catalog.live().iter().map(|table| table.tree.room().bytes + table.documents.stats().bytes).sum()
+    bytes_of(&engine.catalog.live())
+}
+
+/// Bytes of segments of these tables.
+pub(crate) fn bytes_of(tables: &[Arc<TableCore>]) -> u64 {
+    tables.iter().map(|table| table.tree.room().bytes + table.documents.stats().bytes).sum()
 }
 
 /// Bytes of segments that a checkpoint may let go of, of all tables.

@@ -89,6 +89,7 @@ mod range;
 mod recent;
 mod recovery;
 mod relocate;
+mod rest;
 mod retention;
 mod roll_back;
 mod round;

@@ -10,8 +10,6 @@
 //! a checkpoint counts them as free, so a crash leaves an empty table and no page lost; whoever reads below the load's seq finds the
 //! table empty.
 
-use std::ops::ControlFlow;
-
 use btree::INLINE_BYTES_MAX;
 use doclog::{Retained, Unflushed};
 use index::{DocPointer, Expiry, Payload, Seq};
@@ -51,7 +49,7 @@ impl Loader {
         engine.check_writable()?;
         // A table whose keys were deleted may still have leaves that say so.
         if !table.core.tree.is_empty() && table.iter().keys_only().next().transpose()?.is_none() {
-            table.compact(&mut |_| ControlFlow::Continue(()))?;
+            table.clear()?;
         }
         table.core.begin_load()?;
         // From here on dropping it ends the load.
@@ -194,7 +192,7 @@ impl Loader {
         let engine = self.table.engine();
         let append = || {
             is_ready(&self.table)?;
-            engine.make_reserves()?;
+            engine.make_reserves(values.iter().map(|value| value.len() as u64).sum())?;
             let documents = &self.table.core.documents;
             engine.trees.append_documents(documents, &documents.pack(values)?)
         };
@@ -269,9 +267,11 @@ fn is_long(value: &[u8]) -> bool {
 fn is_ready(table: &Table) -> Result<()> {
     let engine = table.engine();
     engine.check_writable()?;
-    let pages = engine.pages.stats().total_pages;
+    let pages = engine.pages.stats();
+    let pages = pages.total_pages - pages.hole_pages;
     if tree::only_appends(table.core.structure) || pages > UNRESERVED_PAGES {
-        engine.make_reserves()?;
+        // Nobody knows how much comes.
+        engine.make_reserves(u64::MAX)?;
     }
     engine.flush_log()?;
     while engine.trees.is_room_lent() {

@@ -140,11 +140,13 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     let mut database = [0; 16];
     rand::rng().fill_bytes(&mut database);
     // What a creation left that was cut off goes before its superblock does, by which it is known to be that.
-    store.release(DATA)?;
-    for name in store.list("wal")?.iter().filter(|name| name.ends_with(".log")) {
-        store.release(&format!("wal/{name}"))?;
+    let mut left: Vec<_> =
+        store.list("wal")?.iter().filter(|name| name.ends_with(".log")).map(|name| format!("wal/{name}")).collect();
+    left.extend(store.exists(DATA)?.then(|| DATA.to_owned()));
+    if !left.is_empty() {
+        left.iter().try_for_each(|name| store.release(name))?;
+        store.sync_directories()?;
     }
-    store.sync_directories()?;
     store.release(superblock::UNFINISHED)?;
     let superblock = SuperblockFile::create(&store, database, options.segment_bytes)?;
     store.sync_directories()?;
@@ -154,7 +156,7 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     let pages = Arc::new(PagedFile::create(&store, DATA)?);
     let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
     let unflushed = Arc::new(UnflushedDocuments::default());
-    let log_options = log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1);
+    let log_options = wal::Options { creates: true, ..log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1) };
     let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
     let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
     let (wal, _) = Wal::open(&store, &log_options, companions, replay).map_err(|error| log_error(error, path))?;
@@ -176,8 +178,10 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
         clock: Arc::new(Clock::new(options.clock.clone(), Time(0))),
     };
     let engine = Engine::new(parts);
-    engine.store.sync_directories()?;
-    checkpoint::write(&engine)?;
+    let (checkpoint, entries) =
+        engine.store.psync().both(|| checkpoint::write_first(&engine), || engine.store.sync_directories());
+    checkpoint?;
+    entries?;
     engine.superblock.lock().finish(&engine.store)?;
     Ok(engine)
 }
@@ -218,5 +222,6 @@ pub(crate) fn log_options(
         next_seq,
         read_only: options.read_only,
         flush_scheme: options.flush_scheme,
+        creates: false,
     }
 }

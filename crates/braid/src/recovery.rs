@@ -57,7 +57,7 @@ pub(crate) fn recover(
     let started = Instant::now();
     let image = read_image(&store, &superblock)?;
     let allocator = AllocatorImage::decode(&image.allocator)?;
-    let free: u64 = allocator.free.iter().map(|extent| u64::from(extent.pages)).sum();
+    let free: u64 = allocator.free.iter().chain(&allocator.holes).map(|extent| u64::from(extent.pages)).sum();
     let data_bytes = allocator.total_pages.saturating_sub(free).saturating_mul(PAGE as u64);
     let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), data_bytes);
     let store = store.with_pio_max(tuning.pio_max());

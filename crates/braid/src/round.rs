@@ -54,7 +54,11 @@ struct Part<'a> {
 pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
     if choices.iter().any(|choice| tree::only_appends(choice.table.structure)) {
-        engine.make_reserves()?;
+        match engine.make_reserves(engine.pressure.used()) {
+            // There is hardly room for more either, and what waits has to go on.
+            Err(Error::DiskFull { .. }) => {}
+            made => made?,
+        }
     }
     engine.tuning.pace(engine.store.psync(), engine.pressure.is_behind());
     freeze(engine, choices);

@@ -15,6 +15,8 @@ pub(crate) struct Request {
     pub(crate) drain: bool,
     /// Write a checkpoint.
     pub(crate) checkpoint: bool,
+    /// Give back what is not needed at rest with it, where nobody writes.
+    pub(crate) rest: bool,
     /// There was something to do before the wait for it was over.
     pub(crate) woken: bool,
     ticket: u64,
@@ -59,6 +61,12 @@ impl Signal {
         state.request.checkpoint |= checkpoint;
         self.wake.notify_one();
         state.request.ticket
+    }
+
+    /// Asks for everything to be applied, a checkpoint, and what is not needed at rest to be given back with it, if nobody writes.
+    pub(crate) fn post_rest(&self) -> u64 {
+        self.state.lock().request.rest = true;
+        self.post(true)
     }
 
     /// Waits until what was posted is done.
@@ -118,6 +126,7 @@ impl Signal {
         if state.request.ticket == request.ticket {
             state.request.drain = false;
             state.request.checkpoint = false;
+            state.request.rest = false;
         }
         self.done.notify_all();
     }

@@ -203,6 +203,8 @@ pub struct SpaceStats {
     pub total_pages: u64,
     /// Free pages.
     pub free_pages: u64,
+    /// Those of them whose room the disk has back.
+    pub hole_pages: u64,
     /// Pages that wait for readers of older versions.
     pub retired_pages: u64,
 }
@@ -416,7 +418,8 @@ impl Stats {
             space: SpaceStats {
                 page_bytes: space::PAGE as u64,
                 total_pages: pages.total_pages,
-                free_pages: pages.free_pages,
+                free_pages: pages.free_pages + pages.hole_pages,
+                hole_pages: pages.hole_pages,
                 retired_pages: pages.retired_pages,
             },
             streams,

@@ -124,41 +124,41 @@ impl SuperblockFile {
     /// Begins a new epoch: from here on something may be written.
     pub(crate) fn begin_epoch(&mut self) -> Result<u64> {
         let clean_end = self.current.clean_end.filter(|_| seeded::on(Bug::CleanMarkKept));
-        let (epoch, generation) = (self.current.epoch + 1, self.current.generation + 1);
-        let next = Superblock { epoch, generation, clean_end, ..self.current };
+        let next = Superblock { epoch: self.current.epoch + 1, clean_end, ..self.current.newer() };
         self.write(next)?;
         Ok(next.epoch)
     }
 
     /// The database is closed: the newest image is all there is of it, and nothing is written any more to the log, which ends here and is on stable storage.
     pub(crate) fn mark_clean(&mut self, end: Lsn) -> Result<()> {
-        self.write(Superblock { clean_end: Some(end), generation: self.current.generation + 1, ..self.current })
+        // Again where the newest slot says so: then both do.
+        self.write(Superblock { clean_end: Some(end), ..self.current.newer() })
     }
 
-    /// Makes an image the newest checkpoint: of a database that is being created in both slots, so that each tells of one. The image is on stable storage.
-    pub(crate) fn set_image(&mut self, image: ImagePlace) -> Result<()> {
-        let next = Superblock { image: Some(image), generation: self.current.generation + 1, ..self.current };
-        if self.current.image.is_some() {
-            return self.write(next);
-        }
-        let again = Superblock { generation: next.generation + 1, ..next };
-        self.run(vec![self.slot(&next), self.slot(&again)], again)
+    /// Makes an image the newest checkpoint, and all there is of a database that is being closed, where that says where the log ends. The image and the log are on stable storage.
+    pub(crate) fn set_image(&mut self, image: ImagePlace, clean_end: Option<Lsn>) -> Result<()> {
+        self.write(Superblock { image: Some(image), clean_end, ..self.current.newer() })
+    }
+
+    /// Makes an image the first checkpoint of a database that is being created: in both slots, so that each tells of one. What is written before is flushed with it, for the file has not got its name yet.
+    pub(crate) fn set_first_image(&mut self, image: ImagePlace, written: &File) -> Result<()> {
+        let next = Superblock { image: Some(image), ..self.current.newer() };
+        let again = next.newer();
+        let flushes = [written, &self.file].map(|file| Request::flush(file, 0));
+        self.psync.run_all([self.slot(&next), self.slot(&again)].into_iter().chain(flushes).collect())?;
+        self.current = again;
+        Ok(())
     }
 
     fn write(&mut self, next: Superblock) -> Result<()> {
-        self.run(vec![self.slot(&next)], next)
+        self.psync.run_all(vec![self.slot(&next), Request::flush(&self.file, 0)])?;
+        self.current = next;
+        Ok(())
     }
 
     fn slot(&self, of: &Superblock) -> Request {
         let offset = (of.generation % 2) * SLOT_BYTES as u64;
         Request::write(&self.file, offset, Buffer::from_slice(&of.encode()), of.generation)
-    }
-
-    fn run(&mut self, mut writes: Vec<Request>, current: Superblock) -> Result<()> {
-        writes.push(Request::flush(&self.file, 0));
-        self.psync.run_all(writes)?;
-        self.current = current;
-        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ use std::{
     },
 };
 
-use index::{Fragment, Horizon, Part, RangeTombstones, Seq};
+use index::{Fragment, Horizon, Part, RangeTombstones, Seq, TableId};
 use parking_lot::Mutex;
 use space::PAGE;
 
@@ -64,6 +64,22 @@ pub(crate) struct Sweeps {
     /// Stretches that were swept for range tombstones.
     swept: AtomicU64,
     relief: Mutex<Relief>,
+    /// Tables that are being compacted.
+    compacted: Mutex<Vec<TableId>>,
+}
+
+/// A compaction that is under way, until this is dropped.
+pub(crate) struct Compacting<'a>(&'a Sweeps, Vec<TableId>);
+
+impl Drop for Compacting<'_> {
+    fn drop(&mut self) {
+        let mut compacted = self.0.compacted.lock();
+        for table in &self.1 {
+            if let Some(place) = compacted.iter().position(|other| other == table) {
+                compacted.swap_remove(place);
+            }
+        }
+    }
 }
 
 /// What gives space back to a round that found none.
@@ -99,6 +115,23 @@ impl Sweeps {
 }
 
 impl Sweeps {
+    /// These tables are being compacted, as long as there is what this returns.
+    pub(crate) fn compacting(&self, tables: &[Arc<TableCore>]) -> Compacting<'_> {
+        let tables: Vec<_> = tables.iter().map(|table| table.id).collect();
+        self.compacted.lock().extend_from_slice(&tables);
+        Compacting(self, tables)
+    }
+
+    /// Whether one is.
+    pub(crate) fn is_compacted(&self, table: &TableCore) -> bool {
+        self.compacted.lock().contains(&table.id)
+    }
+
+    /// Forgets what of a table was asked for: all of it is about to be rewritten.
+    pub(crate) fn forget(&self, table: &Arc<TableCore>) {
+        self.asked.lock().retain(|sweep| !Arc::ptr_eq(&sweep.table, table));
+    }
+
     /// Whether anything is to be swept.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.asked.lock().is_empty()
@@ -137,6 +170,8 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     if let Some(sweep) = asked {
         match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
             Ok(None | Some(None)) => {}
+            // A compaction rewrites all of it.
+            Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
             Ok(Some(Some(low))) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
             Err(error) => {
                 engine.sweeps.asked.lock().push_front(sweep);
@@ -314,7 +349,8 @@ fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let mut part = Part { from: &sweep.low, until: high, bytes: compact::stretch_bytes(engine), reclaims: true };
+    let mut part =
+        Part { from: &sweep.low, until: high, bytes: compact::stretch_bytes(engine), reclaims: true, below: None };
     let rewritten = loop {
         match compact::rewrite(engine, table, part, table.tree.leaf_pages()) {
             // What it gives up is had only when it is through: a shorter one needs less before.

@@ -15,10 +15,10 @@ use std::{
 use append::Trie;
 use btree::BTree;
 use doclog::{DocLog, DocPointer, PackedDocuments};
-use index::{Applied, Expiry, Index, Payload, ReadAhead, Seq, TableId, View};
+use index::{Applied, Expiry, Index, LeafKeys, Payload, ReadAhead, Seq, TableId, View};
 use parking_lot::Mutex;
 use psync::File;
-use space::{FileStore, Loan, PagedFile, Reserve};
+use space::{FileStore, Loan, PageId, PagedFile, Reserve};
 
 use crate::{Compression, Error, Result, Structure, catalog::TableCore, documents::Documents, format::CreateTable};
 
@@ -210,7 +210,8 @@ impl Trees {
         // With where things are in each, and what the cache needs for it.
         let nodes = nodes + nodes / 4;
         let pages = self.btree.pages().stats();
-        let used = if btree { (pages.total_pages - pages.free_pages) * space::PAGE as u64 } else { 0 };
+        let used =
+            if btree { (pages.total_pages - pages.free_pages - pages.hole_pages) * space::PAGE as u64 } else { 0 };
         let documents: u64 = tables.iter().map(|table| table.documents.stats().live_bytes).sum();
         let least = self.cache_bytes / CACHE_PARTS;
         let left = self.cache_bytes.saturating_sub(nodes + used).clamp(least, self.cache_bytes - least);
@@ -305,6 +306,14 @@ impl Tree {
         match self {
             Self::BTree(tree) => tree.begin_load(seq).map(|load| Load::BTree(Box::new(load))),
             Self::Append(trie) => trie.begin_load(seq).map(|load| Load::Append(Box::new(load))),
+        }
+    }
+
+    /// Keys of what does not end before `page` of the file that all pages are in, at most `most` ranges of them.
+    pub(crate) fn beyond(&self, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
+        match self {
+            Self::BTree(tree) => Ok(tree.beyond(page, most)?),
+            Self::Append(_) => Ok(Vec::new()),
         }
     }
 

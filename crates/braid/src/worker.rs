@@ -3,6 +3,7 @@
 //! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]).
 //! 2. On request, and when nobody writes any more ([`Quiet`]), everything is applied. All but the plain request to do so are followed by a checkpoint,
 //!    which trims the log.
+//!    Where it turns out that nobody writes, the disk gets back what is not needed at rest ([`rest`]).
 //! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
 //!    one before: so no cold key pins the log. Then too a checkpoint is written.
 //! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]) and structures with too much garbage
@@ -25,14 +26,14 @@ use crate::{
     engine::Engine,
     expiry, garbage, learned,
     opq::Opq,
-    round,
+    rest, round,
     signal::Request as Asked,
     sweep,
 };
 
 /// Without anything to do, the worker looks so often whether anybody has committed.
 const LOOK: Duration = Duration::from_secs(2);
-/// After so many looks without a commit, operations are applied and a checkpoint written, and the log gives back what it keeps for as much as there was of late.
+/// After so many looks without a commit, operations are applied and a checkpoint written, whatever they take, and the disk gets back what is not needed at rest.
 const QUIET_LOOKS: u32 = 15;
 /// One such look is enough where the operations that wait take this part of the write buffer. (Applying fewer would write nearly a leaf for each of them, again and again, where
 /// somebody writes a little every now and then.)
@@ -79,7 +80,7 @@ struct Quiet {
 struct Idle {
     /// Apply what waits, and write a checkpoint.
     applies: bool,
-    /// Give back what would be needed by those who write.
+    /// Give back what only those who write need.
     rests: bool,
 }
 
@@ -152,13 +153,14 @@ impl Worker {
         }
         let visible = engine.publisher.visible();
         let outcome = if asked.drain
-            || asked.stop
             || asked.checkpoint
             || idle.applies
             || sweep::is_urgent(engine)
             || clean::needs_apply(engine)
         {
             apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= visible))
+        } else if asked.stop {
+            Ok(())
         } else if log_full {
             let half = Lsn(engine.wal.end().0.saturating_sub(log_limit / 2));
             apply_all(engine, |queue| queue.first_lsn().is_some_and(|lsn| lsn < half))
@@ -182,15 +184,25 @@ impl Worker {
             Err(_) => return outcome,
         };
         let yields = engine.retention.yields();
-        if asked.checkpoint || log_full || old || yields || (unsaved && (asked.stop || idle.applies || trim)) {
-            checkpoint::write(engine)?;
+        let rests = idle.rests && outcome.is_ok() && rest::is_due(engine);
+        if asked.checkpoint || log_full || old || yields || rests || (unsaved && (idle.applies || trim)) {
+            let is_quiet = visible == Seq(engine.wal.last_seq()) && engine.pressure.full_disk().is_none() && !yields;
+            let gives_back = engine.gives_back_now();
+            let written = if outcome.is_ok() && is_quiet && (asked.rest || idle.rests) {
+                rest::checkpoint(engine)
+            } else if gives_back {
+                rest::cut(engine)
+            } else {
+                checkpoint::write(engine)
+            };
+            if written.is_err() && gives_back {
+                engine.give_back();
+            }
+            written?;
             // Before those who asked have their answer: the directory is at rest then. On a full disk it would take room that others wait for.
             if outcome.is_ok() {
                 learned::keep(engine);
             }
-        }
-        if idle.rests {
-            engine.wal.rest().map_err(|error| engine.log_error(error))?;
         }
         if outcome.is_ok() && !asked.stop {
             self.expired.turn(engine)?;

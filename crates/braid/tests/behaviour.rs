@@ -281,7 +281,7 @@ fn segments_are_made_ahead_while_lazy_commits_are_always_due(structure: Structur
     let table = db.table("t", structure).expect("a table");
     // Half of the first segment; from then on the log is to have two spares, and nobody but the keeper makes them.
     let mut batch = WriteBatch::new();
-    (0..512u32).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 1000]));
+    (0..2048u32).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 250]));
     db.write_with(batch, Durability::Lazy(Duration::ZERO)).expect("written");
     for _ in 0..3000 {
         table.put_with("k", "v", Durability::Lazy(Duration::ZERO)).expect("put");

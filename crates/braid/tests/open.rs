@@ -261,7 +261,7 @@ fn garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable(structure:
     let length = bytes.len();
     let used = bytes.chunks(4096).rposition(|page| page.iter().any(|&byte| byte != 0)).expect("pages in use");
     assert!(used * 4096 < length);
-    for page in used / 2..used / 2 + 20 {
+    for page in used / 2..used / 2 + 10 {
         bytes[page * 4096 + 500..page * 4096 + 600].fill(0xee);
     }
     fs::write(&data, bytes).expect("written");

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use index::{
-    Again, Applied, Batch, Compacted, DueKeys, Error, Horizon, Index, Part, Rescue, Result, Seq, TableId, Time, View,
+    Again, Applied, Batch, Compacted, Error, Horizon, Index, LeafKeys, Part, Rescue, Result, Seq, TableId, Time, View,
 };
 use parking_lot::Mutex;
 use seeded::Bug;
-use space::Extent;
+use space::{Extent, PageId};
 
 use crate::apply::compact::compact;
 use crate::apply::{Apply, Done};
@@ -50,6 +50,14 @@ pub struct BTree {
 }
 
 impl BTree {
+    /// Keys of leaves that do not end before `page`, and of some below each node that does not, at most `most` ranges of them, the first in key order.
+    ///
+    /// # Errors
+    /// When a read fails or what it read does not check.
+    pub fn beyond(&self, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
+        walk::beyond(&self.current(), page, most)
+    }
+
     /// An empty tree whose leaves will have `leaf_pages` pages, at most [`LEAF_PAGES_MAX`]. Nothing is written.
     #[must_use]
     pub fn create(shared: Arc<Shared>, table: TableId, leaf_pages: u32) -> Self {
@@ -179,7 +187,7 @@ impl Index for BTree {
         self.current().root.expires
     }
 
-    fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>> {
+    fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
         walk::due(&self.current(), now, most)
     }
 

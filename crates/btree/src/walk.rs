@@ -1,9 +1,9 @@
-//! Walks over internal nodes alone: the shape of a tree, its pages, and the leaves in it that are due.
+//! Walks over internal nodes alone: the shape of a tree, its pages, and the leaves in it that are due, or lie far back in the file.
 
 use std::ops::ControlFlow;
 
-use index::{DueKeys, Result, Stats, Time};
-use space::Extent;
+use index::{LeafKeys, Result, Stats, Time};
+use space::{Extent, PageId};
 
 use crate::format::Pointer;
 use crate::version::Version;
@@ -48,23 +48,70 @@ fn below(
 
 /// Keys, from the first to below the second where there is one, under which leaves are due at `now`: neighbours together, at most `most` of
 /// these ranges, the first in key order. Reads only nodes that lead to such leaves.
-pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<DueKeys>> {
-    let mut found: Vec<DueKeys> = Vec::new();
+pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
+    let mut found = Vec::new();
     let Some(root) = version.root.pointer.filter(|root| is_due(root, now)) else { return Ok(found) };
-    let mut show = |keys: DueKeys| {
-        if let Some(last) = found.last_mut().filter(|last| last.high.as_ref() == Some(&keys.low)) {
-            last.high = keys.high;
-        } else if found.len() < most {
-            found.push(keys);
-        } else {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    };
-    let all = DueKeys { low: Vec::new(), high: None };
+    let mut show = |keys| join(&mut found, keys, most);
+    let all = LeafKeys { low: Vec::new(), high: None };
     // Whether it came to the end is of no interest.
     let _ = due_below(version, &root, version.root.height - 1, all, now, &mut show)?;
     Ok(found)
+}
+
+/// Adds keys to those that were found, unless these are `most` already and do not end where they begin.
+fn join(found: &mut Vec<LeafKeys>, keys: LeafKeys, most: usize) -> ControlFlow<()> {
+    if let Some(last) = found.last_mut().filter(|last| last.high.as_ref() == Some(&keys.low)) {
+        last.high = keys.high;
+    } else if found.len() < most {
+        found.push(keys);
+    } else {
+        return ControlFlow::Break(());
+    }
+    ControlFlow::Continue(())
+}
+
+/// Keys, as [`due`] shows them, of leaves that do not end before `page`, and of some below each node that does not, so that to write these leaves anew puts all of it elsewhere.
+pub(crate) fn beyond(version: &Version, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
+    let mut found = Vec::new();
+    let Some(root) = version.root.pointer else { return Ok(found) };
+    let all = LeafKeys { low: Vec::new(), high: None };
+    let mut show = |keys| join(&mut found, keys, most);
+    // Whether it came to the end is of no interest.
+    let _ = Beyond { version, page }.below(&root, version.root.height - 1, all, false, &mut show)?;
+    Ok(found)
+}
+
+/// What is looked for by [`beyond`].
+struct Beyond<'a> {
+    version: &'a Version,
+    page: PageId,
+}
+
+impl Beyond<'_> {
+    /// Shows what there is below a pointer to what is on `level`; its first leaf in any case where something above it is `owed`, for a leaf that is written anew takes along the nodes on the way
+    /// to it. Recursion as deep as the tree is high.
+    fn below(
+        &self, pointer: &Pointer, level: u8, keys: LeafKeys, owed: bool,
+        show: &mut dyn FnMut(LeafKeys) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let Self { version, page } = self;
+        let is_shown = owed || pointer.extent().end() > *page;
+        if level == 0 {
+            return Ok(if is_shown { show(keys) } else { ControlFlow::Continue(()) });
+        }
+        let node = version.shared.node(version.table, pointer, level)?;
+        let pointers: Vec<_> = node.pointers().collect();
+        // Held until they are walked.
+        let _children = if level > 1 { version.shared.nodes(version.table, &pointers, level - 1)? } else { Vec::new() };
+        for (child, below) in pointers.iter().enumerate() {
+            let low = if child == 0 { keys.low.clone() } else { node.separator(child) };
+            let high = if child + 1 < node.len() { Some(node.separator(child + 1)) } else { keys.high.clone() };
+            if self.below(below, level - 1, LeafKeys { low, high }, is_shown && child == 0, show)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
 }
 
 fn is_due(pointer: &Pointer, now: Time) -> bool {
@@ -73,8 +120,8 @@ fn is_due(pointer: &Pointer, now: Time) -> bool {
 
 /// Shows the keys of due leaves below a pointer to what is on `level`. Recursion as deep as the tree is high.
 fn due_below(
-    version: &Version, pointer: &Pointer, level: u8, keys: DueKeys, now: Time,
-    show: &mut dyn FnMut(DueKeys) -> ControlFlow<()>,
+    version: &Version, pointer: &Pointer, level: u8, keys: LeafKeys, now: Time,
+    show: &mut dyn FnMut(LeafKeys) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>> {
     if level == 0 {
         return Ok(show(keys));
@@ -83,7 +130,7 @@ fn due_below(
     for (child, below) in node.pointers().enumerate().filter(|(_, below)| is_due(below, now)) {
         let low = if child == 0 { keys.low.clone() } else { node.separator(child) };
         let high = if child + 1 < node.len() { Some(node.separator(child + 1)) } else { keys.high.clone() };
-        if due_below(version, &below, level - 1, DueKeys { low, high }, now, show)?.is_break() {
+        if due_below(version, &below, level - 1, LeafKeys { low, high }, now, show)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

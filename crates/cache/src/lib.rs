@@ -348,7 +348,7 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> std::fmt::Debug for Cache<K, 
 
 /// A power of two, so that the policy does not round it up.
 fn shards_for(capacity_bytes: u64) -> u64 {
-    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let threads = tally::processors() as u64;
     let most = (threads * 4).min(SHARDS_MAX).min(capacity_bytes / SHARD_BYTES_MIN).max(1);
     1 << most.ilog2()
 }

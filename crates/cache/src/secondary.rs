@@ -75,7 +75,7 @@ impl Place {
 impl<K: Eq + Hash + Clone> Secondary<K> {
     /// A secondary cache that may be given up to `most_bytes`. It has none yet.
     pub(crate) fn new(most_bytes: u64) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        let threads = tally::processors() as u64;
         let chunk_bytes = usize::try_from(most_bytes / SHARD_CHUNKS_MIN).unwrap_or(CHUNK_MAX);
         let chunk_bytes = mapped::capacity(chunk_bytes.clamp(CHUNK_MIN, CHUNK_MAX));
         let shards = (most_bytes / (SHARD_CHUNKS_MIN * chunk_bytes as u64)).clamp(1, SHARDS_MAX.min(4 * threads));

@@ -40,7 +40,7 @@ pub use types::{
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use space::Extent;
+use space::{Extent, PageId};
 
 /// A table's structure on storage.
 pub trait Index: Send + Sync {
@@ -82,7 +82,7 @@ pub trait Index: Send + Sync {
     ///
     /// # Errors
     /// When a read fails or what it read does not check.
-    fn due(&self, now: Time, most: usize) -> Result<Vec<DueKeys>>;
+    fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>>;
 
     /// Pages of a new leaf.
     fn leaf_pages(&self) -> u32;
@@ -157,6 +157,8 @@ pub struct Part<'a> {
     pub bytes: usize,
     /// Whether it brings space back, as deletes do: then it may use half of what is kept for them.
     pub reclaims: bool,
+    /// In a file of pages it goes below this one, or nowhere: then it fails as on a full disk.
+    pub below: Option<PageId>,
 }
 
 impl Part<'_> {
@@ -179,9 +181,9 @@ pub struct Compacted {
     pub bytes: u64,
 }
 
-/// Keys, of leaves that are due ([`due`]).
+/// Keys, of leaves that are to be written anew, for one that are due ([`due`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DueKeys {
+pub struct LeafKeys {
     /// The first.
     pub low: Vec<u8>,
     /// Where they end; none at the end of the structure.

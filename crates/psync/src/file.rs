@@ -1,6 +1,9 @@
 //! An open file, on a real or a simulated disk.
 
-#![expect(unsafe_code, reason = "reserves room on the disk, which has no safe interface in the standard library")]
+#![expect(
+    unsafe_code,
+    reason = "reserves room on the disk and gives it back, which has no safe interface in the standard library"
+)]
 
 use std::fmt;
 use std::fs;
@@ -121,10 +124,25 @@ impl File {
     /// When the system refuses, for one because the disk is full. Then the file may be longer, and has to be cut.
     pub fn reserve(&self, range: Range<u64>) -> Result<bool> {
         let outcome = match &self.0.handle {
-            Handle::System(file) => retry_interrupted(|| reserve(file, &range)),
-            Handle::Simulated(handle) => handle.len().and_then(|old| handle.set_len(old.max(range.end))).map(|()| true),
+            Handle::System(file) => retry_interrupted(|| allocate(file, 0, &range)),
+            Handle::Simulated(handle) => handle.reserve(&range).map(|()| true),
         };
         outcome.map_err(|source| Error::path("reserve room for", &self.0.path, source))
+    }
+
+    /// Gives the disk back what it keeps for a range of whole blocks inside the file, which reads as zero from then on. A write there is a write into new space. Durable
+    /// with the next flush. `false`, with nothing done, where the file system cannot.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn punch(&self, range: Range<u64>) -> Result<bool> {
+        let outcome = match &self.0.handle {
+            Handle::System(file) => {
+                retry_interrupted(|| allocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, &range))
+            }
+            Handle::Simulated(handle) => handle.punch(&range).map(|()| true),
+        };
+        outcome.map_err(|source| Error::path("give room back of", &self.0.path, source))
     }
 
     /// Where its completed requests are counted.
@@ -133,14 +151,15 @@ impl File {
     }
 }
 
-fn reserve(file: &fs::File, range: &Range<u64>) -> io::Result<bool> {
+/// Asks for room, or gives it back; `false` where the file system cannot.
+fn allocate(file: &fs::File, mode: libc::c_int, range: &Range<u64>) -> io::Result<bool> {
     if range.is_empty() {
         return Ok(true);
     }
     let offset = |at: u64| libc::off_t::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     let (start, length) = (offset(range.start)?, offset(range.end - range.start)?);
     // SAFETY: a call with a descriptor that is open, and numbers.
-    if unsafe { libc::fallocate(file.as_raw_fd(), 0, start, length) } == 0 {
+    if unsafe { libc::fallocate(file.as_raw_fd(), mode, start, length) } == 0 {
         return Ok(true);
     }
     let error = io::Error::last_os_error();

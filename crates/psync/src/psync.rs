@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use parking_lot::Mutex;
 
@@ -172,6 +174,40 @@ impl Psync {
     /// When the system fails to.
     pub fn sync_directory(&self, path: &Path) -> Result<()> {
         self.shared.names.sync_directory(path)
+    }
+
+    /// The same for several directories at a time.
+    ///
+    /// # Errors
+    /// When the system fails to, for any of them: that it could not flush one comes first.
+    pub fn sync_directories(&self, paths: &[PathBuf]) -> Result<()> {
+        match paths {
+            [] => Ok(()),
+            [path] => self.sync_directory(path),
+            [path, others @ ..] => match self.both(|| self.sync_directory(path), || self.sync_directories(others)) {
+                (Err(error), Err(other)) if other.is_flush_failure() && !error.is_flush_failure() => Err(other),
+                (one, other) => one.and(other),
+            },
+        }
+    }
+
+    /// Does two things at a time, the second in another thread: what waits for the device each. On a simulated disk one comes after the other, so that a seed is always the same run.
+    pub fn both<A, B: Send>(&self, one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
+        let other = Mutex::new(Some(other));
+        let run_other = || {
+            let other = other.lock().take().expect("it is run once");
+            other()
+        };
+        if self.is_simulated() {
+            return (one(), run_other());
+        }
+        thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, run_other) {
+            Ok(thread) => {
+                let one = one();
+                (one, thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            }
+            Err(_) => (one(), run_other()),
+        })
     }
 
     /// Locks a file, creating it if need be, without waiting: exclusively, or together with other shared holders. An

@@ -1,6 +1,7 @@
 //! What users of `Psync` rely on, on every backend.
 
 use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -189,6 +190,34 @@ fn a_read_past_the_end_is_short_and_gives_what_is_there() {
                     assert!(buffer[..there - BLOCK] == pattern(5, 2 * BLOCK)[BLOCK..there]);
                     assert!(buffer[there - BLOCK..].iter().all(|byte| *byte == 0));
                 }
+            }
+        }
+    });
+}
+
+#[test]
+fn room_that_is_given_back_reads_as_zeros_and_can_be_had_again() {
+    on_every_backend(|psync, directory| {
+        for direct in [false, true] {
+            let file = create(psync, &directory.join(format!("{direct}")), direct);
+            write(psync, &file, 0, &pattern(3, 64 * BLOCK));
+            psync.run_all(vec![Request::flush(&file, 0)]).expect("flush");
+            let blocks = || std::fs::metadata(file.path()).expect("there").blocks();
+            let before = blocks();
+            let hole = (8 * BLOCK) as u64..(40 * BLOCK) as u64;
+            // Where the file system has no holes (TMPDIR may be anywhere), nothing happens.
+            if !file.punch(hole.clone()).expect("no error") {
+                return;
+            }
+            assert_eq!(file.len().expect("a length"), (64 * BLOCK) as u64);
+            assert!(blocks() < before, "{before} before");
+            let read = Request::read(&file, 0, Buffer::zeroed(64 * BLOCK), 0);
+            let found = psync.run_all(vec![read]).expect("read").remove(0).expect("a buffer");
+            let mut expected = pattern(3, 64 * BLOCK);
+            expected[8 * BLOCK..40 * BLOCK].fill(0);
+            assert!(*found == expected);
+            if file.reserve(hole).expect("room") {
+                assert_eq!(blocks(), before);
             }
         }
     });

@@ -324,6 +324,22 @@ fn a_removal_that_was_flushed_stays() {
 }
 
 #[test]
+fn what_is_punched_is_room_that_a_write_can_lack() {
+    let (disk, psync, file) = prepared(1);
+    write(&psync, &file, 0, &[1; 8 * BLOCK]).expect("write");
+    let used = file.len().expect("a length");
+    disk.set_capacity(Some(used));
+    assert!(file.punch(0..4 * BLOCK as u64).expect("punched"));
+    assert_eq!((file.len().expect("a length"), disk.used_bytes()), (used, used - 4 * BLOCK as u64));
+    write(&psync, &file, used, &[2; 2 * BLOCK]).expect("there is room now");
+    assert!(write(&psync, &file, BLOCK as u64, &[3; 3 * BLOCK]).expect_err("three blocks").is_disk_full());
+    assert!(file.reserve(0..3 * BLOCK as u64).expect_err("three blocks").is_disk_full());
+    assert!(file.reserve(0..2 * BLOCK as u64).expect("two"));
+    write(&psync, &file, 0, &[3; 2 * BLOCK]).expect("its own");
+    assert!(write(&psync, &file, 3 * BLOCK as u64, &[3]).expect_err("one block more").is_disk_full());
+}
+
+#[test]
 fn faults_happen_once_where_asked() {
     let (disk, psync, file) = prepared(1);
     disk.fail_operation(Fault::Write, 1, libc::EIO);

@@ -57,11 +57,15 @@ pub enum Bug {
     QueueOutOfOrder = 22,
     /// A segment that the log is in is flushed when it is made longer, and whether that failed is forgotten.
     GrownFlushForgotten = 23,
+    /// The end of the data file is given back before an image is durable that does not count with it.
+    TailCutEarly = 24,
+    /// Segments of the log are given back before a checkpoint is durable that needs none of them.
+    SegmentsGivenBackEarly = 25,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
@@ -73,6 +77,8 @@ impl Bug {
         Self::UnpinnedBeforeCheckpoint,
         Self::FilterMissesKey,
         Self::CleanMarkKept,
+        Self::TailCutEarly,
+        Self::SegmentsGivenBackEarly,
     ];
 
     /// Every bug that walks over a table find in which many keys are deleted.

@@ -5,7 +5,8 @@
 //! 2. Some of the free pages are set aside as the reserve. They are the longest free runs at the time, because deletes and checkpoints on a full
 //!    disk need leaves and images, not only single pages. The reserve is filled up before a normal request is looked at, so what such a
 //!    request can have is what is free besides.
-//! 3. A page that is ahead was taken for something that no log record names yet. It is in use here, and free in an image: should there be
+//! 3. Some of the free pages are *holes*: the disk has their room back, so they have to be filled before they can be allocated ([`crate::surplus`]).
+//! 4. A page that is ahead was taken for something that no log record names yet. It is in use here, and free in an image: should there be
 //!    a restart before the record is there, nobody has to give it back.
 
 use std::ops::Range;
@@ -50,6 +51,8 @@ pub struct Stats {
     pub total_pages: u64,
     /// Pages that can be allocated.
     pub free_pages: u64,
+    /// Free pages whose room the disk has back.
+    pub hole_pages: u64,
     /// Pages that wait for readers of older versions.
     pub retired_pages: u64,
     /// Pages in use that no log record names yet.
@@ -91,16 +94,20 @@ pub(crate) fn reserve_for(total_pages: u64) -> u64 {
 
 /// State of every page of a file.
 ///
-/// Invariant: `free`, `reserve`, `retired` and `ahead` are disjoint and inside `1..total`.
+/// Invariant: `free`, `reserve`, `holes`, `retired` and `ahead` are disjoint and inside `1..total`.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// For errors.
     file: PathBuf,
-    total: u64,
+    pub(crate) total: u64,
     /// Free pages that are not set aside.
-    free: Runs,
+    pub(crate) free: Runs,
     /// Free pages that are.
     reserve: Runs,
+    /// Free pages that the disk keeps no room for.
+    pub(crate) holes: Runs,
+    /// Parts of them, of now or before, whose room the disk does not have back yet.
+    pub(crate) unpunched: Vec<Range<u64>>,
     retired: Runs,
     ahead: Runs,
 }
@@ -113,10 +120,19 @@ impl Allocator {
             total: image.total_pages.max(1),
             free: Runs::default(),
             reserve: Runs::default(),
+            holes: Runs::default(),
+            unpunched: Vec::new(),
             retired: Runs::default(),
             ahead: Runs::default(),
         };
         allocator.free = Runs::of_sorted(allocator.ranges("free", &image.free)?);
+        let holes = allocator.ranges("leave out", &image.holes)?;
+        if let Some(range) = holes.iter().find(|range| allocator.free.overlaps(range)) {
+            return Err(allocator.state("leave out", range, "no free page that is there", "one"));
+        }
+        // A crash may have come before their room was given back.
+        allocator.unpunched.clone_from(&holes);
+        allocator.holes = Runs::of_sorted(holes);
         Ok(allocator)
     }
 
@@ -128,9 +144,19 @@ impl Allocator {
         self.free.pages() + self.reserve.pages()
     }
 
-    /// Pages that the reserve lacks in a file of so many.
-    fn reserve_short(&self, total: u64) -> u64 {
-        reserve_for(total).saturating_sub(self.reserve.pages())
+    /// Pages that the disk keeps room for.
+    pub(crate) const fn kept(&self) -> u64 {
+        self.total - self.holes.pages()
+    }
+
+    /// Pages that there should be in the reserve.
+    pub(crate) fn reserve_wanted(&self) -> u64 {
+        reserve_for(self.kept())
+    }
+
+    /// Pages that the reserve lacks, once there are so many more.
+    fn reserve_short(&self, more: u64) -> u64 {
+        reserve_for(self.kept() + more).saturating_sub(self.reserve.pages())
     }
 
     /// The next that fills the reserve up chooses all of it anew. Without that the reserve of a file that was short would be in many short runs.
@@ -141,7 +167,7 @@ impl Allocator {
     /// Fills the reserve up with parts of the longest free runs, as far as they go.
     fn fill_reserve(&mut self) {
         loop {
-            let short = self.reserve_short(self.total);
+            let short = self.reserve_short(0);
             let Some(run) = self.free.longest_first().next().filter(|_| short > 0) else {
                 return;
             };
@@ -159,14 +185,28 @@ impl Allocator {
             self.fill_reserve();
         }
         let sources = self.gather(count, pages.into())?;
-        let mut extents = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        Some(self.cut_out(sources, pages))
+    }
+
+    /// The same below a page.
+    pub(crate) fn take_below(&mut self, count: u64, pages: u32, class: Class, ceiling: u64) -> Option<Vec<Extent>> {
+        if !class.may_use_reserve() {
+            self.fill_reserve();
+        }
+        let sources = self.gather_below(count, pages.into(), ceiling)?;
+        Some(self.cut_out(sources, pages))
+    }
+
+    /// Takes extents of so many pages out of free runs.
+    fn cut_out(&mut self, sources: Vec<Range<u64>>, pages: u32) -> Vec<Extent> {
+        let mut extents = Vec::new();
         for source in sources {
             self.free.remove(source.clone());
             let starts = (source.start..source.end).step_by(pages as usize);
             extents.extend(starts.map(|start| Extent::new(PageId(start), pages)));
         }
         extents.sort_unstable();
-        Some(extents)
+        extents
     }
 
     /// The same out of all free pages, for a request that may have the reserve, and that the file cannot grow for.
@@ -178,7 +218,7 @@ impl Allocator {
     /// The same, for a request of [`Class::Urgent`], as long as half of the reserve is left.
     pub(crate) fn take_urgently(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
         let left = self.free_pages().checked_sub(count.checked_mul(pages.into())?)?;
-        if left < reserve_for(self.total) / 2 { None } else { self.take_with_reserve(count, pages) }
+        if left < self.reserve_wanted() / 2 { None } else { self.take_with_reserve(count, pages) }
     }
 
     /// Free runs for `count` extents of `each` pages: the one that fits best, or else parts of the longest.
@@ -207,6 +247,27 @@ impl Allocator {
         }
     }
 
+    /// The same, of what is below a page: the shortest run that has room for all, or else parts of several.
+    fn gather_below(&self, count: u64, each: u64, ceiling: u64) -> Option<Vec<Range<u64>>> {
+        let below = self.free.iter().take_while(|run| run.start < ceiling);
+        let mut runs: Vec<_> = below.map(|run| (run.end.min(ceiling) - run.start, run.start)).collect();
+        runs.sort_unstable();
+        let wanted = count * each;
+        if let Some((_, start)) = runs.iter().find(|(length, _)| *length >= wanted) {
+            return Some(std::iter::once(*start..*start + wanted).collect());
+        }
+        let (mut left, mut parts) = (count, Vec::new());
+        for (length, start) in runs.into_iter().rev() {
+            let here = (length / each).min(left);
+            if here == 0 {
+                break;
+            }
+            parts.push(start..start + here * each);
+            left -= here;
+        }
+        (left == 0).then_some(parts)
+    }
+
     /// Fewest pages to add for a request that `take` refused.
     pub(crate) fn missing(&self, wanted: u64, class: Class) -> u64 {
         if class.may_use_reserve() {
@@ -215,7 +276,7 @@ impl Allocator {
         // The reserve grows with the file, by half as much at most: so this ends.
         let mut missing = wanted;
         loop {
-            let needed = wanted + self.reserve_short(self.total + missing);
+            let needed = wanted + self.reserve_short(missing);
             if needed <= missing {
                 return missing;
             }
@@ -236,8 +297,8 @@ impl Allocator {
             pages,
             free_pages: self.free_pages(),
             reserve_pages: match class {
-                Class::Normal => reserve_for(self.total),
-                Class::Urgent => reserve_for(self.total) / 2,
+                Class::Normal => self.reserve_wanted(),
+                Class::Urgent => self.reserve_wanted() / 2,
                 Class::Reclaim | Class::Emptying => 0,
             },
         }
@@ -282,7 +343,8 @@ impl Allocator {
         let ranges = self.ranges("release", extents)?;
         for range in &ranges {
             if !self.retired.contains(range) {
-                let found = if self.free.overlaps(range) { "free" } else { "allocated" };
+                let is_free = self.free.overlaps(range) || self.holes.overlaps(range);
+                let found = if is_free { "free" } else { "allocated" };
                 return Err(self.state("release", range, "retired", found));
             }
         }
@@ -298,7 +360,7 @@ impl Allocator {
         self.free.absorb(&mut self.retired);
     }
 
-    /// Free or retired → allocated. Extents past the known end move it; the pages up to them become free.
+    /// Free, a hole or retired → allocated. Extents past the known end move it; the pages up to them become free.
     ///
     /// A log may allocate what it retired before, as the life that wrote it had released it in between.
     pub(crate) fn replay_allocate(&mut self, extents: &[Extent], file_pages: u64) -> Result<()> {
@@ -307,7 +369,7 @@ impl Allocator {
         let ranges = self.ranges_below("allocate again", extents, end)?;
         for range in &ranges {
             let known = range.start.min(self.total)..range.end.min(self.total);
-            let covered: u64 = [&self.free, &self.reserve, &self.retired]
+            let covered: u64 = [&self.free, &self.reserve, &self.holes, &self.retired]
                 .iter()
                 .flat_map(|runs| runs.within(&known))
                 .map(|part| part.end - part.start)
@@ -322,7 +384,7 @@ impl Allocator {
             self.grow(last.end - self.total);
         }
         for range in ranges {
-            for runs in [&mut self.free, &mut self.reserve, &mut self.retired] {
+            for runs in [&mut self.free, &mut self.reserve, &mut self.holes, &mut self.retired] {
                 for part in runs.within(&range) {
                     runs.remove(part);
                 }
@@ -336,6 +398,7 @@ impl Allocator {
         Survey {
             total: self.total,
             free: union(self.free.iter().chain(self.reserve.iter()).collect()).0,
+            holes: self.holes.iter().collect(),
             retired: self.retired.iter().collect(),
             ahead: self.ahead.iter().collect(),
         }
@@ -345,9 +408,10 @@ impl Allocator {
         Stats {
             total_pages: self.total,
             free_pages: self.free_pages(),
+            hole_pages: self.holes.pages(),
             retired_pages: self.retired.pages(),
             ahead_pages: self.ahead.pages(),
-            reserve_pages: reserve_for(self.total),
+            reserve_pages: self.reserve_wanted(),
             free_runs: (self.free.count() + self.reserve.count()) as u64,
         }
     }
@@ -356,7 +420,9 @@ impl Allocator {
     fn allocated(&self, operation: &'static str, extents: &[Extent]) -> Result<Vec<Range<u64>>> {
         let ranges = self.ranges(operation, extents)?;
         for range in &ranges {
-            for (runs, found) in [(&self.free, "free"), (&self.reserve, "free"), (&self.retired, "retired")] {
+            for (runs, found) in
+                [(&self.free, "free"), (&self.reserve, "free"), (&self.holes, "free"), (&self.retired, "retired")]
+            {
                 if runs.overlaps(range) {
                     return Err(self.state(operation, range, "allocated", found));
                 }
@@ -407,6 +473,7 @@ impl Allocator {
 pub struct Survey {
     total: u64,
     free: Vec<Range<u64>>,
+    holes: Vec<Range<u64>>,
     retired: Vec<Range<u64>>,
     ahead: Vec<Range<u64>>,
 }
@@ -416,7 +483,7 @@ impl Survey {
         let mut free = self.free;
         free.extend(self.retired);
         free.extend(self.ahead);
-        AllocatorImage { total_pages: self.total, free: extents(&union(free).0) }
+        AllocatorImage { total_pages: self.total, free: extents(&union(free).0), holes: extents(&self.holes) }
     }
 
     /// Compares the pages that were in use at that moment, in any order, with the allocator.
@@ -424,14 +491,15 @@ impl Survey {
     pub fn audit(self, used: &[Extent]) -> Audit {
         let used = used.iter().map(|extent| extent.page.0..extent.end().0);
         let (used, twice) = union(used.filter(|range| !range.is_empty()).collect());
-        let mut known = self.free.clone();
+        let (free, _) = union(self.free.iter().chain(&self.holes).cloned().collect());
+        let mut known = free.clone();
         known.extend(self.retired.clone());
         known.extend(self.ahead.clone());
         known.extend(used.clone());
         let ends = [0..1, self.total..u64::MAX];
         Audit {
             leaked: extents(&gaps(&union(known).0, 1..self.total)),
-            used_while_free: extents(&intersection(&used, &self.free)),
+            used_while_free: extents(&intersection(&used, &free)),
             used_while_retired: extents(&intersection(&used, &self.retired)),
             used_twice: extents(&union(twice).0),
             outside: extents(&intersection(&used, &ends)),

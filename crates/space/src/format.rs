@@ -14,14 +14,16 @@
 //!
 //! ```text
 //!  0  8  magic "BRAIDALC"
-//!  8  4  version, 1
+//!  8  4  version, 1; 2 where there are holes
 //! 12  4  CRC-32C of the image without these four bytes
 //! 16  8  bytes of the image
 //! 24  8  pages of the file, page 0 included
 //! 32  8  free extents
 //! 40     per extent, in page order: pages between it and the one before (the first: page 0), pages of it; both as LEB128
+//!        version 2: how many holes there are, as LEB128, and each as a free extent
 //! ```
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::{Error, Extent, PAGE, PageId, Result};
@@ -31,6 +33,8 @@ const FILE_VERSION: u32 = 1;
 
 const IMAGE_MAGIC: &[u8; 8] = b"BRAIDALC";
 const IMAGE_VERSION: u32 = 1;
+/// That of an image with holes.
+const IMAGE_VERSION_HOLES: u32 = 2;
 const IMAGE_HEADER: usize = 40;
 /// What an image calls itself in errors: the checkpoint around it knows the file.
 const IMAGE_NAME: &str = "free-list image";
@@ -45,6 +49,8 @@ pub struct AllocatorImage {
     pub total_pages: u64,
     /// Pages that nothing refers to, in order; neighbours are one extent.
     pub free: Vec<Extent>,
+    /// The same, of pages that the disk keeps no room for.
+    pub holes: Vec<Extent>,
 }
 
 impl AllocatorImage {
@@ -68,15 +74,15 @@ impl AllocatorImage {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(IMAGE_HEADER + self.free.len() * 4);
         bytes.extend_from_slice(IMAGE_MAGIC);
-        bytes.extend_from_slice(&IMAGE_VERSION.to_le_bytes());
+        let version = if self.holes.is_empty() { IMAGE_VERSION } else { IMAGE_VERSION_HOLES };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&[0; 12]);
         bytes.extend_from_slice(&self.total_pages.to_le_bytes());
         bytes.extend_from_slice(&(self.free.len() as u64).to_le_bytes());
-        let mut end = 0;
-        for extent in &self.free {
-            put_varint(&mut bytes, extent.page.0 - end);
-            put_varint(&mut bytes, u64::from(extent.pages));
-            end = extent.end().0;
+        put_extents(&mut bytes, &self.free);
+        if !self.holes.is_empty() {
+            put_varint(&mut bytes, self.holes.len() as u64);
+            put_extents(&mut bytes, &self.holes);
         }
         let length = bytes.len() as u64;
         bytes[16..24].copy_from_slice(&length.to_le_bytes());
@@ -91,7 +97,7 @@ impl AllocatorImage {
     /// When the bytes are not a whole image, or one that no allocator can have made.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let file = Path::new(IMAGE_NAME);
-        check_header(file, bytes, IMAGE_HEADER, IMAGE_MAGIC, IMAGE_VERSION)?;
+        let version = check_header(file, bytes, IMAGE_HEADER, IMAGE_MAGIC, IMAGE_VERSION..=IMAGE_VERSION_HOLES)?;
         let length = get_u64(bytes, 16);
         if length != bytes.len() as u64 {
             return Err(Error::corrupt(file, 16, "length", bytes.len(), length));
@@ -100,27 +106,53 @@ impl AllocatorImage {
         let total_pages = get_u64(bytes, 24);
         let count = get_u64(bytes, 32);
         let mut rest = &bytes[IMAGE_HEADER..];
-        // An extent has two bytes at least, so that the bytes bound what is allocated for it.
-        if total_pages == 0 || count > rest.len() as u64 / 2 {
-            let found = format!("{total_pages} pages, {count} free extents");
-            return Err(Error::corrupt(file, 24, "counts", "counts that fit the image", found));
+        if total_pages == 0 {
+            return Err(Error::corrupt(file, 24, "total pages", "one at least", total_pages));
         }
-        let mut free = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
-        let mut end = 0_u64;
-        for _ in 0..count {
+        let free = get_extents(bytes, &mut rest, count, total_pages)?;
+        let mut holes = Vec::new();
+        if version == IMAGE_VERSION_HOLES {
             let at = (bytes.len() - rest.len()) as u64;
-            let extent = get_extent(&mut rest, end, total_pages).ok_or_else(|| {
-                Error::corrupt(file, at, "free extent", "pages after the one before, in the file", "none")
-            })?;
-            end = extent.end().0;
-            free.push(extent);
+            let count = get_varint(&mut rest).filter(|count| *count > 0);
+            let count = count.ok_or_else(|| Error::corrupt(file, at, "holes", "one at least", "none"))?;
+            holes = get_extents(bytes, &mut rest, count, total_pages)?;
         }
         if !rest.is_empty() {
             let at = (bytes.len() - rest.len()) as u64;
             return Err(Error::corrupt(file, at, "end", "no more bytes", rest.len()));
         }
-        Ok(Self { total_pages, free })
+        Ok(Self { total_pages, free, holes })
     }
+}
+
+fn put_extents(bytes: &mut Vec<u8>, extents: &[Extent]) {
+    let mut end = 0;
+    for extent in extents {
+        put_varint(bytes, extent.page.0 - end);
+        put_varint(bytes, u64::from(extent.pages));
+        end = extent.end().0;
+    }
+}
+
+/// So many extents, of which `rest` of the image begins with the first.
+fn get_extents(image: &[u8], rest: &mut &[u8], count: u64, total_pages: u64) -> Result<Vec<Extent>> {
+    let file = Path::new(IMAGE_NAME);
+    let at = |rest: &[u8]| (image.len() - rest.len()) as u64;
+    // An extent has two bytes at least, so that the bytes bound what is allocated for it.
+    if count > rest.len() as u64 / 2 {
+        return Err(Error::corrupt(file, at(rest), "counts", "counts that fit the image", format!("{count} extents")));
+    }
+    let mut extents = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+    let mut end = 0;
+    for _ in 0..count {
+        let place = at(rest);
+        let extent = get_extent(rest, end, total_pages).ok_or_else(|| {
+            Error::corrupt(file, place, "free extent", "pages after the one before, in the file", "none")
+        })?;
+        end = extent.end().0;
+        extents.push(extent);
+    }
+    Ok(extents)
 }
 
 /// An extent after page `end` and inside `total_pages`; page 0 is never free.
@@ -144,7 +176,7 @@ pub(crate) fn encode_file_header() -> [u8; PAGE] {
 
 /// Checks page 0 of `file`.
 pub(crate) fn check_file_header(file: &Path, page: &[u8]) -> Result<()> {
-    check_header(file, page, PAGE, FILE_MAGIC, FILE_VERSION)?;
+    check_header(file, page, PAGE, FILE_MAGIC, FILE_VERSION..=FILE_VERSION)?;
     check_crc(file, page)?;
     match get_u64(page, 16) {
         found if found == PAGE as u64 => Ok(()),
@@ -152,7 +184,10 @@ pub(crate) fn check_file_header(file: &Path, page: &[u8]) -> Result<()> {
     }
 }
 
-fn check_header(file: &Path, bytes: &[u8], header: usize, magic: &[u8; 8], version: u32) -> Result<()> {
+/// The version.
+fn check_header(
+    file: &Path, bytes: &[u8], header: usize, magic: &[u8; 8], versions: RangeInclusive<u32>,
+) -> Result<u32> {
     if bytes.len() < header {
         return Err(Error::corrupt(file, 0, "header", format!("{header} bytes"), bytes.len()));
     }
@@ -161,9 +196,11 @@ fn check_header(file: &Path, bytes: &[u8], header: usize, magic: &[u8; 8], versi
         return Err(Error::corrupt(file, 0, "magic", magic.escape_ascii(), found));
     }
     match get_u32(bytes, 8) {
-        found if found == version => Ok(()),
-        found if found > version => Err(Error::NewerVersion { file: file.to_owned(), found, known: version }),
-        found => Err(Error::corrupt(file, 8, "version", version, found)),
+        found if versions.contains(&found) => Ok(found),
+        found if found > *versions.end() => {
+            Err(Error::NewerVersion { file: file.to_owned(), found, known: *versions.end() })
+        }
+        found => Err(Error::corrupt(file, 8, "version", versions.start(), found)),
     }
 }
 
@@ -235,7 +272,12 @@ mod tests {
         AllocatorImage {
             total_pages: 1000,
             free: vec![Extent::new(PageId(1), 2), Extent::new(PageId(10), 1), Extent::new(PageId(700), 300)],
+            holes: Vec::new(),
         }
+    }
+
+    fn image_with_holes() -> AllocatorImage {
+        AllocatorImage { holes: vec![Extent::new(PageId(20), 80), Extent::new(PageId(400), 300)], ..image() }
     }
 
     /// Puts a right checksum on bytes that a test has changed.
@@ -270,6 +312,14 @@ mod tests {
     }
 
     #[test]
+    fn golden_image_with_holes() {
+        let bytes = image_with_holes().encode();
+        assert_eq!((&bytes[8..12], &bytes[40..48]), (&[2, 0, 0, 0][..], &image().encode()[40..48]));
+        assert_eq!(hex(&bytes[48..]), concat!("02", "1450", "ac02ac02"));
+        assert_eq!(AllocatorImage::decode(&bytes).expect("whole"), image_with_holes());
+    }
+
+    #[test]
     fn golden_file_header() {
         let page = encode_file_header();
         assert_eq!(
@@ -282,7 +332,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let bytes = image().encode();
+        let bytes = image_with_holes().encode();
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
@@ -316,6 +366,13 @@ mod tests {
             let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
             assert!(matches!(error, Error::Corrupt { what: "free extent" | "end", .. }), "{error}");
         }
+        // Of the version with holes, without one.
+        let mut bytes = image().encode();
+        bytes[8] = 2;
+        AllocatorImage::decode(&sealed(bytes.clone())).expect_err("refused");
+        bytes.push(0);
+        let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
+        assert!(matches!(error, Error::Corrupt { what: "holes", .. }), "{error}");
         // A count that would ask for more memory than the bytes can describe.
         let mut bytes = image().encode();
         bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
@@ -326,9 +383,9 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = image().encode();
-        bytes[8] = 2;
+        bytes[8] = 3;
         let error = AllocatorImage::decode(&sealed(bytes)).expect_err("newer");
-        assert!(matches!(error, Error::NewerVersion { found: 2, known: 1, .. }), "{error}");
+        assert!(matches!(error, Error::NewerVersion { found: 3, known: 2, .. }), "{error}");
     }
 
     #[test]

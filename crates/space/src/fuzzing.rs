@@ -30,14 +30,16 @@ fn free_list(bytes: &[u8]) {
 }
 
 fn free_lists() -> Vec<Vec<u8>> {
+    let extents =
+        |list: &[(u64, u32)]| list.iter().map(|(page, pages)| Extent::new(PageId(*page), *pages)).collect::<Vec<_>>();
     let image = |total_pages, free: &[(u64, u32)]| {
-        let free = free.iter().map(|(page, pages)| Extent::new(PageId(*page), *pages)).collect();
-        AllocatorImage { total_pages, free }.encode()
+        AllocatorImage { total_pages, free: extents(free), holes: Vec::new() }.encode()
     };
     vec![
         image(1, &[]),
         image(1000, &[(1, 2), (10, 1), (700, 300)]),
         image(u64::MAX, &[(1 << 40, u32::MAX), (1 << 50, 7)]),
+        AllocatorImage { total_pages: 900, free: extents(&[(3, 4)]), holes: extents(&[(9, 1), (300, 600)]) }.encode(),
         image(1 << 20, &(0..100).map(|extent| (1 + extent * 300, 200)).collect::<Vec<_>>()),
     ]
 }

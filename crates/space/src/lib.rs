@@ -24,6 +24,7 @@ mod paged;
 mod reserve;
 mod runs;
 mod store;
+mod surplus;
 
 pub use allocator::{Audit, Class, RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Stats, Survey};
 pub use error::{Error, Result};

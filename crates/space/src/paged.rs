@@ -18,11 +18,16 @@
 //!
 //! Left to others: reading and writing pages (through [`PagedFile::file`]), flushing, and the order of retire and release.
 
+use std::ops::Range;
+use std::path::Path;
+
 use parking_lot::Mutex;
 use psync::{BLOCK, Buffer, File, Psync, Request};
 
 use crate::allocator::{Allocator, RESERVE_PAGES_FULL};
-use crate::{AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, Result, Stats, StreamKind, Survey, format};
+use crate::{
+    AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, PageId, Result, Stats, StreamKind, Survey, format,
+};
 
 /// Least bytes that a file grows by.
 pub const GROWTH_BYTES_MIN: u64 = 64 << 10;
@@ -33,7 +38,7 @@ pub const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// The file grows ahead by this part of itself, within its limits.
 const GROWTH_PART: u64 = 8;
 /// Pages of it.
-const AHEAD_PAGES: std::ops::Range<u64> = GROWTH_BYTES_MIN / PAGE as u64..GROWTH_BYTES_MAX / PAGE as u64;
+const AHEAD_PAGES: Range<u64> = GROWTH_BYTES_MIN / PAGE as u64..GROWTH_BYTES_MAX / PAGE as u64;
 /// A request for so many pages gets room that is not written, where the file grows for it.
 const LONG_PAGES: u64 = (2 << 20) / PAGE as u64;
 /// Bytes of one request that fills new space.
@@ -50,10 +55,10 @@ const _: () = assert!(ZERO_BYTES.is_multiple_of(PAGE) && ZERO_BYTES.is_multiple_
 #[derive(Debug)]
 pub struct PagedFile {
     store: FileStore,
-    file: File,
-    allocator: Mutex<Allocator>,
-    /// Held by the one thread that makes the file longer. Never taken while `allocator` is held.
-    growth: Mutex<Growth>,
+    pub(crate) file: File,
+    pub(crate) allocator: Mutex<Allocator>,
+    /// Held by the one thread that makes the file longer or shorter. Never taken while `allocator` is held.
+    pub(crate) growth: Mutex<Growth>,
 }
 
 /// What new space is made of.
@@ -67,7 +72,7 @@ enum Filling {
 
 /// How the file grew last.
 #[derive(Debug)]
-struct Growth {
+pub(crate) struct Growth {
     /// Most pages to grow ahead by: less than elsewhere near the end of the disk.
     ahead_max: u64,
 }
@@ -82,7 +87,7 @@ impl PagedFile {
         let file = store.create(StreamKind::Node, name, true)?;
         let header = Buffer::from_slice(&format::encode_file_header());
         store.psync().run_all(vec![Request::write(&file, 0, header, 0)])?;
-        let empty = AllocatorImage { total_pages: 1, free: Vec::new() };
+        let empty = AllocatorImage { total_pages: 1, free: Vec::new(), holes: Vec::new() };
         Self::with(store, file, &empty)
     }
 
@@ -115,12 +120,13 @@ impl PagedFile {
             return Err(Error::State {
                 file: file.path().to_owned(),
                 operation: "open",
-                extent: Extent { page: crate::PageId(0), pages: 1 },
+                extent: Extent { page: PageId(0), pages: 1 },
                 expected: "a store for reading only",
                 found: "one for writing",
             });
         }
-        let all_used = AllocatorImage { total_pages: (file.len()? / PAGE as u64).max(1), free: Vec::new() };
+        let total_pages = (file.len()? / PAGE as u64).max(1);
+        let all_used = AllocatorImage { total_pages, free: Vec::new(), holes: Vec::new() };
         Self::with(store, file, &all_used)
     }
 
@@ -164,6 +170,18 @@ impl PagedFile {
         self.take_many(count, pages, class, false)
     }
 
+    /// Takes pages as [`PagedFile::allocate_many`] does, of those that are free below a page: the file does not grow for it.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there are not as many.
+    pub fn allocate_below(&self, count: usize, pages: u32, class: Class, ceiling: PageId) -> Result<Vec<Extent>> {
+        self.store.writable("allocate pages in", self.file.path())?;
+        let wanted = wanted(self.file.path(), count, pages)?;
+        let mut allocator = self.allocator.lock();
+        let taken = allocator.take_below(count as u64, pages, class, ceiling.0);
+        taken.ok_or_else(|| allocator.full(wanted, class))
+    }
+
     /// Takes pages as [`PagedFile::allocate_many`] does, ahead of the log record that will name them: until
     /// [`PagedFile::settle`] an image counts them as free, so that a crash leaves none of them behind, and `discard` gives
     /// them back.
@@ -187,10 +205,7 @@ impl PagedFile {
         }
         self.store.writable("allocate pages in", self.file.path())?;
         let extents = count as u64;
-        let wanted = extents
-            .checked_mul(u64::from(pages))
-            .filter(|wanted| (1..PAGES_MAX / 2).contains(wanted))
-            .ok_or_else(|| Error::Size { file: self.file.path().to_owned(), count, pages })?;
+        let wanted = wanted(self.file.path(), count, pages)?;
         let mark = |allocator: &mut Allocator, taken: Vec<Extent>| {
             if ahead {
                 allocator.set_ahead(&taken);
@@ -217,7 +232,7 @@ impl PagedFile {
                 }
                 (allocator.total(), allocator.missing(wanted, class))
             };
-            let reserved = wanted >= LONG_PAGES && self.grow(total, least, Filling::Reserved)?;
+            let reserved = wanted >= LONG_PAGES && self.enlarge(total, least, Filling::Reserved)?;
             has_grown = reserved || growth.grow(self, total, least)?;
             if !has_grown {
                 let mut allocator = self.allocator.lock();
@@ -239,15 +254,51 @@ impl PagedFile {
     /// [`Error::Full`] when there is not even that.
     pub fn make_reserve(&self) -> Result<()> {
         let _growth = self.growth.lock();
-        let total = self.allocator.lock().total();
-        if total > RESERVE_PAGES_FULL {
+        let (total, kept) = {
+            let allocator = self.allocator.lock();
+            (allocator.total(), allocator.kept())
+        };
+        if kept > RESERVE_PAGES_FULL {
             return Ok(());
         }
-        let (least, ample) = (RESERVE_PAGES_FULL + 1 - total, 2 * RESERVE_PAGES_FULL - total);
+        let (least, ample) = (RESERVE_PAGES_FULL + 1 - kept, 2 * RESERVE_PAGES_FULL - kept);
         if self.grow(total, ample, Filling::Written)? || self.grow(total, least, Filling::Written)? {
             return Ok(());
         }
         Err(self.allocator.lock().full(least, Class::Normal))
+    }
+
+    /// Makes room for a request that lacks so many pages: as many as there are of them in holes, or else all at the end of the file. `false`, and as before, when the disk is full, or
+    /// room cannot be reserved.
+    fn enlarge(&self, total: u64, pages: u64, filling: Filling) -> Result<bool> {
+        let holes = self.allocator.lock().holes_for(pages);
+        Ok((!holes.is_empty() && self.fill(holes, filling)?) || self.grow(total, pages, filling)?)
+    }
+
+    /// Fills parts of holes; `false` when the disk is full, or room cannot be reserved.
+    fn fill(&self, holes: Vec<Range<u64>>, filling: Filling) -> Result<bool> {
+        let bytes = |hole: &Range<u64>| hole.start * PAGE as u64..hole.end * PAGE as u64;
+        let filled = match filling {
+            Filling::Written => self.write_zeros(holes.iter().cloned()).map(|()| true),
+            Filling::Reserved => holes.iter().try_fold(true, |all, hole| Ok(all && self.file.reserve(bytes(hole))?)),
+        };
+        let is_filled = match filled {
+            Ok(is_filled) => is_filled,
+            Err(error) if error.is_disk_full() => false,
+            Err(error) => return Err(error.into()),
+        };
+        if is_filled {
+            self.allocator.lock().fill_holes(holes);
+        } else {
+            let is_punched = |hole: &&Range<u64>| self.allocator.lock().is_punched(hole);
+            for hole in holes.iter().filter(is_punched) {
+                // What was filled of it is room that others may lack.
+                if let Err(error) = self.file.punch(bytes(hole)) {
+                    tracing::warn!(%error, "a hole that could not be filled keeps what was filled of it");
+                }
+            }
+        }
+        Ok(is_filled)
     }
 
     /// Makes the file longer by `pages` pages of zeros; `false`, and as long as before, when the disk is full, or room cannot be reserved.
@@ -255,8 +306,10 @@ impl PagedFile {
         if total + pages > PAGES_MAX {
             return Ok(false);
         }
+        // Longer than what is known where an image still counts with what was left out.
+        let length = self.file.len()?.max(total * PAGE as u64);
         let grown = match filling {
-            Filling::Written => self.write_zeros(total, total + pages).map(|()| true),
+            Filling::Written => self.write_zeros(std::iter::once(total..total + pages)).map(|()| true),
             Filling::Reserved => self.file.reserve(total * PAGE as u64..(total + pages) * PAGE as u64),
         };
         if matches!(grown, Ok(false)) {
@@ -268,7 +321,7 @@ impl PagedFile {
             return Ok(true);
         };
         // What was written of it is not known to the allocator: giving it back to the disk is best effort.
-        if let Err(cut) = self.file.set_len(total * PAGE as u64) {
+        if let Err(cut) = self.file.set_len(length) {
             tracing::warn!(error = %cut, "space of a failed growth stays in the file until it grows again");
         }
         if error.is_disk_full() {
@@ -277,19 +330,22 @@ impl PagedFile {
         Err(error.into())
     }
 
-    fn write_zeros(&self, from: u64, to: u64) -> psync::Result<()> {
-        let (mut offset, end) = (from * PAGE as u64, to * PAGE as u64);
-        let mut spare = Vec::new();
-        while offset < end {
-            let mut requests = Vec::with_capacity(ZERO_REQUESTS);
-            while offset < end && requests.len() < ZERO_REQUESTS {
+    fn write_zeros(&self, parts: impl Iterator<Item = Range<u64>>) -> psync::Result<()> {
+        let pieces = parts.flat_map(|part| {
+            let end = part.end * PAGE as u64;
+            let starts = (part.start * PAGE as u64..end).step_by(ZERO_BYTES);
+            starts.map(move |start| (start, usize::try_from(end - start).unwrap_or(ZERO_BYTES).min(ZERO_BYTES)))
+        });
+        let (mut spare, mut pieces) = (Vec::new(), pieces.peekable());
+        while pieces.peek().is_some() {
+            let write = |(offset, bytes): (u64, usize)| {
                 let mut buffer = spare.pop().unwrap_or_else(|| Buffer::zeroed(ZERO_BYTES));
-                buffer.truncate(usize::try_from(end - offset).unwrap_or(ZERO_BYTES));
-                let length = buffer.len() as u64;
-                requests.push(Request::write(&self.file, offset, buffer, offset));
-                offset += length;
-            }
-            spare.extend(self.psync().run_all(requests)?.into_iter().flatten());
+                buffer.truncate(bytes);
+                Request::write(&self.file, offset, buffer, offset)
+            };
+            let requests = pieces.by_ref().take(ZERO_REQUESTS).map(write).collect();
+            let written = self.psync().run_all(requests)?.into_iter().flatten();
+            spare = written.filter(|buffer| buffer.len() == ZERO_BYTES).collect();
         }
         Ok(())
     }
@@ -368,17 +424,28 @@ impl PagedFile {
     }
 }
 
+/// Pages of so many extents.
+fn wanted(file: &Path, count: usize, pages: u32) -> Result<u64> {
+    let wanted = (count as u64).checked_mul(u64::from(pages)).filter(|wanted| (1..PAGES_MAX / 2).contains(wanted));
+    wanted.ok_or_else(|| Error::Size { file: file.to_owned(), count, pages })
+}
+
 impl Growth {
+    /// What was grown ahead has gone back: the next growth is the least again.
+    pub(crate) const fn begin_anew(&mut self) {
+        self.ahead_max = AHEAD_PAGES.start;
+    }
+
     /// Makes `file` longer by `least` pages, and ahead if the disk allows it; `false` when the disk is full.
     fn grow(&mut self, file: &PagedFile, total: u64, least: u64) -> Result<bool> {
         let small = total.min(GROWTH_BYTES_SMALL / PAGE as u64);
         let ahead = (total / GROWTH_PART).max(small).clamp(AHEAD_PAGES.start, AHEAD_PAGES.end);
         let ample = ahead.min(self.ahead_max).max(least);
-        if file.grow(total, ample, Filling::Written)? {
-            self.ahead_max = (ample * 2).clamp(self.ahead_max, AHEAD_PAGES.end.max(self.ahead_max));
+        if file.enlarge(total, ample, Filling::Written)? {
+            self.ahead_max = (self.ahead_max.max(ample) * 2).clamp(self.ahead_max, AHEAD_PAGES.end.max(self.ahead_max));
             return Ok(true);
         }
         self.ahead_max = ample / 2;
-        Ok(least < ample && file.grow(total, least, Filling::Written)?)
+        Ok(least < ample && file.enlarge(total, least, Filling::Written)?)
     }
 }

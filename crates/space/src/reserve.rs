@@ -2,8 +2,8 @@
 //!
 //! Files that only grow cannot keep room in themselves, as [`crate::PagedFile`] does. So one file of the database keeps it for all of them.
 //!
-//! 1. The file has no content but its length, of bytes that were written: the disk has room for as much. Nothing refers to it, and it is never flushed: after a
-//!    crash it may be shorter, and is made long again.
+//! 1. The file has no content but its length, and the disk keeps room for that: it is reserved, or, where the file system cannot, or has less, written. Nothing refers to it, and it is never flushed:
+//!    after a crash it may be shorter, and is made long again.
 //! 2. Before anything makes the database larger, the file is filled up ([`Reserve::fill`]). Where there is no room for that, there is none for the other.
 //! 3. What gives space back, and finds the disk full, has the file made shorter ([`Reserve::give`]), and tries again.
 //! 4. What gives space back in several steps borrows the room for them ([`Reserve::lend`]): until it ends, nothing is filled up, so who has it filled up before he makes the database larger does not
@@ -83,7 +83,16 @@ impl Reserve {
             Some(file) => file,
             None => open.insert(self.store.create(StreamKind::Meta, Self::NAME, false)?).clone(),
         };
-        let (mut held, mut piece) = (file.len()?, PIECE_BYTES);
+        let mut held = file.len()?;
+        if held < wanted {
+            match file.reserve(held..wanted) {
+                Ok(true) => held = wanted,
+                Ok(false) => {}
+                // There is less, which is found out below.
+                Err(_) => file.set_len(held)?,
+            }
+        }
+        let mut piece = PIECE_BYTES;
         while held < wanted {
             let bytes = usize::try_from(wanted - held).unwrap_or(piece).min(piece);
             match self.store.psync().run_all(vec![Request::write(&file, held, Buffer::zeroed(bytes), 0)]) {

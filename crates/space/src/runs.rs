@@ -111,6 +111,12 @@ impl Runs {
         Some(*start..start + length)
     }
 
+    /// The run that ends at `page`.
+    pub(crate) fn ending_at(&self, page: u64) -> Option<Range<u64>> {
+        let (start, end) = self.by_page.range(..page).next_back()?;
+        (*end == page).then_some(*start..*end)
+    }
+
     /// The runs, longest first.
     pub(crate) fn longest_first(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.by_length.iter().rev().map(|(length, start)| *start..start + length)
@@ -199,6 +205,8 @@ mod tests {
         assert_eq!(set.best_fit(3), Some(10..14));
         assert_eq!(set.best_fit(5), Some(100..110));
         assert_eq!(set.best_fit(11), None);
+        assert_eq!(set.ending_at(110), Some(100..110));
+        assert_eq!((set.ending_at(111), set.ending_at(0), set.ending_at(2)), (None, None, Some(0..2)));
         assert_eq!(set.longest_first().next(), Some(100..110));
     }
 

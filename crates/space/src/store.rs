@@ -289,8 +289,8 @@ impl FileStore {
     pub fn sync_directories(&self) -> Result<()> {
         let _syncing = self.inner.syncing.lock();
         self.check_syncing()?;
-        let changed = std::mem::take(&mut *self.inner.changed.lock());
-        let outcome: Result<()> = changed.iter().try_for_each(|directory| Ok(self.psync.sync_directory(directory)?));
+        let changed: Vec<_> = std::mem::take(&mut *self.inner.changed.lock()).into_iter().collect();
+        let outcome = self.psync.sync_directories(&changed).map_err(Error::from);
         match &outcome {
             Err(error) if error.is_flush_failure() => drop(self.inner.failed.set(error.clone())),
             Err(_) => self.inner.changed.lock().extend(changed),
@@ -329,18 +329,21 @@ impl fmt::Debug for FileStore {
 /// Makes the names durable that lead to a directory: whoever made it, an earlier life or a user, may not have got that far. A
 /// directory above it that we may not read, or that cannot be synced, is left to whoever made what is in it.
 fn sync_names_above(psync: &Psync, directory: &Path) -> Result<()> {
+    let refused = |error: &io::Error| {
+        use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+        matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
+    };
     let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
-    for path in directory.ancestors().take_while(named) {
-        let refused = |error: &io::Error| {
-            use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
-            matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
-        };
-        match psync.sync_directory(&parent_of(path)) {
-            Err(error) if !error.io().is_some_and(refused) => return Err(error.into()),
-            _ => {}
+    let above: Vec<_> = directory.ancestors().take_while(named).map(parent_of).collect();
+    fn sync(psync: &Psync, above: &[PathBuf], refused: &(dyn Fn(&io::Error) -> bool + Sync)) -> psync::Result<()> {
+        let [path, others @ ..] = above else { return Ok(()) };
+        let (one, other) = psync.both(|| psync.sync_directory(path), || sync(psync, others, refused));
+        match one {
+            Err(error) if !error.io().is_some_and(refused) => Err(error),
+            _ => other,
         }
     }
-    Ok(())
+    Ok(sync(psync, &above, &refused)?)
 }
 
 /// The directory that a path's entry is in.

@@ -35,6 +35,10 @@ enum Step {
         every: usize,
     },
     Checkpoint,
+    /// What is not needed is left out of a checkpoint, and, unless the process ends before that, given back to the disk.
+    Rest {
+        gives_back: bool,
+    },
     /// The process ends; the next one opens the last image and replays the log.
     Reopen,
     /// The disk gets room for so many pages more than the file has, or no bound.
@@ -49,6 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1_usize..5).prop_map(|every| Step::Retire { every }),
         4 => (1_usize..4).prop_map(|every| Step::Release { every }),
         1 => Just(Step::Checkpoint),
+        1 => any::<bool>().prop_map(|gives_back| Step::Rest { gives_back }),
         1 => Just(Step::Reopen),
         1 => prop_oneof![Just(None), (0_u64..400).prop_map(Some)].prop_map(Step::Room),
     ]
@@ -69,6 +74,8 @@ struct World {
     pages: Vec<State>,
     used: Vec<Extent>,
     retired: Vec<Extent>,
+    /// The file may be longer than is known.
+    is_longer: bool,
 }
 
 impl World {
@@ -86,6 +93,7 @@ impl World {
             pages: vec![State::Allocated],
             used: Vec::new(),
             retired: Vec::new(),
+            is_longer: false,
         }
     }
 
@@ -115,6 +123,7 @@ impl World {
                 assert!(extents.is_sorted());
                 self.learn_growth();
                 self.mark(&extents, State::Free, State::Allocated);
+                self.write(&extents);
                 let stats = self.file.stats();
                 if class == Class::Normal {
                     assert!(stats.free_pages >= stats.reserve_pages, "{stats:?}");
@@ -123,13 +132,23 @@ impl World {
             }
             Err(error) => {
                 assert!(matches!(error, Error::Full { .. }) && error.is_disk_full(), "{error}");
-                // Full is true: nothing has changed, and neither has the file.
-                assert_eq!(self.file.image(), before);
+                // Full is true: nothing has changed but that holes may have been filled, and neither has the file.
+                let after = self.file.image();
+                assert_eq!(after.clone().with_free(&after.holes).free, before.clone().with_free(&before.holes).free);
                 let room = self.file.file().len().expect("length") / PAGE as u64;
-                assert_eq!(room, before.total_pages);
+                assert!(room == before.total_pages || (room > before.total_pages && self.is_longer));
                 None
             }
         }
+    }
+
+    /// There is room on the disk for what was allocated.
+    fn write(&self, extents: &[Extent]) {
+        let write = |extent: &Extent| {
+            let bytes = psync::Buffer::zeroed(extent.pages as usize * PAGE);
+            psync::Request::write(self.file.file(), extent.offset(), bytes, 0)
+        };
+        self.store.psync().run_all(extents.iter().map(write).collect()).expect("room");
     }
 
     fn step(&mut self, step: &Step) {
@@ -164,6 +183,20 @@ impl World {
                 self.image = AllocatorImage::decode(&self.file.image().encode()).expect("whole");
                 self.log.clear();
             }
+            Step::Rest { gives_back } => {
+                self.file.leave_out();
+                let total = usize::try_from(self.file.stats().total_pages).expect("small");
+                assert!(self.pages.drain(total..).all(|page| page == State::Free));
+                self.is_longer = true;
+                self.step(&Step::Checkpoint);
+                if gives_back {
+                    self.file.give_back();
+                    self.is_longer = false;
+                    let room = self.file.file().len().expect("length") / PAGE as u64;
+                    assert_eq!(room, self.file.stats().total_pages);
+                    assert!(!self.file.has_surplus());
+                }
+            }
             Step::Reopen => self.reopen(),
             Step::Room(pages) => {
                 let length = self.file.file().len().expect("length");
@@ -175,6 +208,7 @@ impl World {
 
     fn reopen(&mut self) {
         self.file = PagedFile::open(&self.store, "data", &self.image).expect("opens");
+        self.is_longer = true;
         for logged in self.log.clone() {
             match logged {
                 Logged::Allocated(extents) => self.file.replay_allocate(&extents).expect("free"),
@@ -194,10 +228,12 @@ impl World {
         let count = |state| self.pages.iter().filter(|page| **page == state).count() as u64;
         let stats = self.file.stats();
         assert_eq!(stats.total_pages, self.pages.len() as u64);
-        assert_eq!((stats.free_pages, stats.retired_pages), (count(State::Free), count(State::Retired)));
+        let free = stats.free_pages + stats.hole_pages;
+        assert_eq!((free, stats.retired_pages), (count(State::Free), count(State::Retired)));
         assert!(self.file.file().len().expect("length") >= stats.total_pages * PAGE as u64);
 
         let image = self.file.image();
+        let image = image.clone().with_free(&image.holes);
         assert!(image.free.windows(2).all(|pair| pair[0].end() < pair[1].page), "{image:?}");
         let free: Vec<u64> = image.free.iter().flat_map(|extent| extent.page.0..extent.end().0).collect();
         let expected = (0_u64..).zip(&self.pages).filter(|(_, state)| **state != State::Allocated);

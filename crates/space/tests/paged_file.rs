@@ -363,7 +363,7 @@ fn a_short_or_foreign_file_is_refused() {
     let (disk, store) = simulated(1);
     let file = PagedFile::create(&store, "data").expect("creates");
     let image = file.image();
-    let longer = AllocatorImage { total_pages: 2, free: vec![extent(1, 1)] };
+    let longer = AllocatorImage { total_pages: 2, free: vec![extent(1, 1)], holes: Vec::new() };
     let error = PagedFile::open(&store, "data", &longer).expect_err("short");
     assert!(matches!(error, Error::Corrupt { what: "length", .. }), "{error}");
     assert!(error.to_string().contains("/db/data"), "{error}");
@@ -376,7 +376,7 @@ fn a_short_or_foreign_file_is_refused() {
     let error = PagedFile::open(&store, "data", &image).expect_err("damaged");
     assert!(matches!(error, Error::Corrupt { what: "checksum", .. }), "{error}");
 
-    let outside = AllocatorImage { total_pages: 1, free: vec![extent(1, 1)] };
+    let outside = AllocatorImage { total_pages: 1, free: vec![extent(1, 1)], holes: Vec::new() };
     disk.flip_bit("/db/data", 4000);
     let error = PagedFile::open(&store, "data", &outside).expect_err("impossible");
     assert!(matches!(error, Error::State { .. }), "{error}");
@@ -471,4 +471,85 @@ fn threads_never_get_the_same_page() {
     assert!(file.audit(&used).is_clean());
     used.pop();
     assert!(!file.audit(&used).is_clean());
+}
+
+/// Pages that are written, so that the disk has to have room for them.
+fn fill(store: &FileStore, file: &PagedFile, extents: &[Extent]) -> psync::Result<()> {
+    let write =
+        |extent: &Extent| Request::write(file.file(), extent.offset(), Buffer::zeroed(extent.pages as usize * PAGE), 0);
+    store.psync().run_all(extents.iter().map(write).collect()).map(drop)
+}
+
+#[test]
+fn what_is_free_goes_back_to_the_disk_behind_an_image_that_knows_it() {
+    let (disk, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let extents = file.allocate_many(64, 128, Class::Normal).expect("room");
+    fill(&store, &file, &extents).expect("room");
+    store.psync().run_all(vec![Request::flush(file.file(), 0)]).expect("flushed");
+    store.sync_directories().expect("synced");
+    let full = file.file().len().expect("a length");
+    // Half of what is in the middle, and all that is behind.
+    let kept: Vec<_> = (0..32).step_by(2).map(|number| extents[number]).collect();
+    let gone: Vec<_> = extents.iter().copied().filter(|extent| !kept.contains(extent)).collect();
+    file.discard(&gone).expect("allocated");
+    file.leave_out();
+    let image = file.image();
+    // What stays in reserve is in one run.
+    let end = kept[15].end().0 + file.stats().reserve_pages;
+    assert_eq!(image.total_pages, end);
+    assert!(image.holes.len() > 10, "{:?}", image.holes);
+    assert_eq!(file.file().len().expect("a length"), full, "nothing is done to the file yet");
+    file.give_back();
+    assert_eq!(file.file().len().expect("a length"), end * PAGE as u64);
+    let stats = file.stats();
+    assert!(stats.free_pages >= stats.reserve_pages && stats.free_pages < stats.reserve_pages + 512, "{stats:?}");
+    assert!(file.audit(&kept).is_clean());
+
+    // On a disk that has no more than that, who wants pages is told before he writes.
+    let room = (stats.total_pages - stats.hole_pages) * PAGE as u64;
+    disk.set_capacity(Some(room));
+    assert!(file.allocate_many(8, 128, Class::Normal).expect_err("full").is_disk_full());
+    disk.set_capacity(Some(room + (8 * 128 * PAGE) as u64));
+    let again = file.allocate_many(8, 128, Class::Normal).expect("holes are filled");
+    assert!(again.iter().all(|extent| extent.end().0 <= end), "the file need not grow: {again:?}");
+    fill(&store, &file, &again).expect("there is room");
+    drop(file);
+
+    let file = PagedFile::open(&store, "data", &image).expect("opens");
+    assert_eq!(file.image(), image);
+    file.replay_allocate(&again).expect("holes of the image");
+    assert!(file.audit(&[kept, again].concat()).is_clean());
+}
+
+#[test]
+fn what_is_used_again_before_it_went_back_stays() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let extents = file.allocate_many(64, 128, Class::Normal).expect("room");
+    file.discard(&extents[..62]).expect("allocated");
+    file.leave_out();
+    let again = file.allocate_many(60, 128, Class::Normal).expect("room");
+    let pattern = Buffer::from_slice(&[7; PAGE]);
+    let write = Request::write(file.file(), again[30].offset(), pattern, 0);
+    store.psync().run_all(vec![write]).expect("written");
+    file.give_back();
+    let read = Request::read(file.file(), again[30].offset(), Buffer::zeroed(PAGE), 0);
+    let found = store.psync().run_all(vec![read]).expect("read").remove(0).expect("a buffer");
+    assert_eq!(*found, [7; PAGE]);
+}
+
+#[test]
+fn a_request_below_a_page_takes_what_is_there_and_nothing_else() {
+    let (_, store) = simulated(1);
+    let file = PagedFile::create(&store, "data").expect("creates");
+    let extents = file.allocate_many(64, 16, Class::Normal).expect("room");
+    file.discard(&extents[10..12]).expect("allocated");
+    file.discard(&extents[40..60]).expect("allocated");
+    let ceiling = extents[20].page;
+    let below = |count, pages| file.allocate_below(count, pages, Class::Normal, ceiling).ok();
+    assert_eq!(below(1, 33), None);
+    assert_eq!(below(1, 24), Some(vec![extent(extents[10].page.0, 24)]));
+    assert_eq!(below(8, 1).map(|extents| extents.len()), Some(8));
+    assert_eq!(below(1, 1), None);
 }

@@ -19,6 +19,13 @@ pub const OWNERS: usize = 32;
 /// Parts that all other threads share.
 pub const SHARED: usize = 4;
 
+/// How many threads of this process can run at a time, as it was when this was first asked: the system reads files for the answer.
+#[must_use]
+pub fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// `N` counters. Their parts take memory from the first addition on: 64 bytes each, or 8 for each counter beyond eight.
 #[derive(Debug, Default)]
 pub struct Tally<const N: usize>(OnceLock<Box<[Part<N>]>>);

@@ -62,7 +62,7 @@ pub use failure::Failure;
 pub use reader::Reader;
 pub use salvage::{Hints, Hole, Left, Salvage};
 pub use scheme::{FlushScheme, UnknownFlushScheme};
-pub use segment::beyond_new;
+pub use segment::{QUIET_ROOM, beyond_new};
 pub use stats::Stats;
 pub use types::{
     Alone, Claim, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,

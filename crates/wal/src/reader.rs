@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use psync::File;
 
-use crate::format::{Flaw, GroupHeader, Record, SEGMENT_HEADER};
+use crate::format::{Flaw, GROUP_HEADER, GroupHeader, Record, SEGMENT_HEADER};
 use crate::scan::{READ_BYTES, behind, read_range};
 use crate::segment::{Live, SegmentFile};
 use crate::{Error, Lsn, Result, Wal};
@@ -70,11 +70,12 @@ impl Reader {
             let number = geometry.number(place.lsn);
             let Some(segment) = wal.segment(number) else { continue };
             let end = written.min(geometry.base(number + 1));
-            let bytes = fetch(wal, &segment, place.lsn, end)?;
-            // What was read while the file was this segment is the log's.
+            let bytes = fetch(wal, &segment, place.lsn, end);
+            // What was read while the file was this segment is the log's. Since then it may have been cut.
             if !wal.segment(number).is_some_and(|now| Arc::ptr_eq(&now, &segment)) {
                 continue;
             }
+            let bytes = bytes?;
             let (place, records) = self.follow(wal, place, &bytes, &segment.file, show)?;
             self.place = Some(place);
             if records {
@@ -136,6 +137,9 @@ impl Reader {
 fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8>> {
     let rest = usize::try_from(end.0 - from.0).expect("a segment is at most 1 GiB");
     let offset = wal.geometry.offset(from);
+    // The file of a segment that is shorter than others has a pad before its end.
+    let there = usize::try_from(segment.room()).unwrap_or(usize::MAX).saturating_sub(offset).max(GROUP_HEADER);
+    let rest = rest.min(there);
     let mut bytes = Vec::new();
     read_range(&wal.psync, &segment.file, offset, rest.min(READ_BYTES), &mut bytes)?;
     let first = GroupHeader::peek(&wal.database, from, &bytes).map_or(0, |header| header.length as usize);

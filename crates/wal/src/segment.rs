@@ -9,10 +9,10 @@
 //!    batch, so one flush of one file covers both.
 //! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled, and the reserve; more are unlinked. Where nobody writes any more, three stay.
 //! 5. Spares are made ahead of time by [`Pool::prepare`], and by an append only when it needs one that is not there. Three are
-//!    held ready: one to grow into, two in reserve. They come with the first use of the log, one with each quarter of its
-//!    very first segment: opening a new log makes a single file, and one that stays small keeps it at that. That file is short at first and grows with the log
-//!    (`SegmentFile::room_for`), four times as long each time; so does a file of any number that was cut while the log ended in it. Of what such a file
-//!    has a put leaves a half, and a delete a quarter, until it is as long as any.
+//!    held ready: one to grow into, two in reserve. In a *young* segment they come with its use, one with each quarter: the very first one of a log, and
+//!    one that the log was brought into when nobody wrote any more ([`Pool::young`]). So opening a new log makes a single file, and a small or quiet one keeps it at that. That file is short at first
+//!    and grows with the log, four times as long each time; so does a file that was cut while the log ended in it. Of what a young segment has a put leaves a half, and a delete a quarter, until
+//!    the spares are there ([`SegmentFile::part_for`]).
 //! 6. Of each live segment the seq is known that its records begin with, so that a reader finds its place ([`Live`]).
 //! 7. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]): each attempt on a nearly full disk writes up to a
 //!    whole segment, to unlink it again.
@@ -20,17 +20,17 @@
 //! Invariants: a file is flushed here only before it is live, for who learns that a flush of the log failed has to be the one that says what is durable (`Pool::grow`); no two
 //! live files have the same number; a put leaves two spares, a delete one ([`Claim`]), so that a full disk can
 //! still log a delete, and behind all deletes what allows a trim. A put that needs a spare makes the reserve before it
-//! takes one, so the reserve lacks only where the disk was full before the log had ever left its first segment.
+//! takes one, and one in a young segment leaves as much of that.
 //!
 //! Left to others: contents, and when a segment is needed no more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use psync::{Buffer, File, Request};
+use psync::{BLOCK, Buffer, File, Request};
 use seeded::Bug;
 use space::{FileStore, StreamKind};
 
@@ -60,6 +60,8 @@ const ZERO_WRITES_PER_RUN: usize = 16;
 /// Bytes of the very first segment of a log, to begin with, and by how much it grows.
 const FIRST_ROOM: u64 = 64 << 10;
 const ROOM_GROWTH: u64 = 4;
+/// Bytes of one that the log is brought into when nobody writes any more.
+pub const QUIET_ROOM: u64 = 2 << 20;
 /// Quarters of what room there is are left to those who claim more, as many as spares.
 const ROOM_PARTS: u64 = 4;
 
@@ -92,8 +94,10 @@ impl Pace {
 pub(crate) struct SegmentFile {
     index: u64,
     pub(crate) file: File,
-    /// Bytes of it that the disk has: less than a segment in the very first one while the log is short, and in one that was cut, until the log needs more.
+    /// Bytes of it that the disk has: less than a segment in a young one, and in one that was cut, until the log needs more.
     room: AtomicU64,
+    /// Spares come with its use.
+    is_young: AtomicBool,
 }
 
 impl SegmentFile {
@@ -101,14 +105,33 @@ impl SegmentFile {
         file_name(self.index)
     }
 
-    fn room(&self) -> u64 {
+    pub(crate) fn room(&self) -> u64 {
         self.room.load(Ordering::Acquire)
     }
 
-    /// Bytes up to which somebody with this claim may fill it, of so many at most.
+    fn is_young(&self) -> bool {
+        self.is_young.load(Ordering::Relaxed)
+    }
+
+    fn is_whole(&self, segment_bytes: u64) -> bool {
+        self.room() >= segment_bytes
+    }
+
+    /// Bytes up to which somebody with this claim may fill it, of so many at most, if the spares that he leaves to others are there.
     pub(crate) fn room_for(&self, claim: Claim, segment_bytes: u64) -> u64 {
+        if self.is_whole(segment_bytes) { segment_bytes } else { self.part_for(claim) }
+    }
+
+    /// Bytes up to which somebody with this claim may fill it where others have nothing else.
+    pub(crate) fn part_for(&self, claim: Claim) -> u64 {
         let room = self.room();
-        if room >= segment_bytes { segment_bytes } else { room - room / ROOM_PARTS * claim.leaves() as u64 }
+        // Behind all others is what marks the next opening.
+        room - (room / ROOM_PARTS * claim.leaves() as u64).max(BLOCK as u64)
+    }
+
+    /// Whether somebody with this claim may fill it up to here though there are no spares.
+    pub(crate) fn needs_no_spares(&self, end: u64, claim: Claim) -> bool {
+        self.is_young() && end <= self.part_for(claim)
     }
 }
 
@@ -141,8 +164,8 @@ pub fn beyond_new(store: &FileStore) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Opens all segment files; each with its length. Changes nothing.
-pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
+/// Opens all segment files; each with its length, which is so many bytes where it is whole. Changes nothing.
+pub(crate) fn open_all(store: &FileStore, segment_bytes: u64) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
     let mut files = Vec::new();
     for name in store.list(DIRECTORY)? {
         let Some(index) = name.strip_suffix(".log").and_then(|stem| stem.parse().ok()) else {
@@ -153,14 +176,15 @@ pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>
         }
         let file = store.open_existing(StreamKind::Wal, &file_name(index), false)?;
         let len = file.len()?;
-        files.push((Arc::new(SegmentFile { index, file, room: AtomicU64::new(len) }), len));
+        let is_young = AtomicBool::new(len < segment_bytes);
+        files.push((Arc::new(SegmentFile { index, file, room: AtomicU64::new(len), is_young }), len));
     }
     Ok(files)
 }
 
 /// Opens all segment files and reads their headers. Changes nothing.
 pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options) -> Result<Vec<Found>> {
-    let files = open_all(store)?;
+    let files = open_all(store, geometry.segment_bytes())?;
     let reads = files.iter().zip(0..).map(|((segment, len), tag)| {
         let wanted = usize::try_from(*len).unwrap_or(usize::MAX).min(SEGMENT_HEADER + GROUP_HEADER);
         Request::read(&segment.file, 0, Buffer::zeroed(wanted), tag)
@@ -346,19 +370,27 @@ impl Pool {
         Some(segment)
     }
 
+    /// The log was opened and goes on in segment `number`. Where that is all there is of it, and a full disk may give no reserve, deletes have a part of it for themselves.
+    pub(crate) fn go_on_in(&self, number: u64, segment: &SegmentFile) {
+        if self.spares() == 0 && self.first_live() == Some(number) {
+            segment.is_young.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Makes the spares that a log with this end should have ready. During a pause after a failure nothing.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
     pub(crate) fn prepare(&self, end: Lsn, clock: impl Fn() -> Instant) -> Result<()> {
-        let spares = self.spares_ready(end);
-        let short = {
+        let (short, spares) = {
             let state = self.state.lock();
-            let last = state.live.file(self.geometry.number(end)).filter(|last| self.is_short(last, end)).cloned();
+            let last = state.live.file(self.geometry.number(end));
+            let spares = self.spares_ready(last, end);
+            let last = last.filter(|last| self.is_short(last, end)).cloned();
             if (last.is_none() && state.spares.len() >= spares) || !state.back_off.is_over(clock()) {
                 return Ok(());
             }
-            last
+            (last, spares)
         };
         let grown = short.map_or(Ok(()), |segment| self.grow(&segment, segment.room()));
         let made = grown.and_then(|()| self.make_spares(spares));
@@ -387,9 +419,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Spares to hold ready when the log ends at `end`.
-    fn spares_ready(&self, end: Lsn) -> usize {
-        if self.geometry.number(end) > 0 {
+    /// Spares to hold ready when the log ends at `end`, in this segment.
+    fn spares_ready(&self, last: Option<&Arc<SegmentFile>>, end: Lsn) -> usize {
+        if !last.is_some_and(|last| last.is_young()) {
             return SPARES;
         }
         let quarters = 4 * self.geometry.offset(end) as u64 / self.geometry.segment_bytes();
@@ -403,7 +435,7 @@ impl Pool {
     pub(crate) fn make_spares(&self, spares: usize) -> Result<()> {
         let _turn = self.making.lock();
         while self.spares() < spares {
-            let segment = self.make(self.geometry.segment_bytes(), true)?;
+            let segment = self.make(self.geometry.segment_bytes(), true, false)?;
             let mut state = self.state.lock();
             state.spares.push_back(segment);
             state.back_off.end();
@@ -423,16 +455,82 @@ impl Pool {
         }
     }
 
-    /// Makes the file of a log of which nothing is written yet. Its zeros are durable with the first flush of the log.
+    /// The file of segment `number`, in which nothing is written yet: a spare, one that is made, or where there is no room for that a young one.
+    ///
+    /// # Errors
+    /// As [`Pool::make_spares`].
+    pub(crate) fn make_next(&self, number: u64, first_seq: u64) -> Result<Arc<SegmentFile>> {
+        match self.make_spares(1) {
+            Ok(()) => {
+                let spare = self.take(number, Claim::Upkeep, first_seq);
+                Ok(spare.expect("a spare was just prepared, and nobody else takes one"))
+            }
+            Err(full @ Error::Full { .. }) => {
+                let _turn = self.making.lock();
+                let segment = self.make(FIRST_ROOM.min(self.geometry.segment_bytes()), true, true).map_err(|_| full)?;
+                self.enlist(number, &segment, first_seq);
+                Ok(segment)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the file of a log of which nothing is written yet. Its zeros are durable with the first flush of the log, and its entry when the caller has synced directories.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
     pub(crate) fn make_first(&self, first_seq: u64) -> Result<Arc<SegmentFile>> {
         let _turn = self.making.lock();
-        let segment = self.make(FIRST_ROOM.min(self.geometry.segment_bytes()), false)?;
+        let segment = self.make(FIRST_ROOM.min(self.geometry.segment_bytes()), false, true)?;
         self.state.lock().live.insert(0, Arc::clone(&segment), first_seq);
         add(&self.counters.segments_created, 1);
         Ok(segment)
+    }
+
+    /// Whether the segment that the log ends in and the spares take more than `most` bytes, and a young one would take less.
+    pub(crate) fn is_beyond(&self, end: Lsn, most: u64) -> bool {
+        let state = self.state.lock();
+        let last = state.live.file(self.geometry.number(end)).map_or(0, |last| last.room());
+        let bytes = self.geometry.segment_bytes();
+        last + state.spares.len() as u64 * bytes > most && QUIET_ROOM.min(most) < bytes
+    }
+
+    /// A young segment for the log to be brought into, where the one that it ends in and the spares take more than `most` bytes: a spare that was cut, or a file that is made. None where they
+    /// take less, or there is no room for it.
+    pub(crate) fn young(&self, end: Lsn, most: u64) -> Result<Option<Arc<SegmentFile>>> {
+        let _turn = self.making.lock();
+        if !self.is_beyond(end, most) {
+            return Ok(None);
+        }
+        let room = QUIET_ROOM.min(most);
+        let spare = self.state.lock().spares.pop_back();
+        let Some(spare) = spare else {
+            return match self.make(room, true, true) {
+                Ok(made) => {
+                    add(&self.counters.segments_created, 1);
+                    Ok(Some(made))
+                }
+                Err(Error::Full { .. }) => Ok(None),
+                Err(error) => Err(error),
+            };
+        };
+        if let Err(error) = spare.file.set_len(room) {
+            tracing::warn!(%error, "a segment could not be cut, so the log stays as long as it is");
+            self.state.lock().spares.push_back(spare);
+            return Ok(None);
+        }
+        let (index, file) = (spare.index, spare.file.clone());
+        Ok(Some(Arc::new(SegmentFile { index, file, room: AtomicU64::new(room), is_young: AtomicBool::new(true) })))
+    }
+
+    /// A young segment is live from now on.
+    pub(crate) fn enlist(&self, number: u64, segment: &Arc<SegmentFile>, first_seq: u64) {
+        self.state.lock().live.insert(number, Arc::clone(segment), first_seq);
+    }
+
+    /// A young segment is not used.
+    pub(crate) fn discard(&self, segment: Arc<SegmentFile>) -> Result<()> {
+        self.remove(vec![segment])
     }
 
     /// Makes a segment longer that has no more than `room`, unless it is as long as any.
@@ -464,7 +562,7 @@ impl Pool {
         Ok(())
     }
 
-    fn make(&self, bytes: u64, flush: bool) -> Result<Arc<SegmentFile>> {
+    fn make(&self, bytes: u64, flush: bool, is_young: bool) -> Result<Arc<SegmentFile>> {
         let index = {
             let mut state = self.state.lock();
             let index = (0..).zip(&state.indices).find(|(free, used)| free != *used).map(|(free, _)| free);
@@ -480,10 +578,13 @@ impl Pool {
             }
             self.state.lock().indices.remove(&index);
         }
-        let made = made.map(|file| Arc::new(SegmentFile { index, file, room: AtomicU64::new(bytes) }));
+        let made = made.map(|file| {
+            Arc::new(SegmentFile { index, file, room: AtomicU64::new(bytes), is_young: AtomicBool::new(is_young) })
+        });
         made.map_err(|error| self.full(error))
     }
 
+    /// With `flush` the file and its entry are durable.
     fn make_at(&self, index: u64, bytes: u64, flush: bool) -> Result<File> {
         let name = file_name(index);
         let file = match self.store.create(StreamKind::Wal, &name, false) {
@@ -497,8 +598,8 @@ impl Pool {
         self.fill(&file, 0, bytes)?;
         if flush {
             self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
+            self.store.sync_directories()?;
         }
-        self.store.sync_directories()?;
         Ok(file)
     }
 
@@ -535,9 +636,10 @@ impl Pool {
             let count = trimmed.len() as u64;
             add(&self.counters.segments_recycled, count);
             state.demand = count.max(state.demand - state.demand.div_ceil(8));
-            let is_whole = |segment: &Arc<SegmentFile>| segment.room() >= self.geometry.segment_bytes();
+            let is_whole = |segment: &Arc<SegmentFile>| segment.is_whole(self.geometry.segment_bytes());
             let (whole, mut excess): (Vec<_>, Vec<_>) =
                 trimmed.into_values().map(|(segment, _)| segment).partition(is_whole);
+            whole.iter().for_each(|segment| segment.is_young.store(false, Ordering::Relaxed));
             state.spares.extend(whole);
             state.back_off.end();
             excess.extend(state.take_excess());
@@ -546,12 +648,13 @@ impl Pool {
         self.remove(excess)
     }
 
-    /// Nobody writes now: keeps the spares that are to be there in any case.
-    pub(crate) fn rest(&self) -> Result<()> {
+    /// Nobody writes now, and the log ends here: keeps the spares that are to be there in any case.
+    pub(crate) fn rest(&self, end: Lsn) -> Result<()> {
         let excess = {
             let mut state = self.state.lock();
             state.demand = 0;
-            state.take_excess()
+            let last = state.live.file(self.geometry.number(end));
+            if self.spares_ready(last, end) == 0 { state.spares.drain(..).collect() } else { state.take_excess() }
         };
         self.remove(excess)
     }

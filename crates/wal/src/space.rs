@@ -224,8 +224,8 @@ impl Space {
     pub(crate) fn new(geometry: Geometry, segment: Arc<SegmentFile>, activate: bool, end: Lsn, next_seq: u64) -> Self {
         assert_eq!(geometry.normal(end), end, "a group can begin there");
         let number = geometry.number(end);
-        // The spares come with the use of the first segment. In any other the first put looks whether they are there.
-        let claim = if number == 0 { Claim::Put } else { Claim::Upkeep };
+        // The first put looks whether the spares are there, if they are to be.
+        let claim = Claim::Upkeep;
         Self { geometry, number, segment, claim, activate, end, next_seq, pieces: VecDeque::new(), pending: 0, room: 0 }
     }
 
@@ -244,11 +244,28 @@ impl Space {
         self.pending
     }
 
-    /// Puts the group there that marks an opening of the log.
+    /// Whether a group without records has room here.
+    pub(crate) fn has_room_for_mark(&self) -> bool {
+        self.rest() >= GROUP_HEADER && self.has_room(GROUP_HEADER, Claim::Upkeep).is_ok()
+    }
+
+    /// Puts the group there that marks an opening of the log, or says how far it is durable.
     pub(crate) fn push_opening(&mut self) {
         let first_seq = self.next_seq;
         self.batch().begin_group(GroupType::Opening, first_seq);
         self.grow(GROUP_HEADER);
+    }
+
+    /// Ends the current segment and goes on in this one, with a group that says no more than that the log is there. False, and nothing was done, where there is no room for the pad.
+    pub(crate) fn turn_over(&mut self, segment: &Arc<SegmentFile>, pool: &Pool) -> bool {
+        if self.has_room(GROUP_HEADER.min(self.rest()), Claim::Upkeep).is_err() {
+            return false;
+        }
+        pool.enlist(self.number + 1, segment, self.next_seq);
+        self.enter(Arc::clone(segment));
+        self.claim = Claim::Upkeep;
+        self.push_opening();
+        true
     }
 
     /// Takes space for a record, and a seq, and copies it, going on in a segment of the pool if needed. An error says what
@@ -299,7 +316,8 @@ impl Space {
             return Ok(());
         }
         self.has_room(space, claim)?;
-        if claim < self.claim {
+        let end = (self.geometry.offset(self.end) + space) as u64;
+        if claim < self.claim && !self.segment.needs_no_spares(end, claim) {
             if pool.spares() < claim.leaves() {
                 return Err(Wanted::Spares(claim.leaves()));
             }

@@ -111,6 +111,8 @@ pub struct Options {
     pub read_only: bool,
     /// Which flushes serve which calls.
     pub flush_scheme: FlushScheme,
+    /// The caller makes directory entries durable before anything is appended, as part of what it creates.
+    pub creates: bool,
 }
 
 impl Options {
@@ -128,6 +130,7 @@ impl Options {
             next_seq: 1,
             read_only: false,
             flush_scheme: FlushScheme::default(),
+            creates: false,
         }
     }
 }

@@ -164,6 +164,26 @@ impl Wal {
         log.flusher.flush_through(wish, &Committing { log, moved })
     }
 
+    /// Says in the log how far it is durable, in a group that is written and not flushed: so an opening that finds it knows that what is missing before it was damaged, and not lost by a crash. Nothing,
+    /// where there is no room for that.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn state_durable(&self) -> Result<()> {
+        let log = self.log()?;
+        log.failure.check()?;
+        let has_room = {
+            let mut space = log.space.lock();
+            let has_room = space.has_room_for_mark();
+            if has_room {
+                space.push_opening();
+                log.note_end(&space);
+            }
+            has_room
+        };
+        if has_room { log.write_through(log.end()).map(drop) } else { Ok(()) }
+    }
+
     /// Everything below is written.
     #[must_use]
     pub fn written(&self) -> Lsn {
@@ -207,12 +227,40 @@ impl Wal {
         log.pool.trim(self.geometry.number(keep.min(start).min(durable)))
     }
 
-    /// Gives back the segments that are kept for as much log as there was of late: nobody writes now.
+    /// Whether [`Wal::turn_over`] would do anything.
+    #[must_use]
+    pub fn is_beyond(&self, most: u64) -> bool {
+        self.log.as_ref().is_some_and(|log| log.pool.is_beyond(log.end(), most))
+    }
+
+    /// Where the segment that the log ends in and the spares take more than `most` bytes, the log goes on in a short one ([`crate::QUIET_ROOM`]), which grows with it as the very first segment does: for
+    /// a caller that takes it that nobody writes now. He writes a checkpoint, which trims what is before, and then has the spares given back ([`Wal::rest`]). Whether it does.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the log goes on as it is. [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn turn_over(&self, most: u64) -> Result<bool> {
+        let log = self.log()?;
+        log.failure.check()?;
+        let Some(segment) = log.pool.young(log.end(), most)? else { return Ok(false) };
+        let is_over = {
+            let mut space = log.space.lock();
+            let is_over = space.turn_over(&segment, &log.pool);
+            log.note_end(&space);
+            is_over
+        };
+        if !is_over {
+            log.pool.discard(segment)?;
+        }
+        Ok(is_over)
+    }
+
+    /// Gives back the segments that are kept for as much log as there was of late: nobody writes now. After [`Wal::turn_over`], all that the log is not in.
     ///
     /// # Errors
     /// As [`Wal::trim`].
     pub fn rest(&self) -> Result<()> {
-        self.log()?.pool.rest()
+        let log = self.log()?;
+        log.pool.rest(log.end())
     }
 
     /// Makes segments ahead of time, so that no append has to: for a background thread, after each trim and now and then. Returns
@@ -231,16 +279,22 @@ impl Wal {
         log.pool.prepare(log.end(), Instant::now)
     }
 
-    /// Makes the segments in reserve for deletes and upkeep, if they are not there yet: for a caller that is about to fill the disk with
-    /// something else than the log.
+    /// Makes so many bytes of room from the end of the log on, of which deletes and upkeep have a part for themselves, or a whole segment, and where that is less the
+    /// segments in reserve for them: for a caller that is about to fill the disk with something else than the log.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Io`], [`Error::Failed`], [`Error::ReadOnly`].
-    pub fn reserve(&self) -> Result<()> {
+    pub fn reserve(&self, bytes: u64) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
-        log.pool.make_room(log.end(), u64::MAX)?;
-        log.pool.make_spares(Claim::Put.leaves())
+        log.pool.make_room(log.end(), bytes)?;
+        if bytes < self.geometry.segment_bytes() { Ok(()) } else { log.pool.make_spares(Claim::Put.leaves()) }
+    }
+
+    /// Bytes of log that a recovery would replay.
+    #[must_use]
+    pub fn bytes_to_replay(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| self.end().0.saturating_sub(log.start.load(Ordering::Acquire)))
     }
 
     /// Bytes of log from the beginning of the oldest segment that a recovery would read to the end.
@@ -308,17 +362,13 @@ impl Log {
         let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), Arc::clone(&failure), found, live)?;
         let end = replayed.end;
         let number = geometry.number(end);
+        let is_new = number == 0 && pool.live(number).is_none();
         let (segment, activate) = match pool.live(number) {
             Some(segment) => (segment, false),
             None if number == 0 => (pool.make_first(next_seq)?, true),
-            None => {
-                pool.make_spares(1)?;
-                let segment = pool
-                    .take(number, Claim::Upkeep, next_seq)
-                    .expect("a spare was just prepared, and nobody else takes one");
-                (segment, true)
-            }
+            None => (pool.make_next(number, next_seq)?, true),
         };
+        pool.go_on_in(number, &segment);
         // What marks the opening asks nobody: a file that a crash left short could end before it.
         pool.make_room(end, BLOCK as u64)?;
         let log = Self {
@@ -339,6 +389,13 @@ impl Log {
             counters,
             failure,
         };
+        // Nothing is in a new log that its groups would have to be told from.
+        if is_new {
+            if !options.creates {
+                store.sync_directories()?;
+            }
+            return Ok(log);
+        }
         let opened = {
             let mut space = log.space.lock();
             space.push_opening();

@@ -160,13 +160,12 @@ fn a_put_makes_the_reserve_before_it_leaves_the_first_segment() {
     assert!(fill(&wal, Delete) >= PER_SEGMENT);
     assert!(fill(&wal, Upkeep) >= PER_SEGMENT);
 
-    // With no room from the start, all end with the first segment, until there is room.
+    // With no room from the start, a put leaves a half of the first segment, and a delete a quarter, until there is room.
     let disk = SimDisk::new(1);
     let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
     disk.set_capacity(Some(SEGMENT_BYTES));
-    assert!(fill(&wal, Put) >= PER_SEGMENT);
-    append(&wal, 1, &[]);
-    assert_eq!((fill(&wal, Delete), fill(&wal, Upkeep)), (0, 0));
+    let taken = [Put, Delete, Upkeep].map(|claim| 8 * fill(&wal, claim) / PER_SEGMENT);
+    assert!(matches!(taken, [3 | 4, 1 | 2, 1 | 2]), "{taken:?} eighths");
     disk.set_capacity(None);
     fill_some(&wal, 1);
 }
@@ -273,7 +272,7 @@ fn the_first_segment_grows_with_the_log_and_leaves_room_to_deletes() {
     };
     let (puts, deletes, upkeep) = (refused(Put), refused(Delete), refused(Upkeep));
     assert!(
-        puts <= 32 << 10 && puts + (15 << 10) < deletes && deletes + (15 << 10) < upkeep,
+        puts <= 32 << 10 && puts + (15 << 10) < deletes && deletes + (11 << 10) < upkeep && upkeep <= 60 << 10,
         "{puts} {deletes} {upkeep}"
     );
     wal.flush_through(wal.end()).expect("what was let in goes in");

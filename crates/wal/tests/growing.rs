@@ -20,7 +20,7 @@ type Grow = fn(&Wal) -> Result<(), Error>;
 
 const WAYS: [(&str, Grow); 3] = [
     ("ahead of time", |wal| wal.prepare()),
-    ("for the reserve", |wal| wal.reserve()),
+    ("for the reserve", |wal| wal.reserve(u64::MAX)),
     ("for an append", |wal| wal.append(1, &[&[9; 40_000]], true, Put).map(drop)),
 ];
 
@@ -78,7 +78,7 @@ fn a_segment_that_cannot_be_written_fails_the_log_and_one_on_a_full_disk_does_no
         commit(&wal, 1, b"the log is well");
         disk.fail_operation(Fault::Growth, 0, EIO);
         // The first attempt has begun a pause.
-        let failed = if way == "ahead of time" { wal.reserve() } else { grow(&wal) };
+        let failed = if way == "ahead of time" { wal.reserve(u64::MAX) } else { grow(&wal) };
         assert!(matches!(failed, Err(Error::Failed(_))), "{way}: {failed:?}");
         assert!(matches!(wal.flush_through(wal.end()), Err(Error::Failed(_))), "{way}");
         assert!(matches!(wal.append(1, &[b"more"], true, Put), Err(Error::Failed(_))), "{way}");

@@ -12,7 +12,7 @@ use std::{
         Arc,
         mpsc::{SyncSender, sync_channel},
     },
-    thread::{self, available_parallelism},
+    thread,
 };
 
 use index::{Bounds, Direction, PairRef, Payload};
@@ -62,7 +62,7 @@ impl<'a> Stretches<'a> {
         let fences = if wanted > 1 { state.view.fences(wanted)? } else { Vec::new() };
         let each = fences.len().div_ceil(wanted.max(1)).max(1);
         let fences: Vec<_> = fences.into_iter().skip(each - 1).step_by(each).collect();
-        let cores = if table.engine().options.background { available_parallelism().map_or(1, usize::from) } else { 1 };
+        let cores = if table.engine().options.background { tally::processors() } else { 1 };
         let threads = cores.min(THREADS_MAX).min(fences.len() + 1);
         Ok(Self { snapshot, table, fences, threads })
     }

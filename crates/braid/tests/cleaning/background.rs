@@ -130,7 +130,7 @@ fn a_disk_that_is_nearly_full_gets_out_when_documents_are_deleted(structure: Str
         }
     }
     db.checkpoint().expect("a checkpoint");
-    let used: u64 = disk.files().iter().filter_map(|file| disk.read_file(file)).map(|file| file.len() as u64).sum();
+    let used = disk.used_bytes();
     disk.set_capacity(Some(used + (192 << 10)));
     let refused = (600..1000).find_map(|number| table.put(key(number), vec![3; 4000]).err());
     assert!(refused.is_some(), "the disk is full");

@@ -170,10 +170,12 @@ impl Reader<'_> {
         let allocator = self.decode("allocator image", bytes)?;
         allocator.expect_magic(b"BRAIDALC")?;
         let crc = crc_without(bytes, allocator.place("crc")?);
-        allocator.expect(&[("version", 1), ("crc", crc), ("length", bytes.len() as u64)])?;
+        allocator.expect(&[("crc", crc), ("length", bytes.len() as u64)])?;
+        let version = allocator.number("version")?;
+        ensure!(version == 1 || version == 2, "version {version}");
         let total = allocator.size("total pages")?;
-        ensure!(total * PAGE <= self.file("data")?.len() && total > 256, "{total} pages");
-        let (mut at, mut end, mut free) = (allocator.length, 0, Vec::new());
+        ensure!(total * PAGE <= self.file("data")?.len(), "{total} pages");
+        let (mut at, mut free) = (allocator.length, Vec::new());
         let mut varint = || {
             let (mut value, mut shift) = (0, 0);
             loop {
@@ -187,14 +189,20 @@ impl Reader<'_> {
                 ensure!(shift < 57, "a number of the free list is too long");
             }
         };
-        for _ in 0..allocator.size("free extents")? {
-            let start = end + varint()?;
-            ensure!(start > end || end == 0, "neighbours are one extent");
-            end = start + varint()?;
-            ensure!(start > 0 && end > start && end <= total, "pages {start}..{end} are free of {total}");
-            free.push(start..end);
+        for list in 0..version {
+            let count = if list == 0 { allocator.size("free extents")? } else { varint()? };
+            ensure!(count > 0, "list {list} of free extents is empty");
+            let mut end = 0;
+            for _ in 0..count {
+                let start = end + varint()?;
+                ensure!(start > end || end == 0, "neighbours are one extent");
+                end = start + varint()?;
+                ensure!(start > 0 && end > start && end <= total, "pages {start}..{end} are free of {total}");
+                free.push(start..end);
+            }
         }
-        ensure!(at == bytes.len() && !free.is_empty(), "the free list ends at {at} of {}", bytes.len());
+        free.sort_by_key(|range: &Range<usize>| range.start);
+        ensure!(at == bytes.len(), "the free list ends at {at} of {}", bytes.len());
         Ok(free)
     }
 

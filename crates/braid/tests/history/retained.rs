@@ -192,6 +192,7 @@ fn how_many_are_retained_can_be_chosen_later_and_is_durable() {
     assert_eq!(world.table.history().len(), 1);
     world.check();
     world.table.set_history(0).expect("sets");
+    world.db.checkpoint().expect("a checkpoint");
     world = world.reopen(false);
     assert_eq!((world.table.history().len(), world.db.tables()[0].settings.history), (0, 0));
     world.check();

@@ -11,6 +11,8 @@ pub(crate) struct Claims {
     class: Class,
     /// Checkpoints may come before the change is in the log.
     ahead: bool,
+    /// Where to take them below.
+    below: Option<PageId>,
     fresh: bool,
     allocated: Vec<Extent>,
     retired: Vec<Extent>,
@@ -18,7 +20,20 @@ pub(crate) struct Claims {
 
 impl Claims {
     pub(crate) fn new(pages: &Arc<PagedFile>, class: Class) -> Self {
-        Self { pages: Arc::clone(pages), class, ahead: false, fresh: false, allocated: Vec::new(), retired: Vec::new() }
+        Self {
+            pages: Arc::clone(pages),
+            class,
+            ahead: false,
+            below: None,
+            fresh: false,
+            allocated: Vec::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// Takes extents below this page, and no others, where one is given.
+    pub(crate) const fn set_below(&mut self, page: Option<PageId>) {
+        self.below = page;
     }
 
     /// Those of a change that checkpoints do not wait for.
@@ -30,14 +45,22 @@ impl Claims {
 
     /// Takes `count` extents of `pages` pages, in page order.
     pub(crate) fn allocate(&mut self, count: usize, pages: u32) -> Result<Vec<Extent>> {
+        if let Some(below) = self.below.filter(|_| count > 0) {
+            let extents = self.pages.allocate_below(count, pages, self.class, below)?;
+            return Ok(self.note(extents));
+        }
         let extents = if self.ahead {
             self.pages.allocate_ahead(count, pages, self.class)?
         } else {
             self.pages.allocate_many(count, pages, self.class)?
         };
+        Ok(self.note(extents))
+    }
+
+    fn note(&mut self, extents: Vec<Extent>) -> Vec<Extent> {
         self.allocated.extend_from_slice(&extents);
         self.fresh = true;
-        Ok(extents)
+        extents
     }
 
     /// The longest extent that can be had of whole pieces of `unit` pages, up to `units` of them.

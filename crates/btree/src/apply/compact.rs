@@ -3,7 +3,7 @@
 //! 1. A stretch begins at a key and has leaves of so many bytes, none that begins where the [`index::Part`] ends, all below one node of level 2, so that
 //!    it needs one list of children. Its internal nodes and its leaves are read in a psync each.
 //! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`index::merge`]). What stays of all leaves is cut
-//!    into leaves filled to 15/16 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after. A leaf in which nothing
+//!    into leaves filled to 31/32 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after. A leaf in which nothing
 //!    stays because all of it was deleted as a range is given up unread, unless there are documents in it.
 //! 3. New leaves are cut out of one long extent, or a few where the disk is too full, and written in one psync of long pieces.
 //! 4. The nodes above them are packed anew, together with the children that stay; the path to the root is rewritten as after
@@ -62,6 +62,7 @@ pub(crate) fn compact(
     if part.reclaims {
         apply.claims = Claims::new(base.shared.pages(), Class::Urgent);
     }
+    apply.claims.set_below(part.below);
     let path = apply.path(part.from)?;
     let stretch = apply.gather(&path, part)?;
     let leaves = stretch.leaves.len() as u64;
@@ -248,7 +249,7 @@ impl Apply<'_> {
     fn put_leaves(
         &mut self, waiting: &mut Vec<Update<'_>>, low: &mut Vec<u8>, all: bool, out: &mut Output, edges: &mut Edges,
     ) -> Result<()> {
-        let cuts = layout::cut(waiting, out.leaf_pages, Growth::Above)?;
+        let cuts = layout::cut(waiting, out.leaf_pages, Growth::Compacted)?;
         let whole = if all { cuts.len() } else { cuts.len().saturating_sub(1) };
         let mut start = 0;
         for cut in &cuts[..whole] {

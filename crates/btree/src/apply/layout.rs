@@ -1,7 +1,7 @@
 //! How the entries of a rewritten leaf are laid out: cut into leaves, and those into a run per page.
 //!
 //! 1. A leaf is cut between keys, never within the versions of one.
-//! 2. Entries that came from all over make leaves that are half to two thirds full, so that they can grow. A leaf that grew
+//! 2. Entries that came from all over make leaves that are half to two thirds full, so that they can grow, but where nearly all of them were put in place of others. A leaf that grew
 //!    at one end only will go on doing so: there, all leaves but the one at that end are filled to [`PACKED`].
 //! 3. A key whose versions do not fit in a leaf gets a longer extent of its own, with half as much again to grow.
 
@@ -14,7 +14,10 @@ use crate::format::run::RunSize;
 /// How full leaves are where the tree grows at its end: 15 / 16.
 const PACKED: (usize, usize) = (15, 16);
 
-/// Up to 3 / 4 full, entries stay one leaf; up to [`PACKED`] where most updates are deletes, which will make more room.
+/// How full a compaction makes them: what is compacted is to take little space.
+const COMPACTED: (usize, usize) = (31, 32);
+
+/// Up to 3 / 4 full, entries stay one leaf; up to [`PACKED`] where there are hardly more keys than before.
 const SINGLE: (usize, usize) = (3, 4);
 
 /// Where they do not, they are cut into so many leaves that each is at most 2 / 3 full.
@@ -29,8 +32,10 @@ pub(super) enum Growth {
     Above,
     /// Below all that was there.
     Below,
-    /// Not at all: most updates are deletes.
+    /// Not at all: most updates are deletes, or of keys that it has.
     Nowhere,
+    /// Not at all: it is compacted.
+    Compacted,
 }
 
 /// A new leaf.
@@ -98,6 +103,7 @@ pub(super) fn cut(entries: &[Update<'_>], leaf_pages: u32, growth: Growth) -> Re
         Growth::Anywhere => spread(total, capacity, SINGLE),
         Growth::Nowhere => spread(total, capacity, PACKED),
         Growth::Above | Growth::Below => total.div_ceil(part(capacity, PACKED)),
+        Growth::Compacted => total.div_ceil(part(capacity, COMPACTED)),
     };
     let mut cutter = Cutter { entries, capacity, leaf_pages, left: total, leaves, first: true, growth };
     let (mut cuts, mut start) = (Vec::new(), 0);
@@ -133,6 +139,7 @@ impl Cutter<'_> {
             Growth::Anywhere | Growth::Nowhere if self.leaves <= 1 => self.capacity,
             Growth::Anywhere | Growth::Nowhere => self.left.div_ceil(self.leaves),
             Growth::Above => packed,
+            Growth::Compacted => part(self.capacity, COMPACTED),
             // The first gets what the packed ones behind it leave over.
             Growth::Below if self.first => self.left - (self.leaves - 1) * packed,
             Growth::Below if self.leaves <= 1 => self.capacity,
@@ -152,7 +159,7 @@ impl Cutter<'_> {
                 key_end += 1;
             }
             let nearer = longer.length().saturating_sub(target) <= target.saturating_sub(length);
-            let packed = matches!(self.growth, Growth::Above | Growth::Below);
+            let packed = matches!(self.growth, Growth::Above | Growth::Below | Growth::Compacted);
             let over = longer.length() > target && (packed || !nearer);
             if end > start && (over || longer.length() > self.capacity) {
                 break;

@@ -30,6 +30,9 @@ use index::due;
 /// Longest write of several new leaves, in bytes; a single leaf may be longer.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 
+/// A leaf with so many keys more, of those that it had, is not taken to be growing.
+const FEW_PART: u32 = 32;
+
 /// What stays of a leaf.
 pub(super) struct Merged<'w> {
     entries: Vec<Update<'w>>,
@@ -135,6 +138,11 @@ impl<'a> Apply<'a> {
         entries.extend(self.updates(task.updates.clone()));
         let entries = merge::merge(entries, self.rules, &mut self.dropped_documents);
         let length = layout::length(&entries);
+        let replaces =
+            |pointer: &Pointer| !self.touching && live_keys(&entries) <= pointer.keys_min + pointer.keys_min / FEW_PART;
+        if growth == Growth::Anywhere && task.pointer.as_ref().is_some_and(replaces) {
+            growth = Growth::Nowhere;
+        }
         Ok(Merged { entries, length, growth, hot })
     }
 
@@ -361,9 +369,7 @@ impl<'a> Apply<'a> {
         }
         assert_eq!(next, entries.len(), "a leaf was measured to hold its entries");
         let number = |count: usize| u32::try_from(count).expect("a leaf has fewer than 2^24 entries");
-        let keys = entries.chunk_by(|one, other| one.key == other.key);
-        let live = keys.filter(|versions| versions.last().is_some_and(|newest| newest.operation != Operation::Delete));
-        let keys_min = number(live.count());
+        let keys_min = live_keys(entries);
         count(&shared.counters.leaf_pages_written, out.len() / PAGE);
         let Parts { sorted, part_log, fences } = fences.finish(low);
         let expiries = entries.iter().filter_map(|entry| entry.operation.expiry()).collect();
@@ -413,6 +419,13 @@ fn filter_of(pointer: &Pointer, entries: &[Update<'_>], pages: &[(usize, u32)]) 
         start = *end;
     }
     filter.finish()
+}
+
+/// How many keys there are in sorted entries whose newest version is no tombstone.
+fn live_keys(entries: &[Update<'_>]) -> u32 {
+    let keys = entries.chunk_by(|one, other| one.key == other.key);
+    let live = keys.filter(|versions| versions.last().is_some_and(|newest| newest.operation != Operation::Delete));
+    u32::try_from(live.count()).unwrap_or(u32::MAX)
 }
 
 /// Whether two thirds of a leaf's entries may be dead.

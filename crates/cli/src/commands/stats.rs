@@ -84,6 +84,7 @@ fn space(stats: &Counted) -> Rows {
     vec![
         row("size", pages(space.total_pages)),
         row("free", pages(space.free_pages)),
+        row("given back to the disk", pages(space.hole_pages)),
         row("kept for older readers", pages(space.retired_pages)),
     ]
 }

@@ -49,6 +49,8 @@ fn every_workload_reports_every_field() {
         "2",
         "--cache",
         "1m",
+        "--write-buffer",
+        "1m",
         "--cold",
         "--threads",
         "2",

@@ -48,8 +48,10 @@ fn what_was_committed_is_told_as_far_as_it_is_kept() {
     assert_eq!(braid(&["changes", &db, "--from", "2", "--limit", "1"]).expect(0).json()[0]["seq"], 3);
     assert_eq!(braid(&["changes", &db, "--from", "4"]).expect(0).text(), "");
     braid(&["changes", &db, "--from", "5"]).expect(2).says("the newest is 4");
-    // A command that does not say so keeps nothing.
+    // A command that does not say so keeps nothing, but what the next opening replays.
     braid(&["put", &db, "grace", "1906"]).expect(0);
+    assert_eq!(braid(&["changes", &db, "--from", "0"]).expect(0).json().len(), 5);
+    braid(&["compact", &db]).expect(0);
     braid(&["changes", &db, "--from", "0"]).expect(3).says("begins with seq 6");
     assert_eq!(braid(&["changes", &db]).expect(0).text(), "");
 }

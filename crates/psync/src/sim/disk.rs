@@ -123,6 +123,13 @@ fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
 
+/// A range of a file as one of memory.
+fn in_memory(range: &Range<u64>) -> io::Result<Range<usize>> {
+    let place =
+        |at: u64| usize::try_from(at).ok().filter(|at| *at < isize::MAX as usize).ok_or_else(|| errno(libc::EFBIG));
+    Ok(place(range.start)?..place(range.end)?)
+}
+
 impl Disk {
     pub(super) fn new(seed: u64) -> Self {
         Self {
@@ -306,12 +313,15 @@ impl Disk {
         failed
     }
 
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.volatile.files.values().map(|node| node.lock().room() as u64).sum()
+    }
+
     fn check_room(&self, growth: usize) -> io::Result<()> {
         let Some(capacity) = self.capacity else {
             return Ok(());
         };
-        let used: u64 = self.volatile.files.values().map(|node| node.lock().len() as u64).sum();
-        if growth > 0 && used.saturating_add(growth as u64) > capacity {
+        if growth > 0 && self.used_bytes().saturating_add(growth as u64) > capacity {
             return Err(errno(libc::ENOSPC));
         }
         Ok(())
@@ -350,7 +360,7 @@ impl Disk {
             .checked_add(bytes.len())
             .filter(|end| *end < isize::MAX as usize)
             .ok_or_else(|| errno(libc::EFBIG))?;
-        let growth = end.saturating_sub(node.lock().len());
+        let growth = node.lock().growth(&(offset..end));
         match self.begin(life, Fault::Write, growth > 0)? {
             Fate::Dying => {
                 // It is on its way, or was never sent. What of it arrives is decided with all else that is pending.
@@ -394,8 +404,7 @@ impl Disk {
     }
 
     pub(super) fn set_len(&mut self, life: u64, node: &SharedNode, len: u64) -> io::Result<()> {
-        let len =
-            usize::try_from(len).ok().filter(|len| *len < isize::MAX as usize).ok_or_else(|| errno(libc::EFBIG))?;
+        let len = in_memory(&(0..len))?.end;
         let growth = len.saturating_sub(node.lock().len());
         match self.begin(life, Fault::Write, growth > 0)? {
             Fate::Dying => {
@@ -410,6 +419,38 @@ impl Disk {
                 Ok(())
             }
         }
+    }
+
+    /// Has room for a range of a file, which becomes as long as that.
+    pub(super) fn reserve(&mut self, life: u64, node: &SharedNode, range: &Range<u64>) -> io::Result<()> {
+        let range = in_memory(range)?;
+        let growth = node.lock().growth(&range);
+        let fate = self.begin(life, Fault::Write, growth > 0)?;
+        let is_done = matches!(fate, Fate::Done);
+        if is_done {
+            self.check_room(growth)?;
+        }
+        if is_done || self.random.random() {
+            let mut node = node.lock();
+            let len = node.len().max(range.end);
+            node.set_len(len);
+            node.fill(&range);
+        }
+        if is_done { Ok(()) } else { Err(errno(DEAD)) }
+    }
+
+    /// Gives the room of a range back, as far as the file goes.
+    pub(super) fn punch(&mut self, life: u64, node: &SharedNode, range: &Range<u64>) -> io::Result<()> {
+        let range = in_memory(range)?;
+        let is_done = matches!(self.begin(life, Fault::Write, false)?, Fate::Done);
+        if is_done || self.random.random() {
+            let mut node = node.lock();
+            let end = range.end.min(node.len());
+            if range.start < end {
+                node.punch(&(range.start..end));
+            }
+        }
+        if is_done { Ok(()) } else { Err(errno(DEAD)) }
     }
 
     pub(super) fn flush(&mut self, life: u64, node: &SharedNode) -> io::Result<()> {

@@ -209,6 +209,11 @@ impl SimDisk {
         self.disk.lock().files()
     }
 
+    /// Bytes that all files take.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.lock().used_bytes()
+    }
+
     /// A file's volatile content: what a read sees.
     pub fn read_file(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         self.disk.lock().read_file(path.as_ref())

@@ -1,9 +1,12 @@
 //! One file of a simulated disk: what reads see, what is on the platter, and what is on the way.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::SECTOR;
+use crate::{BLOCK, SECTOR};
 
 /// A file without its name.
 #[derive(Default)]
@@ -11,6 +14,8 @@ pub(super) struct Node {
     content: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
+    /// Blocks that the disk keeps no room for. A crash brings none back: who writes there has to count on a full disk.
+    holes: BTreeSet<usize>,
 }
 
 /// A change since the last flush.
@@ -101,6 +106,29 @@ impl Node {
         &self.content
     }
 
+    /// Bytes that it takes of the disk.
+    pub(super) fn room(&self) -> usize {
+        self.len().saturating_sub(self.holes.len() * BLOCK)
+    }
+
+    /// Bytes that it takes of the disk besides, once all of a range is written.
+    pub(super) fn growth(&self, range: &Range<usize>) -> usize {
+        range.end.saturating_sub(self.len()) + self.holes.range(blocks(range)).count() * BLOCK
+    }
+
+    /// Gives the room of whole blocks back. The range is inside the file.
+    pub(super) fn punch(&mut self, range: &Range<usize>) {
+        self.write(range.start, &vec![0; range.len()], false);
+        self.holes.extend(range.start.div_ceil(BLOCK)..range.end / BLOCK);
+    }
+
+    /// Has room for all of a range, which is inside the file.
+    pub(super) fn fill(&mut self, range: &Range<usize>) {
+        blocks(range).for_each(|block| {
+            self.holes.remove(&block);
+        });
+    }
+
     /// Copies what is there from `offset` on; returns the bytes copied.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> usize {
         let found = self.content.get(offset..).unwrap_or_default();
@@ -115,6 +143,7 @@ impl Node {
             self.content.resize(end, 0);
         }
         self.content[offset..end].copy_from_slice(bytes);
+        self.fill(&(offset..end));
         let first = offset / SECTOR * SECTOR;
         let last = end.next_multiple_of(SECTOR);
         let mut image = self.content[first..last.min(self.content.len())].to_vec();
@@ -190,7 +219,14 @@ impl Node {
 
     pub(super) fn set_len(&mut self, len: usize) {
         self.content.resize(len, 0);
+        self.forget_holes();
         self.pending.push(Change::Length(len));
+    }
+
+    /// Forgets holes behind the end.
+    fn forget_holes(&mut self) {
+        let end = self.content.len() / BLOCK;
+        self.holes.retain(|block| *block < end);
     }
 
     pub(super) fn flush(&mut self) {
@@ -214,10 +250,11 @@ impl Node {
     pub(super) fn crash(&mut self, random: &mut SmallRng) {
         self.lose_some(random);
         self.content.clone_from(&self.durable);
+        self.forget_holes();
     }
 
     /// Changes bytes at rest; returns whether they are all there.
-    pub(super) fn damage(&mut self, range: std::ops::Range<usize>, mut change: impl FnMut(u8) -> u8) -> bool {
+    pub(super) fn damage(&mut self, range: Range<usize>, mut change: impl FnMut(u8) -> u8) -> bool {
         if range.start > range.end || range.end > self.content.len() {
             return false;
         }
@@ -263,6 +300,11 @@ impl Node {
     }
 }
 
+/// The blocks of a range.
+const fn blocks(range: &Range<usize>) -> Range<usize> {
+    range.start / BLOCK..range.end.div_ceil(BLOCK)
+}
+
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
@@ -285,7 +327,7 @@ mod tests {
 
     #[test]
     fn each_sector_survives_as_some_version_of_itself() {
-        let mut outcomes = std::collections::BTreeSet::new();
+        let mut outcomes = BTreeSet::new();
         for seed in 0..200 {
             let mut node = Node::default();
             node.write(0, &[1; 2 * SECTOR], false);
@@ -306,7 +348,7 @@ mod tests {
 
     #[test]
     fn lengths_and_data_survive_independently() {
-        let mut outcomes = std::collections::BTreeSet::new();
+        let mut outcomes = BTreeSet::new();
         for seed in 0..200 {
             let mut node = Node::default();
             node.write(0, &[1; SECTOR], false);
@@ -318,6 +360,26 @@ mod tests {
         let with = |byte| [vec![1], vec![byte; SECTOR]].concat();
         let expected = [vec![1], with(0), with(2)];
         assert_eq!(outcomes, expected.into());
+    }
+
+    #[test]
+    fn what_is_punched_reads_as_zeros_and_takes_room_again_when_it_is_written() {
+        let mut node = Node::default();
+        node.write(0, &[1; 4 * BLOCK], false);
+        node.flush();
+        node.punch(&(BLOCK..3 * BLOCK));
+        assert_eq!((node.len(), node.room()), (4 * BLOCK, 2 * BLOCK));
+        assert_eq!(node.content[BLOCK..3 * BLOCK], [0; 2 * BLOCK]);
+        assert_eq!(node.growth(&(BLOCK + 5..BLOCK + 6)), BLOCK);
+        node.write(BLOCK + 5, &[2], false);
+        assert_eq!(node.growth(&(0..5 * BLOCK)), 2 * BLOCK);
+        node.fill(&(0..4 * BLOCK));
+        assert_eq!(node.room(), 4 * BLOCK);
+        node.punch(&(0..4 * BLOCK));
+        node.set_len(BLOCK);
+        assert_eq!(node.room(), 0);
+        node.set_len(4 * BLOCK);
+        assert_eq!(node.room(), 3 * BLOCK);
     }
 
     #[test]

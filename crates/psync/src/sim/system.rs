@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a backend transfers into memory given by address")]
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,6 +66,16 @@ impl Handle {
     pub(crate) fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         self.disk.lock().set_len(self.life, &self.node, len)
+    }
+
+    pub(crate) fn reserve(&self, range: &Range<u64>) -> io::Result<()> {
+        self.check_writable()?;
+        self.disk.lock().reserve(self.life, &self.node, range)
+    }
+
+    pub(crate) fn punch(&self, range: &Range<u64>) -> io::Result<()> {
+        self.check_writable()?;
+        self.disk.lock().punch(self.life, &self.node, range)
     }
 
     fn check_writable(&self) -> io::Result<()> {
