@@ -198,10 +198,11 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether a close can leave what is not in the newest image to the next opening, which has it back as fast as a checkpoint would be written. Where states are retained, or log is to be given up, a checkpoint
-    /// does that.
+    /// Whether a close can leave what is not in the newest image to the next opening, which has it back as fast as a checkpoint would be written. Where states are retained, log is to be given up, or the time
+    /// is to be kept by which values have expired, a checkpoint does that.
     pub(crate) fn is_quick_to_replay(&self) -> bool {
-        let retains = self.catalog.live().iter().any(|table| table.settings().history > 0);
+        let needs_one = |table: &Arc<TableCore>| table.settings().history > 0 || table.is_expiring();
+        let retains = self.catalog.live().iter().any(needs_one);
         let gives_up = self.options.retain_log_bytes == 0 && self.wal.bytes_kept() > self.wal.bytes_retained();
         self.health.check().is_ok() && !retains && !gives_up && self.wal.bytes_to_replay() <= QUICK_BYTES
     }
