@@ -108,14 +108,7 @@ impl Walk for Looker {
         if !leaf.own_due(Time(0)).is_some_and(|due| due.is_past(self.now)) {
             return ControlFlow::Continue(());
         }
-        if let Some(last) = self.found.last_mut().filter(|last| last.high.as_ref() == Some(&span.low)) {
-            last.high.clone_from(&span.high);
-        } else if self.found.len() < self.most {
-            self.found.push(LeafKeys { low: span.low.clone(), high: span.high.clone() });
-        } else {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
+        LeafKeys { low: span.low.clone(), high: span.high.clone() }.join(&mut self.found, self.most)
     }
 
     fn groups(&mut self, _groups: &Groups) -> ControlFlow<()> {

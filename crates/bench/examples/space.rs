@@ -27,15 +27,14 @@ fn main() -> Outcome<()> {
     println!("bytes on the disk for each of the user; of these the log");
     println!("{:<44} {:>8} {:>14} {:>14}", "", "", "all", "log");
     for structure in Structure::ALL {
-        random_load(Path::new(directory), structure, records)?;
-        overwritten(Path::new(directory), structure)?;
-        short_values(Path::new(directory), structure, records)?;
+        for measure in [random_load, overwritten, short_values] {
+            let scratch = tempfile::tempdir_in(directory)?;
+            let db = Options::new().cache_bytes(32 << 20).durability(Durability::Os).open(scratch.path())?;
+            let table = db.table("table", structure)?;
+            measure(scratch.path(), db, table, records)?;
+        }
     }
     Ok(())
-}
-
-fn open(path: &Path) -> Outcome<Database> {
-    Ok(Options::new().cache_bytes(32 << 20).durability(Durability::Os).open(path)?)
 }
 
 fn key(number: u64) -> [u8; 16] {
@@ -45,9 +44,15 @@ fn key(number: u64) -> [u8; 16] {
 }
 
 fn put(db: &Database, table: &Table, numbers: impl Iterator<Item = u64>, value: &[u8]) -> Outcome<()> {
+    in_batches(db, numbers, |batch, number| batch.put(table, key(number), value))
+}
+
+fn in_batches(
+    db: &Database, numbers: impl Iterator<Item = u64>, mut add: impl FnMut(&mut WriteBatch, u64),
+) -> Outcome<()> {
     let mut batch = WriteBatch::new();
     for number in numbers {
-        batch.put(table, key(number), value);
+        add(&mut batch, number);
         if batch.len() as u64 == BATCH {
             db.write(std::mem::take(&mut batch))?;
         }
@@ -86,11 +91,8 @@ fn compact(db: &Database) -> Outcome<()> {
     Ok(())
 }
 
-fn random_load(directory: &Path, structure: Structure, records: u64) -> Outcome<()> {
-    let scratch = tempfile::tempdir_in(directory)?;
-    let path = scratch.path();
-    let db = open(path)?;
-    let table = db.table("table", structure)?;
+fn random_load(path: &Path, db: Database, table: Table, records: u64) -> Outcome<()> {
+    let structure = table.structure();
     let user_bytes = records * 116;
     put(&db, &table, 0..records, &[7; 100])?;
     show("loaded in random order", structure, path, user_bytes)?;
@@ -102,14 +104,7 @@ fn random_load(directory: &Path, structure: Structure, records: u64) -> Outcome<
     show("  a third updated, and a checkpoint", structure, path, user_bytes)?;
     compact(&db)?;
     show("  compacted", structure, path, user_bytes)?;
-    let mut batch = WriteBatch::new();
-    for number in 0..records {
-        batch.delete(&table, key(number));
-        if batch.len() as u64 == BATCH {
-            db.write(std::mem::take(&mut batch))?;
-        }
-    }
-    db.write(batch)?;
+    in_batches(&db, 0..records, |batch, number| batch.delete(&table, key(number)))?;
     db.checkpoint()?;
     show("  all keys deleted, and a checkpoint", structure, path, 0)?;
     compact(&db)?;
@@ -119,11 +114,8 @@ fn random_load(directory: &Path, structure: Structure, records: u64) -> Outcome<
     show("  closed", structure, path, 0)
 }
 
-fn overwritten(directory: &Path, structure: Structure) -> Outcome<()> {
-    let scratch = tempfile::tempdir_in(directory)?;
-    let path = scratch.path();
-    let db = open(path)?;
-    let table = db.table("table", structure)?;
+fn overwritten(path: &Path, db: Database, table: Table, _records: u64) -> Outcome<()> {
+    let structure = table.structure();
     for turn in 0..4 {
         put(&db, &table, 0..OVERWRITTEN, &[turn; 100])?;
     }
@@ -134,11 +126,8 @@ fn overwritten(directory: &Path, structure: Structure) -> Outcome<()> {
 }
 
 /// The most that it takes while it is overwritten.
-fn short_values(directory: &Path, structure: Structure, records: u64) -> Outcome<()> {
-    let scratch = tempfile::tempdir_in(directory)?;
-    let path = scratch.path();
-    let db = open(path)?;
-    let table = db.table("table", structure)?;
+fn short_values(path: &Path, db: Database, table: Table, records: u64) -> Outcome<()> {
+    let structure = table.structure();
     let user_bytes = records * 32;
     put(&db, &table, 0..records, &[7; 16])?;
     let mut random = SmallRng::seed_from_u64(1);

@@ -4,7 +4,7 @@
 //! 2. Between two publications the roots, the free list, and the positions that recovery needs are captured.
 //! 3. The log is flushed, so that every commit the image counts is in it, and what gave up the pages that the image takes is durable.
 //! 4. The image goes to fresh pages of the data file, which is flushed.
-//! 5. A superblock slot flips to it, and says that the database is closed where nothing can come after it; then the log is trimmed and what neither the image nor what is kept of the log
+//! 5. A superblock slot flips to it; then the log is trimmed and what neither the image nor what is kept of the log
 //!    ([`retention`]) refers to is free.
 //!
 //! Invariants: nothing that the older image refers to is overwritten before the flip; an image says of every page either
@@ -46,8 +46,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
     let write = write_of(engine, place, &bytes);
     engine.store.psync().run_all(vec![write, Request::flush(engine.pages.file(), 1)])?;
-    let is_all = engine.is_closed() && image.log_start >= image.flush_ends_below;
-    superblock.set_image(image_place(place, &bytes), is_all.then_some(image.flush_ends_below))?;
+    superblock.set_image(image_place(place, &bytes))?;
     engine.note_checkpoint(&image);
     engine.retention.set(choice);
 

@@ -242,8 +242,7 @@ fn run(
     }
     let Run { mut done, .. } = run;
     if how_far == HowFar::File {
-        engine.give_back();
-        engine.ask_for_rest()?;
+        engine.ask_for_rest(true)?;
     } else {
         engine.ask(true)?;
     }
@@ -322,7 +321,7 @@ impl Run<'_, '_> {
             let mut moved = 0;
             for table in self.engine.catalog.live() {
                 let is_ours = tables.iter().any(|ours| Arc::ptr_eq(ours, &table));
-                match self.gather_table(&table, page, if is_ours { GATHERED_MAX } else { OTHERS_MAX }, is_ours) {
+                match self.gather_table(&table, page, is_ours) {
                     Ok(leaves) => moved += leaves,
                     Err(Error::DiskFull { .. }) => return Ok(()),
                     Err(error)
@@ -341,15 +340,16 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Moves what a table has behind a page, if that is in no more than `most` places, or some of it.
-    fn gather_table(&mut self, table: &Arc<TableCore>, page: PageId, most: usize, some: bool) -> Result<u64> {
-        let places = table.tree.beyond(page, most + 1)?;
-        if places.len() > most && !some {
+    /// Moves what a table has behind a page: of one that was compacted some of it, of another all, where that is in few places.
+    fn gather_table(&mut self, table: &Arc<TableCore>, page: PageId, is_ours: bool) -> Result<u64> {
+        let most = if is_ours { GATHERED_MAX } else { OTHERS_MAX + 1 };
+        let places = table.tree.beyond(page, most)?;
+        if !is_ours && places.len() == most {
             return Ok(0);
         }
         let leaf_pages = table.tree.leaf_pages();
         let mut moved = 0;
-        for keys in places.iter().take(most) {
+        for keys in &places {
             moved += self.keys(table, keys, leaf_pages, Some(page))?;
         }
         Ok(moved)
@@ -368,7 +368,7 @@ impl Run<'_, '_> {
 /// The page of the data file below which all that is in use would find room, with a stretch, and what stays in pieces too short for it; and all pages.
 fn gathered_below(engine: &Engine) -> (PageId, u64) {
     let pages = engine.pages.stats();
-    let used = pages.total_pages - pages.free_pages - pages.hole_pages;
+    let used = pages.used_pages();
     let page = used + used / GATHERED_PART + pages.reserve_pages + (stretch_bytes(engine) / PAGE) as u64;
     (PageId(page), pages.total_pages)
 }

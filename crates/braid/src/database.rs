@@ -27,7 +27,7 @@ impl Handle {
             return Ok(());
         }
         self.engine.close_doors();
-        let ticket = (!self.engine.is_quick_to_replay()).then(|| self.engine.signal.post_rest());
+        let ticket = (!self.engine.is_quick_to_replay()).then(|| self.engine.signal.post_rest(false));
         self.engine.signal.stop();
         self.engine.work_inline();
         self.engine.keeper.stop();
@@ -185,12 +185,13 @@ impl Database {
         self.engine().commit(&batch, durability).map(drop)
     }
 
-    /// Applies everything that is visible now to the structures and writes a checkpoint, which trims the log.
+    /// Applies everything that is visible now to the structures and writes a checkpoint, which trims the log. Where nobody commits meanwhile, the disk gets back what only writers need: room that the log and
+    /// the data file keep ahead of use.
     ///
     /// # Errors
     /// On a full disk, or when the database does not write.
     pub fn checkpoint(&self) -> Result<()> {
-        self.engine().ask_for_rest()
+        self.engine().ask_for_rest(false)
     }
 
     /// Applies everything that is visible now to the structures, without a checkpoint.
@@ -246,7 +247,7 @@ impl Database {
         &self.engine().path
     }
 
-    /// Lets writes under way end, applies what waits, writes a checkpoint and closes. Handles that are left can only read from then on,
+    /// Lets writes under way end, applies what waits, writes a checkpoint and closes; so little that the next opening has it again in no time stays in the log, which is flushed. Handles that are left can only read from then on,
     /// and keep others from opening the database while they are there.
     /// Dropping the last handle does the same but can't say what went wrong.
     ///

@@ -90,8 +90,6 @@ pub(crate) struct Engine {
     /// Held for reading by every write from its admission until it is visible.
     pub(crate) writing: RwLock<()>,
     closed: AtomicBool,
-    /// The next checkpoint gives back what the data file does not need.
-    gives_back: AtomicBool,
     reserves: Mutex<Reserves>,
     /// Why what earlier processes learned of the device could not be used.
     pub(crate) learned_unusable: Option<String>,
@@ -176,7 +174,6 @@ impl Engine {
             schema: Mutex::new(()),
             writing: RwLock::new(()),
             closed: AtomicBool::new(false),
-            gives_back: AtomicBool::new(false),
             reserves: Mutex::new(Reserves { bytes: segment_bytes, ..Reserves::default() }),
             _lock: parts.lock,
         }
@@ -258,10 +255,10 @@ impl Engine {
         self.wait_for(self.signal.post(checkpoint))
     }
 
-    /// The same, with a checkpoint, and where nobody writes all is given back that is not needed at rest.
-    pub(crate) fn ask_for_rest(&self) -> Result<()> {
+    /// The same, with a checkpoint, and where nobody writes all is given back that is not needed at rest; what the data file does not need in any case, where that is to be `cut`.
+    pub(crate) fn ask_for_rest(&self, cut: bool) -> Result<()> {
         self.check_writable()?;
-        self.wait_for(self.signal.post_rest())
+        self.wait_for(self.signal.post_rest(cut))
     }
 
     fn wait_for(&self, ticket: u64) -> Result<()> {
@@ -319,16 +316,6 @@ impl Engine {
             reserves.enough_for = enough_for;
         }
         Ok(())
-    }
-
-    /// The next checkpoint gives back what the data file does not need.
-    pub(crate) fn give_back(&self) {
-        self.gives_back.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it does; asked once.
-    pub(crate) fn gives_back_now(&self) -> bool {
-        self.gives_back.swap(false, Ordering::Relaxed)
     }
 
     /// The log has given its room back. Of what comes from now on little needs little again.

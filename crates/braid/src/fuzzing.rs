@@ -288,7 +288,7 @@ fn open_checkpoint(bytes: &[u8]) {
     store.psync().run_all(vec![Request::write(&file, page * PAGE as u64, buffer, 0)]).expect("it is written");
     let (length, crc) = (u32::try_from(bytes.len()).expect("short"), checksum::crc32c(bytes));
     let place = ImagePlace { extent: Extent::new(PageId(page), pages), length, crc };
-    SuperblockFile::open(&store).and_then(|mut file| file.set_image(place, None)).expect("it is written");
+    SuperblockFile::open(&store).and_then(|mut file| file.set_image(place)).expect("it is written");
     open_and_read(&disk);
 }
 

@@ -60,7 +60,6 @@ pub(crate) fn cut(engine: &Engine) -> Result<()> {
 
 /// Bytes that the log may take at rest.
 fn log_bytes(engine: &Engine) -> u64 {
-    let pages = engine.pages.stats();
-    let used = (pages.total_pages - pages.free_pages - pages.hole_pages) * PAGE as u64;
+    let used = engine.pages.stats().used_pages() * PAGE as u64;
     LOG_BYTES_MIN.max((used + garbage::segment_bytes(engine)) / LOG_PART)
 }

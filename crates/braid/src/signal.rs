@@ -17,6 +17,8 @@ pub(crate) struct Request {
     pub(crate) checkpoint: bool,
     /// Give back what is not needed at rest with it, where nobody writes.
     pub(crate) rest: bool,
+    /// Give back what the data file does not need in any case.
+    pub(crate) cut: bool,
     /// There was something to do before the wait for it was over.
     pub(crate) woken: bool,
     ticket: u64,
@@ -55,18 +57,25 @@ impl Signal {
 
     /// Asks for everything to be applied, and a checkpoint where wanted. The answer is at [`Signal::answer`] under this ticket.
     pub(crate) fn post(&self, checkpoint: bool) -> u64 {
-        let mut state = self.state.lock();
-        state.request.ticket += 1;
-        state.request.drain = true;
-        state.request.checkpoint |= checkpoint;
-        self.wake.notify_one();
-        state.request.ticket
+        self.post_with(|request| request.checkpoint |= checkpoint)
     }
 
-    /// Asks for everything to be applied, a checkpoint, and what is not needed at rest to be given back with it, if nobody writes.
-    pub(crate) fn post_rest(&self) -> u64 {
-        self.state.lock().request.rest = true;
-        self.post(true)
+    /// Asks for everything to be applied, a checkpoint, and what is not needed at rest to be given back with it, if nobody writes; what the data file does not need in any case, where that is to
+    /// be `cut`.
+    pub(crate) fn post_rest(&self, cut: bool) -> u64 {
+        self.post_with(|request| {
+            (request.checkpoint, request.rest) = (true, true);
+            request.cut |= cut;
+        })
+    }
+
+    fn post_with(&self, ask: impl FnOnce(&mut Request)) -> u64 {
+        let mut state = self.state.lock();
+        ask(&mut state.request);
+        state.request.ticket += 1;
+        state.request.drain = true;
+        self.wake.notify_one();
+        state.request.ticket
     }
 
     /// Waits until what was posted is done.
@@ -124,9 +133,8 @@ impl Signal {
         }
         state.done = state.done.max(request.ticket);
         if state.request.ticket == request.ticket {
-            state.request.drain = false;
-            state.request.checkpoint = false;
-            state.request.rest = false;
+            let Request { stop, ticket, .. } = state.request;
+            state.request = Request { stop, ticket, ..Request::default() };
         }
         self.done.notify_all();
     }

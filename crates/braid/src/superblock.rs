@@ -131,13 +131,12 @@ impl SuperblockFile {
 
     /// The database is closed: the newest image is all there is of it, and nothing is written any more to the log, which ends here and is on stable storage.
     pub(crate) fn mark_clean(&mut self, end: Lsn) -> Result<()> {
-        // Again where the newest slot says so: then both do.
         self.write(Superblock { clean_end: Some(end), ..self.current.newer() })
     }
 
-    /// Makes an image the newest checkpoint, and all there is of a database that is being closed, where that says where the log ends. The image and the log are on stable storage.
-    pub(crate) fn set_image(&mut self, image: ImagePlace, clean_end: Option<Lsn>) -> Result<()> {
-        self.write(Superblock { image: Some(image), clean_end, ..self.current.newer() })
+    /// Makes an image the newest checkpoint. It is on stable storage.
+    pub(crate) fn set_image(&mut self, image: ImagePlace) -> Result<()> {
+        self.write(Superblock { image: Some(image), ..self.current.newer() })
     }
 
     /// Makes an image the first checkpoint of a database that is being created: in both slots, so that each tells of one. What is written before is flushed with it, for the file has not got its name yet.

@@ -210,8 +210,7 @@ impl Trees {
         // With where things are in each, and what the cache needs for it.
         let nodes = nodes + nodes / 4;
         let pages = self.btree.pages().stats();
-        let used =
-            if btree { (pages.total_pages - pages.free_pages - pages.hole_pages) * space::PAGE as u64 } else { 0 };
+        let used = if btree { pages.used_pages() * space::PAGE as u64 } else { 0 };
         let documents: u64 = tables.iter().map(|table| table.documents.stats().live_bytes).sum();
         let least = self.cache_bytes / CACHE_PARTS;
         let left = self.cache_bytes.saturating_sub(nodes + used).clamp(least, self.cache_bytes - least);

@@ -187,18 +187,13 @@ impl Worker {
         let rests = idle.rests && outcome.is_ok() && rest::is_due(engine);
         if asked.checkpoint || log_full || old || yields || rests || (unsaved && (idle.applies || trim)) {
             let is_quiet = visible == Seq(engine.wal.last_seq()) && engine.pressure.full_disk().is_none() && !yields;
-            let gives_back = engine.gives_back_now();
-            let written = if outcome.is_ok() && is_quiet && (asked.rest || idle.rests) {
-                rest::checkpoint(engine)
-            } else if gives_back {
-                rest::cut(engine)
+            if outcome.is_ok() && is_quiet && (asked.rest || idle.rests) {
+                rest::checkpoint(engine)?;
+            } else if asked.cut {
+                rest::cut(engine)?;
             } else {
-                checkpoint::write(engine)
-            };
-            if written.is_err() && gives_back {
-                engine.give_back();
+                checkpoint::write(engine)?;
             }
-            written?;
             // Before those who asked have their answer: the directory is at rest then. On a full disk it would take room that others wait for.
             if outcome.is_ok() {
                 learned::keep(engine);

@@ -6,6 +6,7 @@ use index::{LeafKeys, Result, Stats, Time};
 use space::{Extent, PageId};
 
 use crate::format::Pointer;
+use crate::node::Node;
 use crate::version::Version;
 
 /// Calls `node` for every internal node's pointer and `leaf` for every leaf's; reads internal nodes only, those below one
@@ -51,23 +52,11 @@ fn below(
 pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
     let mut found = Vec::new();
     let Some(root) = version.root.pointer.filter(|root| is_due(root, now)) else { return Ok(found) };
-    let mut show = |keys| join(&mut found, keys, most);
+    let mut show = |keys: LeafKeys| keys.join(&mut found, most);
     let all = LeafKeys { low: Vec::new(), high: None };
     // Whether it came to the end is of no interest.
     let _ = due_below(version, &root, version.root.height - 1, all, now, &mut show)?;
     Ok(found)
-}
-
-/// Adds keys to those that were found, unless these are `most` already and do not end where they begin.
-fn join(found: &mut Vec<LeafKeys>, keys: LeafKeys, most: usize) -> ControlFlow<()> {
-    if let Some(last) = found.last_mut().filter(|last| last.high.as_ref() == Some(&keys.low)) {
-        last.high = keys.high;
-    } else if found.len() < most {
-        found.push(keys);
-    } else {
-        return ControlFlow::Break(());
-    }
-    ControlFlow::Continue(())
 }
 
 /// Keys, as [`due`] shows them, of leaves that do not end before `page`, and of some below each node that does not, so that to write these leaves anew puts all of it elsewhere.
@@ -75,7 +64,7 @@ pub(crate) fn beyond(version: &Version, page: PageId, most: usize) -> Result<Vec
     let mut found = Vec::new();
     let Some(root) = version.root.pointer else { return Ok(found) };
     let all = LeafKeys { low: Vec::new(), high: None };
-    let mut show = |keys| join(&mut found, keys, most);
+    let mut show = |keys: LeafKeys| keys.join(&mut found, most);
     // Whether it came to the end is of no interest.
     let _ = Beyond { version, page }.below(&root, version.root.height - 1, all, false, &mut show)?;
     Ok(found)
@@ -104,13 +93,20 @@ impl Beyond<'_> {
         // Held until they are walked.
         let _children = if level > 1 { version.shared.nodes(version.table, &pointers, level - 1)? } else { Vec::new() };
         for (child, below) in pointers.iter().enumerate() {
-            let low = if child == 0 { keys.low.clone() } else { node.separator(child) };
-            let high = if child + 1 < node.len() { Some(node.separator(child + 1)) } else { keys.high.clone() };
-            if self.below(below, level - 1, LeafKeys { low, high }, is_shown && child == 0, show)?.is_break() {
+            let keys = keys_of(&node, child, &keys);
+            if self.below(below, level - 1, keys, is_shown && child == 0, show)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// Keys below a child of a node that has these.
+fn keys_of(node: &Node, child: usize, keys: &LeafKeys) -> LeafKeys {
+    LeafKeys {
+        low: if child == 0 { keys.low.clone() } else { node.separator(child) },
+        high: if child + 1 < node.len() { Some(node.separator(child + 1)) } else { keys.high.clone() },
     }
 }
 
@@ -128,9 +124,7 @@ fn due_below(
     }
     let node = version.shared.node(version.table, pointer, level)?;
     for (child, below) in node.pointers().enumerate().filter(|(_, below)| is_due(below, now)) {
-        let low = if child == 0 { keys.low.clone() } else { node.separator(child) };
-        let high = if child + 1 < node.len() { Some(node.separator(child + 1)) } else { keys.high.clone() };
-        if due_below(version, &below, level - 1, LeafKeys { low, high }, now, show)?.is_break() {
+        if due_below(version, &below, level - 1, keys_of(&node, child, &keys), now, show)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

@@ -190,6 +190,20 @@ pub struct LeafKeys {
     pub high: Option<Vec<u8>>,
 }
 
+impl LeafKeys {
+    /// Adds these to those that were found, in key order, unless these are `most` already and do not end where they begin: then that is all.
+    pub fn join(self, found: &mut Vec<Self>, most: usize) -> ControlFlow<()> {
+        if let Some(last) = found.last_mut().filter(|last| last.high.as_ref() == Some(&self.low)) {
+            last.high = self.high;
+        } else if found.len() < most {
+            found.push(self);
+        } else {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 /// What [`Index::apply`] made.
 pub struct Applied {
     /// The view that has the batch.

@@ -176,18 +176,15 @@ impl Psync {
         self.shared.names.sync_directory(path)
     }
 
-    /// The same for several directories at a time.
-    ///
-    /// # Errors
-    /// When the system fails to, for any of them: that it could not flush one comes first.
-    pub fn sync_directories(&self, paths: &[PathBuf]) -> Result<()> {
+    /// The same for several directories at a time: what became of each, in their order.
+    pub fn sync_directories(&self, paths: &[PathBuf]) -> Vec<Result<()>> {
         match paths {
-            [] => Ok(()),
-            [path] => self.sync_directory(path),
-            [path, others @ ..] => match self.both(|| self.sync_directory(path), || self.sync_directories(others)) {
-                (Err(error), Err(other)) if other.is_flush_failure() && !error.is_flush_failure() => Err(other),
-                (one, other) => one.and(other),
-            },
+            [] => Vec::new(),
+            [path] => vec![self.sync_directory(path)],
+            [path, others @ ..] => {
+                let (one, others) = self.both(|| self.sync_directory(path), || self.sync_directories(others));
+                std::iter::once(one).chain(others).collect()
+            }
         }
     }
 

@@ -63,6 +63,14 @@ pub struct Stats {
     pub free_runs: u64,
 }
 
+impl Stats {
+    /// Pages that are not free.
+    #[must_use]
+    pub const fn used_pages(&self) -> u64 {
+        self.total_pages - self.free_pages - self.hole_pages
+    }
+}
+
 /// What a comparison of the pages in use with the allocator finds. All lists are in page order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {

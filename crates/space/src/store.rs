@@ -290,7 +290,10 @@ impl FileStore {
         let _syncing = self.inner.syncing.lock();
         self.check_syncing()?;
         let changed: Vec<_> = std::mem::take(&mut *self.inner.changed.lock()).into_iter().collect();
-        let outcome = self.psync.sync_directories(&changed).map_err(Error::from);
+        let failed = self.psync.sync_directories(&changed).into_iter().filter_map(psync::Result::err);
+        // That one could not be flushed comes first.
+        let outcome =
+            failed.min_by_key(|error| !error.is_flush_failure()).map_or(Ok(()), |error| Err(Error::from(error)));
         match &outcome {
             Err(error) if error.is_flush_failure() => drop(self.inner.failed.set(error.clone())),
             Err(_) => self.inner.changed.lock().extend(changed),
@@ -335,15 +338,8 @@ fn sync_names_above(psync: &Psync, directory: &Path) -> Result<()> {
     };
     let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
     let above: Vec<_> = directory.ancestors().take_while(named).map(parent_of).collect();
-    fn sync(psync: &Psync, above: &[PathBuf], refused: &(dyn Fn(&io::Error) -> bool + Sync)) -> psync::Result<()> {
-        let [path, others @ ..] = above else { return Ok(()) };
-        let (one, other) = psync.both(|| psync.sync_directory(path), || sync(psync, others, refused));
-        match one {
-            Err(error) if !error.io().is_some_and(refused) => Err(error),
-            _ => other,
-        }
-    }
-    Ok(sync(psync, &above, &refused)?)
+    let mut failed = psync.sync_directories(&above).into_iter().filter_map(psync::Result::err);
+    failed.find(|error| !error.io().is_some_and(refused)).map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The directory that a path's entry is in.

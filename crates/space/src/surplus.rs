@@ -30,22 +30,15 @@ impl Allocator {
         let length = |run: &Range<u64>| run.end - run.start;
         // The lowest run that has all of the reserve keeps it, so that nothing stands in the way of a shorter file; or else the longest ones do.
         let fitting = self.free.iter().find(|run| length(run) >= wanted);
-        let mut missing = wanted;
-        let longest = self.free.longest_first().take_while(|run| {
-            let is_kept = missing > 0;
-            missing = missing.saturating_sub(length(run));
-            is_kept
-        });
-        let mut left = wanted;
-        let mut keeps = |run: &Range<u64>| {
-            let kept = left.min(length(run));
-            left -= kept;
-            (run.start, kept)
-        };
-        let kept: HashMap<u64, u64> = match fitting {
-            Some(run) => HashMap::from([keeps(&run)]),
-            None => longest.map(|run| keeps(&run)).collect(),
-        };
+        let (mut left, mut kept) = (wanted, HashMap::new());
+        for run in fitting.into_iter().chain(self.free.longest_first()) {
+            if left == 0 {
+                break;
+            }
+            let stays = left.min(length(&run));
+            kept.insert(run.start, stays);
+            left -= stays;
+        }
         let rest = self.free.iter().map(|run| run.start + kept.get(&run.start).copied().unwrap_or(0)..run.end);
         rest.filter(|rest| length(rest) >= HOLE_PAGES_MIN || (rest.end == total && !rest.is_empty())).collect()
     }

@@ -85,7 +85,7 @@ impl Salvage {
     /// When files cannot be listed or opened.
     pub fn open(store: &FileStore, hints: &Hints) -> Result<Option<Self>> {
         let psync = store.psync();
-        let files: Vec<_> = open_all(store, 0)?.into_iter().map(|(file, _)| file).collect();
+        let files: Vec<_> = open_all(store)?.into_iter().map(|(file, _)| file).collect();
         let header = |file: &SegmentFile| {
             let block = read_patiently(psync, &file.file, SEGMENT_HEADER)?;
             Ok::<_, Error>(SegmentHeader::decode(&block).ok())

@@ -7,7 +7,7 @@
 //!    older segment, or zeros; neither is believed, for number, positions or epoch do not fit.
 //! 3. A spare becomes live when the log grows into the next segment: whoever writes its first group writes its header in the same
 //!    batch, so one flush of one file covers both.
-//! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled, and the reserve; more are unlinked. Where nobody writes any more, three stay.
+//! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled, and the reserve; more are unlinked. Where nobody writes any more, three stay, or none where the log was brought into a young one.
 //! 5. Spares are made ahead of time by [`Pool::prepare`], and by an append only when it needs one that is not there. Three are
 //!    held ready: one to grow into, two in reserve. In a *young* segment they come with its use, one with each quarter: the very first one of a log, and
 //!    one that the log was brought into when nobody wrote any more ([`Pool::young`]). So opening a new log makes a single file, and a small or quiet one keeps it at that. That file is short at first
@@ -101,6 +101,10 @@ pub(crate) struct SegmentFile {
 }
 
 impl SegmentFile {
+    fn new(index: u64, file: File, room: u64, is_young: bool) -> Arc<Self> {
+        Arc::new(Self { index, file, room: AtomicU64::new(room), is_young: AtomicBool::new(is_young) })
+    }
+
     pub(crate) fn name(&self) -> String {
         file_name(self.index)
     }
@@ -164,8 +168,8 @@ pub fn beyond_new(store: &FileStore) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Opens all segment files; each with its length, which is so many bytes where it is whole. Changes nothing.
-pub(crate) fn open_all(store: &FileStore, segment_bytes: u64) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
+/// Opens all segment files; each with its length. Changes nothing.
+pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
     let mut files = Vec::new();
     for name in store.list(DIRECTORY)? {
         let Some(index) = name.strip_suffix(".log").and_then(|stem| stem.parse().ok()) else {
@@ -176,15 +180,14 @@ pub(crate) fn open_all(store: &FileStore, segment_bytes: u64) -> Result<Vec<(Arc
         }
         let file = store.open_existing(StreamKind::Wal, &file_name(index), false)?;
         let len = file.len()?;
-        let is_young = AtomicBool::new(len < segment_bytes);
-        files.push((Arc::new(SegmentFile { index, file, room: AtomicU64::new(len), is_young }), len));
+        files.push((SegmentFile::new(index, file, len, false), len));
     }
     Ok(files)
 }
 
 /// Opens all segment files and reads their headers. Changes nothing.
 pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options) -> Result<Vec<Found>> {
-    let files = open_all(store, geometry.segment_bytes())?;
+    let files = open_all(store)?;
     let reads = files.iter().zip(0..).map(|((segment, len), tag)| {
         let wanted = usize::try_from(*len).unwrap_or(usize::MAX).min(SEGMENT_HEADER + GROUP_HEADER);
         Request::read(&segment.file, 0, Buffer::zeroed(wanted), tag)
@@ -370,9 +373,11 @@ impl Pool {
         Some(segment)
     }
 
-    /// The log was opened and goes on in segment `number`. Where that is all there is of it, and a full disk may give no reserve, deletes have a part of it for themselves.
+    /// The log was opened and goes on in segment `number`, which is young where it is short; and where it is all there is of the log, and a full disk may give no reserve: then deletes have a part of it
+    /// for themselves.
     pub(crate) fn go_on_in(&self, number: u64, segment: &SegmentFile) {
-        if self.spares() == 0 && self.first_live() == Some(number) {
+        let is_alone = self.spares() == 0 && self.first_live() == Some(number);
+        if is_alone || !segment.is_whole(self.geometry.segment_bytes()) {
             segment.is_young.store(true, Ordering::Relaxed);
         }
     }
@@ -439,7 +444,6 @@ impl Pool {
             let mut state = self.state.lock();
             state.spares.push_back(segment);
             state.back_off.end();
-            add(&self.counters.segments_created, 1);
         }
         Ok(())
     }
@@ -482,8 +486,7 @@ impl Pool {
     pub(crate) fn make_first(&self, first_seq: u64) -> Result<Arc<SegmentFile>> {
         let _turn = self.making.lock();
         let segment = self.make(FIRST_ROOM.min(self.geometry.segment_bytes()), false, true)?;
-        self.state.lock().live.insert(0, Arc::clone(&segment), first_seq);
-        add(&self.counters.segments_created, 1);
+        self.enlist(0, &segment, first_seq);
         Ok(segment)
     }
 
@@ -506,12 +509,8 @@ impl Pool {
         let spare = self.state.lock().spares.pop_back();
         let Some(spare) = spare else {
             return match self.make(room, true, true) {
-                Ok(made) => {
-                    add(&self.counters.segments_created, 1);
-                    Ok(Some(made))
-                }
                 Err(Error::Full { .. }) => Ok(None),
-                Err(error) => Err(error),
+                made => made.map(Some),
             };
         };
         if let Err(error) = spare.file.set_len(room) {
@@ -519,8 +518,9 @@ impl Pool {
             self.state.lock().spares.push_back(spare);
             return Ok(None);
         }
-        let (index, file) = (spare.index, spare.file.clone());
-        Ok(Some(Arc::new(SegmentFile { index, file, room: AtomicU64::new(room), is_young: AtomicBool::new(true) })))
+        spare.room.store(room, Ordering::Release);
+        spare.is_young.store(true, Ordering::Relaxed);
+        Ok(Some(spare))
     }
 
     /// A young segment is live from now on.
@@ -578,10 +578,9 @@ impl Pool {
             }
             self.state.lock().indices.remove(&index);
         }
-        let made = made.map(|file| {
-            Arc::new(SegmentFile { index, file, room: AtomicU64::new(bytes), is_young: AtomicBool::new(is_young) })
-        });
-        made.map_err(|error| self.full(error))
+        let file = made.map_err(|error| self.full(error))?;
+        add(&self.counters.segments_created, 1);
+        Ok(SegmentFile::new(index, file, bytes, is_young))
     }
 
     /// With `flush` the file and its entry are durable.

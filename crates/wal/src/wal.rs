@@ -362,7 +362,6 @@ impl Log {
         let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), Arc::clone(&failure), found, live)?;
         let end = replayed.end;
         let number = geometry.number(end);
-        let is_new = number == 0 && pool.live(number).is_none();
         let (segment, activate) = match pool.live(number) {
             Some(segment) => (segment, false),
             None if number == 0 => (pool.make_first(next_seq)?, true),
@@ -390,7 +389,7 @@ impl Log {
             failure,
         };
         // Nothing is in a new log that its groups would have to be told from.
-        if is_new {
+        if activate && number == 0 {
             if !options.creates {
                 store.sync_directories()?;
             }

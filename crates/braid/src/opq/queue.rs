@@ -10,7 +10,7 @@
 use std::{hash::BuildHasher, sync::Arc};
 
 use hashbrown::DefaultHashBuilder;
-use index::{Bounds, Direction, Found, Moment, Seq, Update, common_prefix, head};
+use index::{Bounds, Direction, Found, Moment, Seq, Update};
 use mapped::{List, Mapped};
 use wal::Lsn;
 
@@ -98,61 +98,6 @@ impl Opq {
         }
     }
 
-    /// A queue of some operations of a sequence, in their order, each a key of its own commit. To put them in order at once takes half of the time that it takes one by one.
-    pub(crate) fn filled(sorting: Sorting, from: &Sequence, operations: &[u32]) -> Self {
-        let mut queue = Self::new(sorting);
-        if matches!(queue.order, Order::Runs(_)) {
-            operations.iter().for_each(|&index| queue.append(&from.update(index), from.lsn(index)));
-            return queue;
-        }
-        let sorted = sorted(from, operations);
-        let key = |entry: u32| from.key(operations[entry as usize]);
-        let is_older = |pair: &[u32]| key(pair[0]) == key(pair[1]);
-        let mut older = vec![NO_ENTRY; operations.len()];
-        for pair in sorted.windows(2).filter(|pair| is_older(pair)) {
-            older[pair[1] as usize] = pair[0];
-        }
-        for (&index, older) in operations.iter().zip(older) {
-            let (update, lsn) = (from.update(index), from.lsn(index));
-            queue.note_age(update.seq, lsn);
-            queue.operations.push(&update, lsn, older);
-        }
-        let rises = sorted.iter().zip(0..).all(|(entry, at)| *entry == at) && !sorted.windows(2).any(is_older);
-        queue.put_in_order(&sorted, rises);
-        queue
-    }
-
-    /// Puts all entries in order, which are sorted by key and then by age. `rises`: that is as they came, and each has a key of its own.
-    fn put_in_order(&mut self, sorted: &[u32], rises: bool) {
-        let mut tree = Ordered::default();
-        for (at, &entry) in sorted.iter().enumerate() {
-            let key = self.operations.key(entry);
-            if sorted.get(at + 1).is_some_and(|next| self.operations.key(*next) == key) {
-                continue;
-            }
-            tree.note(key, true, entry, &self.operations);
-            if !rises {
-                self.note_in_filter(self.hasher.hash_one(key));
-            }
-        }
-        if rises {
-            sorted
-                .first()
-                .into_iter()
-                .chain(sorted.last())
-                .for_each(|&end| self.filter.cover(self.operations.key(end)));
-            self.rising = self.operations.end();
-        }
-        self.order = Order::Tree(tree);
-    }
-
-    fn note_age(&mut self, seq: Seq, lsn: Lsn) {
-        let oldest = (seq, lsn);
-        self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
-        self.is_by_age &= self.newest <= seq;
-        self.newest = self.newest.max(seq);
-    }
-
     /// Which keys it may have.
     pub(super) const fn filter(&self) -> &Arc<Filter> {
         &self.filter
@@ -160,7 +105,10 @@ impl Opq {
 
     /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the first.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
-        self.note_age(update.seq, lsn);
+        let oldest = (update.seq, lsn);
+        self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
+        self.is_by_age &= self.newest <= update.seq;
+        self.newest = self.newest.max(update.seq);
         let index = self.operations.end();
         let rises = self.rising == index && (index == 0 || self.key(index - 1) < update.key);
         if rises {
@@ -374,24 +322,6 @@ impl Opq {
     }
 }
 
-/// Places in `operations`, which says some of a sequence, by key and then by age.
-fn sorted(from: &Sequence, operations: &[u32]) -> Vec<u32> {
-    let key = |at: u32| from.key(operations[at as usize]);
-    let places = 0..u32::try_from(operations.len()).expect("fewer than there are in the sequence");
-    let common = match operations {
-        [] => 0,
-        [first, ..] => operations
-            .iter()
-            .fold(usize::MAX, |common, other| common.min(common_prefix(from.key(*first), from.key(*other)))),
-    };
-    // Eight bytes tell most keys apart without a look at them.
-    let mut heads: Vec<(u64, u32)> = places.map(|at| (head(&key(at)[common..]), at)).collect();
-    heads.sort_unstable_by(|one, other| {
-        one.0.cmp(&other.0).then_with(|| key(one.1).cmp(key(other.1))).then(one.1.cmp(&other.1))
-    });
-    heads.into_iter().map(|(_, at)| at).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -479,73 +409,6 @@ mod tests {
                     let sorted = opq.sorted_indexes();
                     let sorted = sorted.iter().map(|&index| (opq.key(index).to_vec(), u64::from(index)));
                     assert!(sorted.eq(model.keys().cloned()), "{number}");
-                }
-            }
-        }
-    }
-
-    /// Keys in any order, some of them again, and keys that rise: filled at once, and one by one, and then both go on.
-    #[test]
-    fn a_queue_that_is_filled_at_once_is_like_one_that_was_filled_one_by_one() {
-        let mixed = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let key_of: [&dyn Fn(u64) -> Vec<u8>; 4] = [
-            &|number| mixed(number).to_be_bytes().to_vec(),
-            &|number| format!("in common, {}", mixed(number) % 700).into_bytes(),
-            &|number| number.to_be_bytes().to_vec(),
-            &|number| vec![b'x'; usize::try_from(mixed(number) % 40).expect("small")],
-        ];
-        for (count, key_of) in [0, 1, 2, 65, 5000].into_iter().flat_map(|count| key_of.map(|of| (count, of))) {
-            let mut from = Sequence::default();
-            let update_of = |number: u64, key: &[u8], with: &mut dyn FnMut(&Update<'_>, Lsn)| {
-                with(&put(key, number + 1, &number.to_be_bytes()), Lsn(number * 60));
-            };
-            for number in 0..count {
-                update_of(number, &key_of(number), &mut |update, lsn| from.append(update, lsn));
-            }
-            // Every third belongs elsewhere.
-            let chosen: Vec<u32> = (0..from.end()).filter(|index| index % 3 > 0).collect();
-            for sorting in [Sorting::Always, Sorting::Every(7)] {
-                let mut one_by_one = Opq::new(Sorting::Always);
-                chosen.iter().for_each(|&index| one_by_one.append(&from.update(index), from.lsn(index)));
-                let mut filled = Opq::filled(sorting, &from, &chosen);
-                assert_eq!(filled.is_rising(), one_by_one.is_rising());
-                for more in 0..2_u64 {
-                    assert_eq!(filled.len(), one_by_one.len());
-                    assert!(filled.updates().eq(one_by_one.updates()));
-                    assert_eq!(
-                        (filled.first_seq(), filled.first_lsn()),
-                        (one_by_one.first_seq(), one_by_one.first_lsn())
-                    );
-                    assert!(filled.sorted_indexes() == one_by_one.sorted_indexes());
-                    for (update, _) in one_by_one.updates() {
-                        assert!(filled.filter().may_have(update.key));
-                        for seq in [0, update.seq.0 - 1, update.seq.0, u64::MAX] {
-                            let found = |queue: &Opq| queue.get(update.key, Seq(seq).into());
-                            assert_eq!(found(&filled), found(&one_by_one));
-                        }
-                    }
-                    for direction in [Direction::Forward, Direction::Backward] {
-                        let keys = |queue: &Opq| met(queue, direction, count / 2, None);
-                        let all = |queue: &Opq| {
-                            let steps =
-                                queue.steps(&Bounds::all(), direction, None, usize::MAX, Seq::MAX.into(), &|_| None);
-                            steps.into_iter().map(|step| (step.key, step.found)).collect::<Vec<_>>()
-                        };
-                        assert_eq!(all(&filled), all(&one_by_one));
-                        if sorting == Sorting::Always {
-                            assert!(keys(&filled).is_sorted_by(|one, other| direction.order(one, other).is_lt()));
-                        }
-                    }
-                    if more == 0 {
-                        for number in count..count + 100 {
-                            let key = key_of(number / 2);
-                            update_of(number, &key, &mut |update, lsn| one_by_one.append(update, lsn));
-                        }
-                    }
-                    for index in filled.len()..one_by_one.len() {
-                        let (update, lsn) = one_by_one.updates().nth(index).expect("there");
-                        filled.append(&update, lsn);
-                    }
                 }
             }
         }

@@ -62,13 +62,8 @@ impl Sequence {
         (0..self.end()).map(|index| (self.update(index), self.lsn(index)))
     }
 
-    /// The seq of entry `index`.
-    pub(crate) fn seq(&self, index: u32) -> Seq {
-        self.entries.get(index).seq
-    }
-
     /// The index that the next entry gets.
-    pub(crate) fn end(&self) -> u32 {
+    pub(super) fn end(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations")
     }
 
@@ -87,17 +82,17 @@ impl Sequence {
     }
 
     /// The update that entry `index` holds.
-    pub(crate) fn update(&self, index: u32) -> Update<'_> {
+    pub(super) fn update(&self, index: u32) -> Update<'_> {
         let entry = self.entries.get(index);
         Update { key: self.key_of(&entry), seq: entry.seq, operation: self.operation(&entry) }
     }
 
     /// Where the log holds the commit of entry `index`.
-    pub(crate) fn lsn(&self, index: u32) -> Lsn {
+    pub(super) fn lsn(&self, index: u32) -> Lsn {
         self.entries.get(index).lsn
     }
 
-    pub(crate) fn key(&self, index: u32) -> &[u8] {
+    pub(super) fn key(&self, index: u32) -> &[u8] {
         let (place, length) = self.entries.key(index);
         self.arena.bytes(place, 0, length.into())
     }
