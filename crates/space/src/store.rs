@@ -4,8 +4,8 @@
 //! were last made durable.
 //!
 //! 1. A file is named relative to the directory, at most one level down (`data`, `wal/7.log`). Its parent is made when needed.
-//! 2. Creating or releasing a file notes its directory; [`FileStore::sync_directories`] makes all noted ones durable. The names that
-//!    lead to a directory which is there already are made durable when it is opened for writing: they may be as new as its files.
+//! 2. Creating or releasing a file notes its directory; [`FileStore::sync_directories`] makes all noted ones durable, and the first call the names that lead to the
+//!    directory, if it is open for writing: they may be as new as its files.
 //! 3. Every file counts its I/O in the counters of its [`StreamKind`].
 //! 4. Files that are read again and again stay open ([`FileStore::open_kept`]), a bounded number of them.
 //!
@@ -71,6 +71,8 @@ struct Inner {
     counters: [Arc<Counters>; StreamKind::ALL.len()],
     /// Directories whose entries changed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
+    /// Directories with the names that lead to this one, until they are synced.
+    above: Mutex<Vec<PathBuf>>,
     /// Held while directories are synced: who finds nothing noted has still to wait for the sync that took it.
     syncing: Mutex<()>,
     /// What ended all syncing.
@@ -84,7 +86,7 @@ impl FileStore {
     /// # Errors
     /// When the directory is missing and the store is read-only, or cannot be created.
     pub fn open(psync: Psync, directory: &Path, read_only: bool) -> Result<Self> {
-        let mut changed = BTreeSet::new();
+        let (mut changed, mut above) = (BTreeSet::new(), Vec::new());
         if !psync.exists(directory)? {
             if read_only {
                 // Fails, and says why.
@@ -99,13 +101,15 @@ impl FileStore {
             }
             psync.create_directory(directory)?;
         } else if !read_only {
-            sync_names_above(&psync, directory)?;
+            let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
+            above = directory.ancestors().take_while(named).map(parent_of).collect();
         }
         let inner = Inner {
             directory: directory.to_owned(),
             read_only,
             counters: StreamKind::ALL.map(|_| Arc::default()),
             changed: Mutex::new(changed),
+            above: Mutex::new(above),
             syncing: Mutex::default(),
             failed: OnceLock::new(),
             open: OpenFiles::new(),
@@ -289,14 +293,23 @@ impl FileStore {
     pub fn sync_directories(&self) -> Result<()> {
         let _syncing = self.inner.syncing.lock();
         self.check_syncing()?;
-        let changed: Vec<_> = std::mem::take(&mut *self.inner.changed.lock()).into_iter().collect();
-        let failed = self.psync.sync_directories(&changed).into_iter().filter_map(psync::Result::err);
+        let mut changed: Vec<_> = std::mem::take(&mut *self.inner.changed.lock()).into_iter().collect();
+        let (count, above) = (changed.len(), std::mem::take(&mut *self.inner.above.lock()));
+        changed.extend(above);
+        let failed = self.psync.sync_directories(&changed).into_iter().enumerate().filter_map(|(place, outcome)| {
+            let error = outcome.err()?;
+            // One above the database that we may not read, or that cannot be synced, is left to whoever made what is in it.
+            (place < count || !error.io().is_some_and(is_refusal)).then_some(error)
+        });
         // That one could not be flushed comes first.
         let outcome =
             failed.min_by_key(|error| !error.is_flush_failure()).map_or(Ok(()), |error| Err(Error::from(error)));
         match &outcome {
             Err(error) if error.is_flush_failure() => drop(self.inner.failed.set(error.clone())),
-            Err(_) => self.inner.changed.lock().extend(changed),
+            Err(_) => {
+                self.inner.above.lock().extend(changed.drain(count..));
+                self.inner.changed.lock().extend(changed);
+            }
             Ok(()) => {}
         }
         outcome
@@ -329,17 +342,10 @@ impl fmt::Debug for FileStore {
     }
 }
 
-/// Makes the names durable that lead to a directory: whoever made it, an earlier life or a user, may not have got that far. A
-/// directory above it that we may not read, or that cannot be synced, is left to whoever made what is in it.
-fn sync_names_above(psync: &Psync, directory: &Path) -> Result<()> {
-    let refused = |error: &io::Error| {
-        use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
-        matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
-    };
-    let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
-    let above: Vec<_> = directory.ancestors().take_while(named).map(parent_of).collect();
-    let mut failed = psync.sync_directories(&above).into_iter().filter_map(psync::Result::err);
-    failed.find(|error| !error.io().is_some_and(refused)).map_or(Ok(()), |error| Err(error.into()))
+/// Whether a directory is not ours to sync, rather than not synced.
+fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
 }
 
 /// The directory that a path's entry is in.
