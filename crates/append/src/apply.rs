@@ -34,7 +34,7 @@ use crate::version::Version;
 use content::Content;
 
 /// Updates whose nodes are read together: as many leaves at most are in memory.
-const WINDOW: usize = 2048;
+const WINDOW: usize = 1024;
 
 /// Stack that is left at least where another B+-tree is gone down, and stack that is added.
 const STACK_LEFT_MIN: usize = 128 << 10;
@@ -275,7 +275,7 @@ impl<'a> Apply<'a> {
         let bytes = content.encode(skip);
         let pointer = self.nodes.push(&bytes)?;
         // What is written is what can be read: a mistake here is found before anything refers to it.
-        let node = Node::decode(bytes, self.chunk_bytes());
+        let node = Node::decode(&bytes, self.chunk_bytes());
         let node = node.map_err(|damage| corrupt(&self.base.nodes, &pointer, damage))?;
         count(&mut self.shape, node.level(), pointer.length.stored(), node.counts(), u64::wrapping_add);
         // What has expired and was only copied is due at once, and what had to stay later.

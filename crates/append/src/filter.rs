@@ -86,7 +86,7 @@ mod tests {
         if with_tree {
             put_tree(&mut groups, b"tree", &link);
         }
-        Node::decode(encode(0, skip, 90 + usize::from(with_tree), &groups), 4).expect("whole")
+        Node::decode(&encode(0, skip, 90 + usize::from(with_tree), &groups), 4).expect("whole")
     }
 
     fn rest(skip: &[u8], number: u32) -> Vec<u8> {

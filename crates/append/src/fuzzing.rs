@@ -37,7 +37,7 @@ fn link(number: u64) -> Link {
 fn node(bytes: &[u8]) {
     let Some((chunk_bytes, bytes)) = bytes.split_first() else { return };
     let chunk_bytes = usize::from(*chunk_bytes).max(1);
-    let Ok(node) = Node::decode(bytes.to_vec(), chunk_bytes) else { return };
+    let Ok(node) = Node::decode(bytes, chunk_bytes) else { return };
     let mut entries = Vec::new();
     for index in 0..node.len() {
         let (begin, bound) = (entries.len(), node.bound(index));

@@ -57,7 +57,7 @@ pub fn newest_root(shared: &Shared, table: TableId) -> Result<Option<(Vec<u8>, S
             let Ok(header) = Header::decode(&payload, table) else { continue };
             let is_whole = header.root.is_none_or(|root| {
                 let read = nodes.read_each(&[root]).pop().and_then(std::result::Result::ok);
-                read.is_some_and(|bytes| Node::decode(bytes, header.chunk_bytes()).is_ok())
+                read.is_some_and(|bytes| Node::decode(&bytes, header.chunk_bytes()).is_ok())
             });
             if is_whole {
                 let commit = Commit { place: Some(place), header };
@@ -81,7 +81,7 @@ impl Walk for Salvage<'_> {
     fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
         let chunk_bytes = version.header().chunk_bytes();
         let node = |(read, pointer): (doclog::Result<Vec<u8>>, &DocPointer)| {
-            let node = Node::decode(read?, chunk_bytes);
+            let node = Node::decode(&read?, chunk_bytes);
             Ok(Arc::new(node.map_err(|damage: Damage| corrupt(&version.nodes, pointer, damage))?))
         };
         version.nodes.read_each(pointers).into_iter().zip(pointers).map(node).collect()

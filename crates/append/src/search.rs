@@ -11,6 +11,7 @@ use doclog::DocPointer;
 use index::{Found, Moment, Result, Update};
 
 use crate::filter;
+use crate::format::NODE_BYTES;
 use crate::format::node::{Group, Node, Versions};
 use crate::version::Version;
 
@@ -112,24 +113,31 @@ fn within<'k>(walk: &Walk, node: &Node, key: &impl Fn(usize) -> &'k [u8]) -> Opt
     Some((walk.depth + skip.len(), start..end))
 }
 
-/// Looks keys up in a version.
+/// What a key takes on its way: a node that is read for it, and its bytes.
+const KEY_BYTES: usize = 2 * NODE_BYTES;
+
+/// Looks keys up in a version: so many together as the batch's share of memory is enough for.
 pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
     let Some(root) = version.header().root else { return Ok(()) };
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_unstable_by_key(|index| keys[*index]);
     let mut fetch = |pointers: &[DocPointer]| version.looked_up(pointers);
-    descend(
-        root,
-        order.len(),
-        version.header().chunk_bytes(),
-        Leaves::MayHave,
-        |index| keys[order[index]],
-        &mut fetch,
-        &mut |index, mut versions| {
-            if let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= at.seq) {
-                let key = keys[order[index]];
-                out[order[index]] = Some(Found::of(&Update { key, seq, operation }, at.now));
-            }
-        },
-    )
+    let together = version.shared.read_ahead().share();
+    for order in order.chunks(together.lookups(KEY_BYTES)) {
+        descend(
+            root,
+            order.len(),
+            version.header().chunk_bytes(),
+            Leaves::MayHave,
+            |index| keys[order[index]],
+            &mut fetch,
+            &mut |index, mut versions| {
+                if let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= at.seq) {
+                    let key = keys[order[index]];
+                    out[order[index]] = Some(Found::of(&Update { key, seq, operation }, at.now));
+                }
+            },
+        )?;
+    }
+    Ok(())
 }

@@ -240,7 +240,7 @@ impl Shared {
 
     /// A leaf whose bytes were read not long ago.
     fn read_before(&self, home: &Home<'_>, pointer: &DocPointer) -> Option<Arc<Node>> {
-        let decode = |bytes: &[u8]| Node::decode(bytes.to_vec(), home.chunk_bytes).ok().map(Arc::new);
+        let decode = |bytes: &[u8]| Node::decode(bytes, home.chunk_bytes).ok().map(Arc::new);
         self.cache.found_read(&key_of(home.table, pointer), decode)
     }
 
@@ -263,7 +263,7 @@ impl Shared {
     }
 
     fn read_node(&self, home: &Home<'_>, pointer: &DocPointer, bytes: Vec<u8>, reader: Reader) -> Result<Arc<Node>> {
-        let node = Node::decode(bytes, home.chunk_bytes);
+        let node = Node::decode(&bytes, home.chunk_bytes);
         let node = Arc::new(node.map_err(|damage| corrupt(home.nodes, pointer, damage))?);
         let is_kept = node.level() > 0 || {
             let bytes = size_of::<Node>() + node.heap_bytes();

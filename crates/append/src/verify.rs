@@ -89,7 +89,7 @@ impl Walk<'_> {
             match read {
                 Err(error) => self.finding(&error.into()),
                 Ok(bytes) => {
-                    let node = Node::decode(bytes, self.version.header().chunk_bytes());
+                    let node = Node::decode(&bytes, self.version.header().chunk_bytes());
                     match node.and_then(|node| self.node(&task, &node)) {
                         Ok(below) => tasks.extend(below),
                         Err(damage) => self.damage(&pointer, damage),

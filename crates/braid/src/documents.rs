@@ -7,7 +7,8 @@
 use std::{ops::Deref, sync::Arc};
 
 use cache::{Cache, Stats};
-use index::{DocPointer, TableId};
+use index::{DocPointer, ReadAhead, TableId};
+use mapped::{Shared, SharedBytes};
 
 use crate::{Result, catalog::TableCore};
 
@@ -26,7 +27,7 @@ impl Key {
 
 /// A document that was read: one that is cached, or one that is not.
 pub(crate) enum Document {
-    Cached(Arc<[u8]>),
+    Cached(Arc<SharedBytes>),
     Read(Vec<u8>),
 }
 
@@ -53,15 +54,18 @@ impl Deref for Document {
 
 /// The part of the cache that documents have.
 pub(crate) struct Documents {
-    cache: Cache<Key, Arc<[u8]>>,
+    cache: Cache<Key, Arc<SharedBytes>>,
+    read_ahead: Arc<ReadAhead>,
 }
 
 impl Documents {
-    /// None are kept before [`Documents::set_cache_bytes`]; never more than `most_bytes`, and in what is lent `loans_bytes`.
-    pub(crate) fn new(most_bytes: u64, loans_bytes: u64) -> Self {
-        let cache = Cache::new(most_bytes, |_, document: &Arc<[u8]>| document.len() as u64).with_loans_of(loans_bytes);
+    /// None are kept before [`Documents::set_cache_bytes`]; never more than `most_bytes`, and in what is lent `loans_bytes`. A batch is read in portions of its
+    /// share of `read_ahead`.
+    pub(crate) fn new(most_bytes: u64, loans_bytes: u64, read_ahead: Arc<ReadAhead>) -> Self {
+        let weigh = |_: &Key, document: &Arc<SharedBytes>| Shared::taken(document.len()) as u64;
+        let cache = Cache::new(most_bytes, weigh).with_loans_of(loans_bytes);
         cache.set_capacity(0);
-        Self { cache }
+        Self { cache, read_ahead }
     }
 
     /// Keeps at most so many bytes from now on.
@@ -110,25 +114,43 @@ impl Documents {
         &'a self, table: &'a TableCore, pointers: &'a [DocPointer],
     ) -> Result<impl Iterator<Item = Document> + use<'a>> {
         let key = |pointer: &DocPointer| Key::new(table.id, pointer);
-        let find = |key: Key| self.cache.get(&key).or_else(|| self.cache.found_read(&key, |bytes| Some(bytes.into())));
+        let kept = |bytes: &[u8]| Some(Arc::new(Shared::copied(bytes)));
+        let find = |key: Key| self.cache.get(&key).or_else(|| self.cache.found_read(&key, kept));
         let found: Vec<_> = pointers.iter().map(|pointer| find(key(pointer))).collect();
         let missing = || pointers.iter().zip(&found).filter(|(_, found)| found.is_none());
         let missing: Vec<DocPointer> = missing().map(|(pointer, _)| *pointer).collect();
-        let mut read = table.documents.read_many(&missing)?.into_iter();
-        let document = move |(pointer, found): (&DocPointer, Option<Arc<[u8]>>)| {
+        let mut read = self.read_in_portions(table, &missing)?.into_iter();
+        let document = move |(pointer, found): (&DocPointer, Option<Arc<SharedBytes>>)| {
             if let Some(found) = found {
                 return Some(Document::Cached(found));
             }
             let document = read.next()?;
             let key = key(pointer);
             if self.cache.admits(&key, document.len() as u64) {
-                self.cache.insert(key, Arc::from(&document[..]));
+                self.cache.insert(key, Arc::new(Shared::copied(&document)));
             } else {
                 self.cache.put_read(&key, &document);
             }
             Some(Document::Read(document))
         };
         Ok(pointers.iter().zip(found).filter_map(document))
+    }
+
+    /// Reads documents in portions that do not need more memory beside them than the call's share.
+    fn read_in_portions(&self, table: &TableCore, mut pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
+        let mut read = Vec::with_capacity(pointers.len());
+        let share = self.read_ahead.share();
+        while let [first, others @ ..] = pointers {
+            let most = (share.bytes_max() as u64).saturating_sub(first.stored_bytes());
+            let fits = |bytes: &mut u64, pointer: &DocPointer| {
+                *bytes += pointer.stored_bytes();
+                (*bytes <= most).then_some(())
+            };
+            let portion = 1 + others.iter().scan(0, fits).count();
+            read.extend(table.documents.read_many(&pointers[..portion])?);
+            pointers = &pointers[portion..];
+        }
+        Ok(read)
     }
 }
 

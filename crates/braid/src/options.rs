@@ -245,7 +245,7 @@ pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 /// read and replayed.
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 48 << 20;
 
-/// Open transactions may hold so much of the sum of all memory, and scans read so much ahead: one part of so many.
+/// Open transactions may hold so much of the sum of all memory, and scans and batches read so much: one part of so many.
 const PART: u64 = 16;
 
 /// How long a write waits for a key that a transaction locked, where nothing is said.
@@ -294,8 +294,9 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes of memory for the buffer pool, for operations that wait, for open transactions and for what scans read ahead, together; at least 2 MiB.
-    /// Transactions may hold a sixteenth, and scans another. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
+    /// Bytes of memory for the buffer pool, for operations that wait, for open transactions and for what scans and batches read, together; at least 2 MiB. With up to 64 threads a process
+    /// that does nothing else has at most 32 MiB more than that, the program included; values that it is given, or keeps, are its own, and opening after a crash may take more for a moment.
+    /// Transactions may hold a sixteenth, scans with batches another, and a third is for what lies unused between images of the pool. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
@@ -462,9 +463,9 @@ impl Options {
         self.memory_bytes.map(|bytes| bytes / PART)
     }
 
-    /// Of the sum of all memory, what buffer pool and write buffer have.
+    /// Of the sum of all memory, what buffer pool and write buffer have: all but the parts of transactions and of what is read, and one for the holes in the memory of the pool.
     pub(crate) fn divided_bytes(&self) -> Option<u64> {
-        self.memory_bytes.map(|bytes| bytes - 2 * (bytes / PART))
+        self.memory_bytes.map(|bytes| bytes - 3 * (bytes / PART))
     }
 
     fn check(&self) -> Result<()> {

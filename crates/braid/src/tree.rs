@@ -120,7 +120,7 @@ impl Trees {
         Self {
             btree: Arc::new(btree.with_loans_of(loans_bytes).with_read_ahead(Arc::clone(&read_ahead))),
             append: Arc::new(append.with_read_ahead(Arc::clone(&read_ahead)).with_reserve(Arc::clone(&reserve))),
-            documents: Documents::new(cache_bytes, loans_bytes),
+            documents: Documents::new(cache_bytes, loans_bytes, Arc::clone(&read_ahead)),
             reserve,
             node_room_bytes: AtomicU64::new(0),
             document_bytes: AtomicU64::new(0),
@@ -154,7 +154,7 @@ impl Trees {
         })
     }
 
-    /// What all scans read ahead.
+    /// What all scans read ahead, and batches read.
     pub(crate) const fn read_ahead(&self) -> &Arc<ReadAhead> {
         &self.read_ahead
     }

@@ -21,7 +21,7 @@ use crate::{Options, Result, TableOptions, catalog::TableCore, engine::Engine, o
 
 /// Without a sum of all memory, open transactions may hold so much, however small the write buffer is.
 const SMALLEST_TRANSACTION_BYTES: u64 = 1 << 20;
-/// Without a sum of all memory, scans may read so much ahead together: what one long scan has use for.
+/// Without a sum of all memory, scans and batches may read so much together: what one long scan has use for.
 const SMALLEST_READ_AHEAD_BYTES: u64 = 4 << 20;
 /// Bytes of an entry of a leaf besides key and value, about.
 const ENTRY_BYTES: u64 = 10;
@@ -36,7 +36,7 @@ pub(crate) struct Tuning {
     pub(crate) write_buffer_bytes: u64,
     /// Most bytes that open transactions hold together.
     pub(crate) transaction_bytes: u64,
-    /// Most bytes that scans read ahead together.
+    /// Most bytes that scans read ahead, and batches read, together.
     pub(crate) read_ahead_bytes: u64,
 }
 
@@ -195,13 +195,13 @@ mod tests {
         assert_eq!(divided(&Options::new()), (256 * M, 48 * M));
         assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 48 * M));
         let sum = Options::new().memory_bytes(160 * M);
-        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 50 * M));
-        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (50 * M, 90 * M));
+        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 40 * M));
+        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (40 * M, 90 * M));
         let all = sum.clone().cache_bytes(7 * M).write_buffer_bytes(9 * M);
         assert_eq!(divided(&all), (7 * M, 9 * M));
         let (cache, write_buffer) = divided(&sum);
-        assert_eq!(cache + write_buffer, 140 * M);
-        assert!(cache >= write_buffer && write_buffer >= 140 * M / 32, "{cache} {write_buffer}");
+        assert_eq!(cache + write_buffer, 130 * M);
+        assert!(cache >= write_buffer && write_buffer >= 130 * M / 32, "{cache} {write_buffer}");
         let parts = |options: &Options| {
             let tuning = Tuning::new(options, ordinary(), 0);
             (tuning.transaction_bytes, tuning.read_ahead_bytes)

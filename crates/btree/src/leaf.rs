@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use index::bloom::Hash;
 use index::{Seq, TableId, Update, head};
+use mapped::{Shared, SharedBytes, SharedList};
 use space::PAGE;
 
 use crate::filter::{Filter, Link};
@@ -62,7 +63,7 @@ pub(crate) struct Leaf {
     before: u32,
     /// Its bytes. Not the buffer that they were read into: aligned memory is for I/O, and a cache of it wastes the rest of
     /// each last page and what alignment costs.
-    bytes: Box<[u8]>,
+    bytes: SharedBytes,
     spans: Vec<Span>,
 }
 
@@ -94,7 +95,7 @@ impl Leaf {
     ) -> Result<Self, Damage> {
         let mut spans = Vec::new();
         let visible = Visible::check(pages, pointer, of, link, table, &mut spans)?;
-        let mut leaf = Self { first: visible.first, before: link.before, bytes: visible.bytes.into(), spans };
+        let mut leaf = Self { first: visible.first, before: link.before, bytes: Shared::copied(visible.bytes), spans };
         leaf.filter(0);
         Ok(leaf)
     }
@@ -102,7 +103,8 @@ impl Leaf {
     /// The image of a leaf from a part on, from those of all blocks from there on; none where one of them is not whole.
     pub(crate) fn joined(blocks: &[Arc<Self>], pointer: &Pointer) -> Option<Self> {
         let first = blocks.first().map_or(0, |block| block.first);
-        let mut bytes = Vec::with_capacity(blocks.last().map_or(0, |last| last.first + last.bytes.len() - first));
+        let length = blocks.last().map_or(0, |last| last.first + last.bytes.len() - first);
+        let mut bytes = SharedList::with_capacity_in(length, Shared);
         let mut spans: Vec<Span> = Vec::with_capacity(blocks.iter().map(|block| block.spans.len()).sum());
         for block in blocks {
             let follows = spans.last().is_some_and(|last| last.header.crc == block.before);
@@ -113,7 +115,7 @@ impl Leaf {
             bytes.extend_from_slice(&block.bytes);
             spans.extend_from_slice(&block.spans);
         }
-        Some(Self { first, before: 0, bytes: bytes.into(), spans })
+        Some(Self { first, before: 0, bytes: bytes.into_boxed_slice(), spans })
     }
 
     /// The image of the block that is in the bytes `of` the leaf.
@@ -124,7 +126,7 @@ impl Leaf {
         let spans: Vec<_> =
             self.spans[first..].iter().take_while(|span| inside.contains(&span.start)).copied().collect();
         let before = first.checked_sub(1).map_or(self.before, |last| self.spans[last].header.crc);
-        Self { first: inside.start, before, bytes: self.bytes[of].into(), spans }
+        Self { first: inside.start, before, bytes: Shared::copied(&self.bytes[of]), spans }
     }
 
     /// Fills the filters of the runs from `first` on.
@@ -144,14 +146,14 @@ impl Leaf {
     pub(crate) fn extended(&self, pointer: &Pointer, table: TableId, from: usize, pages: &[u8]) -> Option<Self> {
         let first = pointer.published_bytes().checked_sub(pages.len())?.checked_sub(self.first)?;
         let old = &self.bytes[..self.bytes.len().min(first)];
-        let mut bytes = Vec::with_capacity(pointer.length as usize - self.first);
+        let mut bytes = SharedList::with_capacity_in(pointer.length as usize - self.first, Shared);
         bytes.extend_from_slice(old);
         bytes.resize(first, 0);
         bytes.extend_from_slice(pages);
         bytes.truncate(pointer.length as usize - self.first);
         let spans: Vec<_> = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
         let known = spans.len();
-        let mut leaf = Self { first: self.first, before: self.before, bytes: bytes.into(), spans };
+        let mut leaf = Self { first: self.first, before: self.before, bytes: bytes.into_boxed_slice(), spans };
         add_runs(&leaf.bytes, leaf.first, from, pointer, leaf.before, table, &mut leaf.spans).ok()?;
         leaf.filter(known);
         leaf.visible(pointer).is_some().then_some(leaf)
@@ -187,13 +189,13 @@ impl Leaf {
     }
 
     /// Its bytes.
-    pub(crate) const fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.bytes.len() + self.spans.capacity() * size_of::<Span>()
+        Shared::taken(self.bytes.len()) + self.spans.capacity() * size_of::<Span>()
     }
 }
 

@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use index::{common_prefix, head};
+use mapped::{Shared, SharedBytes};
 
 use crate::format::Pointer;
 use crate::format::node::Layout;
@@ -18,7 +19,7 @@ use crate::format::node::Layout;
 /// An internal node.
 #[derive(Debug)]
 pub(crate) struct Node {
-    bytes: Box<[u8]>,
+    bytes: SharedBytes,
     layout: Layout,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Place {
 
 impl Node {
     /// The decoder has checked the layout against the bytes.
-    pub(crate) const fn new(bytes: Box<[u8]>, layout: Layout) -> Self {
+    pub(crate) const fn new(bytes: SharedBytes, layout: Layout) -> Self {
         Self { bytes, layout }
     }
 
@@ -74,8 +75,8 @@ impl Node {
     }
 
     /// Bytes on the heap.
-    pub(crate) const fn heap_bytes(&self) -> usize {
-        self.bytes.len()
+    pub(crate) fn heap_bytes(&self) -> usize {
+        Shared::taken(self.bytes.len())
     }
 
     /// The last bound at or below `key`, which is within the node's.

@@ -10,8 +10,8 @@
 //!    close together come in one request. Blocks that the cache has are looked into first. As each request completes its keys are looked
 //!    up, while the others are in flight, at most PioMax at a time, or as many as [`Shared::with_lookups_in_flight`](crate::Shared::with_lookups_in_flight) says.
 //!
-//! Memory: one request per block of a leaf and at most [`KEYS_MAX`] keys go down together, so the lists of a level are bounded. A single key
-//! goes the same way without the lists.
+//! Memory: one request per block of a leaf, and so many keys go down together as the batch's share of what all batches and scans may have in memory is enough for
+//! ([`index::Share`]), at most [`KEYS_MAX`]. So lists, images and buffers of all of them are bounded together. A single key goes the same way without the lists.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +30,9 @@ use crate::version::Version;
 
 /// Keys that go down together.
 const KEYS_MAX: usize = 4096;
+
+/// What a key takes on its way: a page of a node or a leaf that is read for it, and the image of another.
+const KEY_BYTES: usize = 2 * PAGE;
 
 /// Requests that are not worth a stream: what one key needs.
 const FEW: usize = 2;
@@ -50,7 +53,8 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut 
     }
     let mut order: Vec<_> = (0..keys.len()).map(|index| (head(keys[index]), index)).collect();
     order.sort_unstable_by(|one, other| (one.0, keys[one.1]).cmp(&(other.0, keys[other.1])));
-    for group in order.chunks(KEYS_MAX) {
+    let together = version.shared.read_ahead().share();
+    for group in order.chunks(together.lookups(KEY_BYTES).min(KEYS_MAX)) {
         Search { version, keys, at, order: group, out }.run(root)?;
     }
     Ok(())
@@ -230,7 +234,7 @@ impl<'v> Leaves<'v> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
-                self.spares = self.version.shared.take_spares();
+                self.spares = self.version.shared.take_spares(self.fetches.capacity() * KEY_BYTES);
                 self.stream.insert(psync.stream(self.version.shared.lookups_in_flight()))
             }
         };

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cache::{Beside, Cache, Front, Held, Words, front_slots};
 use index::{Error, ReadAhead, Result, TableId};
+use mapped::{Shared as Heap, SharedBytes};
 use parking_lot::Mutex;
 use psync::{Buffer, Psync, Request, Spares};
 use seeded::Bug;
@@ -65,7 +66,7 @@ enum Image {
 
 /// The last page of a leaf, up to the end of what is published with this length and CRC.
 pub(crate) struct Tail {
-    pub(crate) bytes: Box<[u8]>,
+    pub(crate) bytes: SharedBytes,
     length: u32,
     chain: u32,
 }
@@ -120,7 +121,7 @@ fn weigh(_: &Key, image: &Image) -> u64 {
     let bytes = match image {
         Image::Node(node) => size_of::<Node>() + node.heap_bytes(),
         Image::Leaf(leaf) => size_of::<Leaf>() + leaf.heap_bytes(),
-        Image::Tail(tail) => size_of::<Tail>() + tail.bytes.len(),
+        Image::Tail(tail) => size_of::<Tail>() + Heap::taken(tail.bytes.len()),
     };
     bytes as u64
 }
@@ -137,7 +138,7 @@ impl Shared {
             gap_bytes: GAP_PAGES * PAGE,
             lookups_in_flight: None,
             leaf_size: LeafSize::default(),
-            spares: Mutex::new(Spares::new(SPARE_BYTES)),
+            spares: Mutex::default(),
             read_ahead: Arc::new(ReadAhead::new(u64::MAX)),
             counters: Counters::default(),
         }
@@ -230,9 +231,10 @@ impl Shared {
         self.counters.snapshot()
     }
 
-    /// Buffers that an earlier search or scan has left, for the caller's reads alone.
-    pub(crate) fn take_spares(&self) -> Spares {
-        std::mem::replace(&mut *self.spares.lock(), Spares::new(SPARE_BYTES))
+    /// Buffers that an earlier search or scan has left, at most so many bytes, for the caller's reads alone.
+    pub(crate) fn take_spares(&self, bytes: usize) -> Spares {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        spares.at_most(bytes.min(SPARE_BYTES))
     }
 
     /// Leaves buffers to the next search or scan.
@@ -503,7 +505,7 @@ impl Shared {
 
     /// Caches the last page of a leaf.
     pub(crate) fn keep_tail(&self, pointer: &Pointer, page: &[u8]) {
-        let bytes = page[..pointer.length as usize % PAGE].into();
+        let bytes = Heap::copied(&page[..pointer.length as usize % PAGE]);
         let tail = Tail { bytes, length: pointer.length, chain: pointer.chain };
         self.cache.insert(tail_key(pointer), Image::Tail(Arc::new(tail)));
     }

@@ -27,7 +27,7 @@ use crate::{Compression, DocLength, DocPointer, Error, Result, SegmentId};
 /// Most bytes of one read.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Most bytes in flight: what a read needs of memory beside the documents it returns.
-pub(crate) const BYTES_IN_FLIGHT: u64 = 32 << 20;
+pub(crate) const BYTES_IN_FLIGHT: u64 = 8 << 20;
 /// Most segments whose files are opened for one call before the first of them is closed.
 const OPEN_AT_ONCE: usize = 64;
 

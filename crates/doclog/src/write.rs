@@ -13,7 +13,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The first write of an append whose length nobody knows: the next ones are twice as long each. Most such appends are short, and memory has to be made zero.
 const FIRST_PIECE_BYTES: usize = 64 << 10;
 /// Most writes in flight: what an append needs of memory beside its documents.
-const PIECES_IN_FLIGHT: usize = 16;
+const PIECES_IN_FLIGHT: usize = 4;
 
 /// Bytes that will be written at a place.
 struct Piece {

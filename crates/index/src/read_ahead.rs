@@ -1,7 +1,9 @@
-//! The memory that scans take to read ahead, bounded in sum.
+//! The memory that scans take to read ahead, and batches of lookups for what they read, bounded in sum.
 //!
-//! 1. Every scan has a [`Share`] of it: as much as all the others that are open.
+//! 1. Every scan that is open and every batch under way has a [`Share`] of it: as much as each of the others.
 //! 2. A scan asks before it reads more how much it may have ([`Share::bytes_max`]), and says what it has ([`Share::hold`]).
+//! 3. A batch goes down in groups of as many keys as its share has room for ([`Share::lookups`]). So nobody waits for anybody, and many batches at once keep as
+//!    much in flight together as a few large ones.
 //!
 //! A scan that was there before others came gives what it has back as it goes on, and any scan needs the piece it is in and the next one. So the sum
 //! may be passed for a while by what was asked for before, and by two pieces a scan.
@@ -9,7 +11,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What all scans of a database read ahead.
+/// Lookups that go down together at least: with fewer, a batch would be no batch.
+const LOOKUPS_MIN: usize = 8;
+
+/// What all scans of a database read ahead, and all batches read.
 #[derive(Debug)]
 pub struct ReadAhead {
     capacity_bytes: u64,
@@ -18,13 +23,13 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// At most so many bytes for all scans together.
+    /// At most so many bytes for all of them together.
     #[must_use]
     pub const fn new(capacity_bytes: u64) -> Self {
         Self { capacity_bytes, held_bytes: AtomicU64::new(0), scans: AtomicUsize::new(0) }
     }
 
-    /// Most bytes of all scans together.
+    /// Most bytes of all of them together.
     #[must_use]
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
@@ -36,7 +41,7 @@ impl ReadAhead {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// The share of a scan that begins.
+    /// The share of a scan or a batch that begins.
     #[must_use]
     pub fn share(self: &Arc<Self>) -> Share {
         self.scans.fetch_add(1, Ordering::Relaxed);
@@ -44,7 +49,7 @@ impl ReadAhead {
     }
 }
 
-/// What one scan may have of it. Given back when it is dropped.
+/// What one of them may have of it. Given back when it is dropped.
 #[derive(Debug)]
 pub struct Share {
     of: Arc<ReadAhead>,
@@ -57,6 +62,12 @@ impl Share {
     pub fn bytes_max(&self) -> usize {
         let scans = self.of.scans.load(Ordering::Relaxed).max(1) as u64;
         usize::try_from(self.of.capacity_bytes / scans).unwrap_or(usize::MAX)
+    }
+
+    /// Lookups of a batch that may go down together now, where each takes at most so many bytes.
+    #[must_use]
+    pub fn lookups(&self, bytes_each: usize) -> usize {
+        (self.bytes_max() / bytes_each).max(LOOKUPS_MIN)
     }
 
     /// The scan has so many bytes now.
@@ -95,6 +106,7 @@ mod tests {
         assert_eq!(all.held_bytes(), 850);
         drop(one);
         assert_eq!((other.bytes_max(), all.held_bytes()), (1000, 450));
+        assert_eq!((other.lookups(10), other.lookups(1000)), (100, LOOKUPS_MIN));
         drop(other);
         assert_eq!(all.held_bytes(), 0);
     }

@@ -20,11 +20,25 @@ fn layout(capacity: usize) -> Option<Layout> {
 
 /// So many bytes of zero; none where there is no memory.
 pub(crate) fn take(capacity: usize) -> Option<NonNull<u8>> {
+    map(capacity).or_else(|| take_not_mapped(capacity))
+}
+
+/// So many bytes of zero; none where they cannot be mapped.
+pub(crate) fn map(capacity: usize) -> Option<NonNull<u8>> {
     // SAFETY: nothing is mapped in place of anything else.
     let memory = unsafe {
         mmap_anonymous(std::ptr::null_mut(), capacity, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     };
-    memory.ok().and_then(|memory| NonNull::new(memory.cast())).or_else(|| take_not_mapped(capacity))
+    memory.ok().and_then(|memory| NonNull::new(memory.cast()))
+}
+
+/// Gives bytes back that were mapped. Whether the system took them.
+///
+/// # Safety
+/// They were mapped, with whole pages, and nobody uses them any more.
+pub(crate) unsafe fn unmap(start: *mut u8, bytes: usize) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { munmap(start.cast(), bytes) }.is_ok()
 }
 
 fn take_not_mapped(capacity: usize) -> Option<NonNull<u8>> {

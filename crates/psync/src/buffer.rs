@@ -6,16 +6,17 @@
 //!    ([`Buffer::for_read`]).
 //! 2. Batches take and free megabytes at a time, and to get those from the system each time would halve the rate of 16 KiB reads in batches of 128. So freed
 //!    buffers are kept: of up to [`SMALL_BLOCKS_MAX`] blocks by each thread, and what is too much for it by all together ([`Small`]).
-//! 3. Larger ones are mapped, and kept beside all else that is mapped ([`mapped`]).
+//! 3. Larger ones are kept beside all else that is mapped ([`mapped`]).
+//! 4. All of them are mapped: an allocator that is given back thousands of aligned pieces at once keeps them, between others that are in use, for the threads that took them.
 
 #![expect(unsafe_code, reason = "aligned allocation has no safe interface in the standard library")]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use mapped::Mapping;
 use parking_lot::Mutex;
 
 /// Alignment of memory, offset and length with which direct I/O works on every file that is opened for it, in bytes.
@@ -26,11 +27,11 @@ pub const SECTOR: usize = 512;
 
 const _: () = assert!(BLOCK.is_multiple_of(SECTOR) && mapped::PAGE.is_multiple_of(BLOCK));
 
-/// Largest buffer that the allocator gives, in blocks.
+/// Largest buffer that is small, in blocks.
 const SMALL_BLOCKS_MAX: usize = 16;
 
-/// Most bytes of small buffers that a thread keeps for itself.
-const OWN_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of small buffers that a thread keeps for itself: so much that some lookups need no lock, and so little that many threads do not keep much.
+const OWN_BYTES_MAX: usize = 32 << 10;
 
 /// Most bytes of small buffers that threads keep for one another: a batch of 128 buffers of 16 KiB.
 const SHARED_BYTES_MAX: usize = 2 << 20;
@@ -43,7 +44,8 @@ static SHARED: Mutex<Small> = Mutex::new(Small::new(SHARED_BYTES_MAX));
 
 /// Memory of a buffer, initialised.
 enum Memory {
-    Small(Piece),
+    /// None only while it is dropped.
+    Small(Option<Mapping>),
     Large(mapped::Memory),
 }
 
@@ -53,14 +55,12 @@ impl Memory {
         if is_large(capacity) {
             return Self::Large(mapped::Memory::zeroed(capacity));
         }
-        match Piece::kept(capacity) {
-            Some(piece) => {
-                // SAFETY: it has that capacity, and nobody else uses it.
-                unsafe { piece.start.write_bytes(0, capacity) };
-                Self::Small(piece)
-            }
-            None => Self::Small(Piece::zeros(capacity)),
+        let kept = kept(capacity);
+        if let Some(memory) = &kept {
+            // SAFETY: it has that capacity, and nobody else uses it.
+            unsafe { memory.start().write_bytes(0, capacity) };
         }
+        Self::Small(kept.or_else(|| Some(Mapping::zeroed(capacity))))
     }
 
     /// Memory of that capacity, zero or what a buffer held before.
@@ -68,19 +68,20 @@ impl Memory {
         if is_large(capacity) {
             return Self::Large(mapped::Memory::used_before(capacity));
         }
-        Self::Small(Piece::kept(capacity).unwrap_or_else(|| Piece::zeros(capacity)))
+        Self::Small(kept(capacity).or_else(|| Some(Mapping::zeroed(capacity))))
     }
 
     fn capacity(&self) -> usize {
         match self {
-            Self::Small(piece) => piece.capacity,
+            Self::Small(memory) => memory.as_ref().map_or(0, Mapping::capacity),
             Self::Large(memory) => memory.len(),
         }
     }
 
     const fn start(&self) -> NonNull<u8> {
         match self {
-            Self::Small(piece) => piece.start,
+            Self::Small(Some(memory)) => memory.start(),
+            Self::Small(None) => NonNull::dangling(),
             Self::Large(memory) => memory.start(),
         }
     }
@@ -88,8 +89,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Self::Small(piece) = *self {
-            piece.leave();
+        if let Self::Small(memory) = self
+            && let Some(memory) = memory.take()
+        {
+            leave(memory);
         }
     }
 }
@@ -98,53 +101,26 @@ const fn is_large(capacity: usize) -> bool {
     capacity > SMALL_BLOCKS_MAX * BLOCK
 }
 
-/// Memory that the allocator gave for a small buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    start: NonNull<u8>,
-    capacity: usize,
+/// Memory of that capacity that a freed buffer had, initialised.
+fn kept(capacity: usize) -> Option<Mapping> {
+    // A thread that is ending keeps nothing.
+    let own = OWN.try_with(|own| own.borrow_mut().take(capacity)).ok().flatten();
+    own.or_else(|| SHARED.lock().take(capacity))
 }
 
-// SAFETY: it belongs to whoever has it, as that of a Box does.
-unsafe impl Send for Piece {}
-
-impl Piece {
-    /// New memory of that capacity, zero.
-    fn zeros(capacity: usize) -> Self {
-        // SAFETY: the capacity is at least one block, so the layout is not of size zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) });
-        Self { start: start.unwrap_or_else(|| handle_alloc_error(layout(capacity))), capacity }
-    }
-
-    /// Memory of that capacity that a freed buffer had, initialised.
-    fn kept(capacity: usize) -> Option<Self> {
-        // A thread that is ending keeps nothing.
-        let own = OWN.try_with(|own| own.borrow_mut().take(capacity)).ok().flatten();
-        own.or_else(|| SHARED.lock().take(capacity))
-    }
-
-    /// Keeps it for other buffers, or gives it or another back.
-    fn leave(self) {
-        let left = OWN.try_with(|own| own.borrow_mut().keep(self)).unwrap_or(Some(self));
-        if let Some(piece) = left.and_then(|piece| SHARED.lock().keep(piece)) {
-            // SAFETY: nobody has kept it.
-            unsafe { piece.free() }
-        }
-    }
-
-    /// Gives it back to the allocator.
-    ///
-    /// # Safety
-    /// Nobody uses it any more.
-    unsafe fn free(self) {
-        // SAFETY: it was allocated with this layout.
-        unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) }
-    }
+/// Keeps memory for other buffers, or gives it or some other back.
+fn leave(memory: Mapping) {
+    let mut left = Some(memory);
+    // A thread that is ending keeps nothing.
+    let _ = OWN.try_with(|own| left = left.take().and_then(|memory| own.borrow_mut().keep(memory)));
+    // Not with the lock held: to give memory back takes a while.
+    let over = left.and_then(|memory| SHARED.lock().keep(memory));
+    drop(over);
 }
 
 /// Memory of freed small buffers, by capacity.
 struct Small {
-    by_blocks: [Vec<Piece>; SMALL_BLOCKS_MAX],
+    by_blocks: [Vec<Mapping>; SMALL_BLOCKS_MAX],
     bytes: usize,
     bytes_max: usize,
 }
@@ -154,34 +130,25 @@ impl Small {
         Self { by_blocks: [const { Vec::new() }; SMALL_BLOCKS_MAX], bytes: 0, bytes_max }
     }
 
-    fn take(&mut self, capacity: usize) -> Option<Piece> {
-        let piece = self.by_blocks[capacity / BLOCK - 1].pop()?;
+    fn take(&mut self, capacity: usize) -> Option<Mapping> {
+        let memory = self.by_blocks[capacity / BLOCK - 1].pop()?;
         self.bytes -= capacity;
-        Some(piece)
+        Some(memory)
     }
 
     /// Keeps memory, in place of some of another capacity if there is no room. What is not kept, or not any more.
-    fn keep(&mut self, piece: Piece) -> Option<Piece> {
-        let mut left = None;
-        if self.bytes + piece.capacity > self.bytes_max {
-            let others = self.by_blocks.iter().enumerate().skip(piece.capacity / BLOCK);
+    fn keep(&mut self, memory: Mapping) -> Option<Mapping> {
+        let (mut left, capacity) = (None, memory.capacity());
+        if self.bytes + capacity > self.bytes_max {
+            let others = self.by_blocks.iter().enumerate().skip(capacity / BLOCK);
             let Some(largest) = others.rev().find(|(_, same)| !same.is_empty()).map(|(index, _)| index) else {
-                return Some(piece);
+                return Some(memory);
             };
             left = self.take((largest + 1) * BLOCK);
         }
-        self.bytes += piece.capacity;
-        self.by_blocks[piece.capacity / BLOCK - 1].push(piece);
+        self.bytes += capacity;
+        self.by_blocks[capacity / BLOCK - 1].push(memory);
         left
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        for piece in self.by_blocks.iter().flatten() {
-            // SAFETY: it was kept, and nobody has it any more.
-            unsafe { piece.free() }
-        }
     }
 }
 
@@ -195,10 +162,6 @@ pub struct Buffer {
 
 // SAFETY: sharing a Buffer gives out only `&[u8]`.
 unsafe impl Sync for Buffer {}
-
-fn layout(capacity: usize) -> Layout {
-    Layout::from_size_align(capacity, BLOCK).expect("a capacity is at most isize::MAX, checked at allocation")
-}
 
 fn capacity(len: usize) -> usize {
     assert!(len <= isize::MAX as usize / 2, "a buffer of {len} bytes cannot exist");
@@ -393,15 +356,16 @@ mod tests {
     #[test]
     fn a_thread_keeps_small_buffers_within_its_bound() {
         let mut small = Small::new(6 * BLOCK);
-        let [one, two, three] = [1, 2, 3].map(|blocks| Piece::zeros(blocks * BLOCK));
-        assert_eq!([one, two, three].map(|piece| small.keep(piece)), [None; 3]);
-        assert_eq!((small.take(4 * BLOCK), small.take(2 * BLOCK)), (None, Some(two)));
+        let [one, two, three] = [1, 2, 3].map(|blocks| Mapping::zeroed(blocks * BLOCK));
+        let (second, third) = (two.start(), three.start());
+        assert_eq!([one, two, three].map(|memory| small.keep(memory)), [None, None, None]);
+        assert_eq!(small.take(4 * BLOCK), None);
+        let two = small.take(2 * BLOCK).expect("two blocks");
+        assert_eq!(two.start(), second);
         assert_eq!(small.keep(two), None);
         // There is no room: the largest goes, but none for a larger one.
-        let more = Piece::zeros(BLOCK);
-        assert_eq!(small.keep(more), Some(three));
-        assert_eq!((small.keep(three), small.bytes), (Some(three), 4 * BLOCK));
-        // SAFETY: it was not kept.
-        unsafe { three.free() }
+        let three = small.keep(Mapping::zeroed(BLOCK)).expect("three blocks");
+        assert_eq!(three.start(), third);
+        assert_eq!((small.keep(three).map(|memory| memory.start()), small.bytes), (Some(third), 4 * BLOCK));
     }
 }

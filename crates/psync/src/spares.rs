@@ -27,6 +27,21 @@ impl Spares {
         Self { buffers: VecDeque::new(), bytes: 0, bytes_max }
     }
 
+    /// The same, with at most so many bytes: of those that it keeps the oldest go.
+    #[must_use]
+    pub fn at_most(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self.make_room(0);
+        self
+    }
+
+    fn make_room(&mut self, capacity: usize) {
+        while self.bytes + capacity > self.bytes_max {
+            let oldest = self.buffers.pop_front().expect("what is kept takes room");
+            self.bytes -= oldest.capacity();
+        }
+    }
+
     /// A buffer of `len` bytes for a read to fill: a kept one of at most twice the capacity that it needs, with whatever it held, or
     /// another ([`Buffer::for_read`]).
     #[must_use]
@@ -45,10 +60,7 @@ impl Spares {
         if capacity > self.bytes_max {
             return;
         }
-        while self.bytes + capacity > self.bytes_max {
-            let oldest = self.buffers.pop_front().expect("what is kept takes room");
-            self.bytes -= oldest.capacity();
-        }
+        self.make_room(capacity);
         self.bytes += capacity;
         self.buffers.push_back(buffer);
     }
@@ -85,6 +97,10 @@ mod tests {
         let memory = small.as_ptr();
         spares.keep(small);
         assert_eq!(spares.take(BLOCK).as_ptr(), memory);
+        spares.keep(Buffer::zeroed(BLOCK));
+        spares = spares.at_most(BLOCK);
+        assert_eq!((spares.buffers.len(), spares.bytes), (1, BLOCK));
+        spares = spares.at_most(0);
         spares.keep(Buffer::zeroed(9 * BLOCK));
         assert!(spares.buffers.is_empty(), "it is larger than all that may be kept");
     }

@@ -134,7 +134,7 @@ impl Apply<'_> {
         let Some(content) = content.filter(|content| content.len() > 0) else { return Ok(Outcome::Gone) };
         let may_fold = !is_top && content.bytes() <= GROUP_BYTES_MAX / 2;
         if content.level == 0 && (content.len() == 1 || may_fold) {
-            let node = Node::decode(content.encode(skip), self.chunk_bytes());
+            let node = Node::decode(&content.encode(skip), self.chunk_bytes());
             let node = node.map_err(|damage| corrupt(&self.base.nodes, &DocPointer::default(), damage))?;
             if let (1, Group::Tree(below)) = (node.len(), node.group(0)) {
                 let root = self.neighbour(&below)?;

@@ -24,6 +24,7 @@ use std::ops::Range;
 use doclog::DocPointer;
 use index::due::{self, Due};
 use index::{Operation, Seq, Time, Update};
+use mapped::{Shared, SharedBytes, SharedList};
 
 use super::input::Input;
 use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_number, put_version};
@@ -39,17 +40,17 @@ const CHECKED: &str = "a node was checked when it was read";
 /// Places in the bytes of a node, rising: two bytes each, unless an entry makes the node longer than these tell.
 #[derive(Debug)]
 enum Places {
-    Short(Vec<u16>),
-    Long(Vec<u32>),
+    Short(SharedList<u16>),
+    Long(SharedList<u32>),
 }
 
 impl Places {
     /// None yet, in a node of so many bytes.
     fn new(bytes: usize, capacity: usize) -> Self {
         if u16::try_from(bytes).is_ok() {
-            Self::Short(Vec::with_capacity(capacity))
+            Self::Short(SharedList::with_capacity_in(capacity, Shared))
         } else {
-            Self::Long(Vec::with_capacity(capacity))
+            Self::Long(SharedList::with_capacity_in(capacity, Shared))
         }
     }
 
@@ -79,11 +80,19 @@ impl Places {
         partition(range, |index| self.get(index) < at)
     }
 
-    fn heap_bytes(&self) -> usize {
+    /// Gives room back that it has no use for.
+    fn fit(&mut self) {
         match self {
+            Self::Short(places) => places.shrink_to_fit(),
+            Self::Long(places) => places.shrink_to_fit(),
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        Shared::taken(match self {
             Self::Short(places) => places.capacity() * size_of::<u16>(),
             Self::Long(places) => places.capacity() * size_of::<u32>(),
-        }
+        })
     }
 }
 
@@ -100,7 +109,7 @@ pub(crate) fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> u
 /// A node that was checked. Beside its bytes stands where entries and keys begin, and nothing else, so that many fit in memory.
 #[derive(Debug)]
 pub(crate) struct Node {
-    bytes: Box<[u8]>,
+    bytes: SharedBytes,
     level: u8,
     /// Entries, and behind them the end of the last one.
     entries: Places,
@@ -167,9 +176,8 @@ impl<'a> Iterator for Versions<'a> {
 
 impl Node {
     /// Checks the bytes of a node of a trie with chunks of `chunk_bytes`.
-    pub(crate) fn decode(bytes: Vec<u8>, chunk_bytes: usize) -> Checked<Self> {
-        let bytes = bytes.into_boxed_slice();
-        let mut input = Input::new(&bytes, 0);
+    pub(crate) fn decode(bytes: &[u8], chunk_bytes: usize) -> Checked<Self> {
+        let mut input = Input::new(bytes, 0);
         let level = input.take(1)?[0];
         let skip = input.bytes()?;
         if !skip.len().is_multiple_of(chunk_bytes) || skip.len() > KEY_BYTES_MAX {
@@ -196,7 +204,7 @@ impl Node {
                 input.link()?;
             }
             let is_full = bound.len() == chunk_bytes;
-            let alone = || !is_tree && keys.len() == first_key + 1 && key_at(&bytes, keys.get(first_key)).0.is_empty();
+            let alone = || !is_tree && keys.len() == first_key + 1 && key_at(bytes, keys.get(first_key)).0.is_empty();
             if level == 0 && !is_full && !alone() {
                 return Err(Damage::new(begin, "group of a short chunk", "one key that ends in it", "another"));
             }
@@ -208,7 +216,9 @@ impl Node {
         }
         entries.push(input.at());
         input.end()?;
-        Ok(Self { level, entries, keys, bytes })
+        entries.fit();
+        keys.fit();
+        Ok(Self { level, entries, keys, bytes: Shared::copied(bytes) })
     }
 
     pub(crate) const fn level(&self) -> u8 {
@@ -232,7 +242,7 @@ impl Node {
 
     /// Bytes that it takes beside the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.bytes.len() + self.entries.heap_bytes() + self.keys.heap_bytes()
+        Shared::taken(self.bytes.len()) + self.entries.heap_bytes() + self.keys.heap_bytes()
     }
 
     /// An entry as it is.
@@ -440,41 +450,41 @@ mod tests {
         let internal = encode(1, b"", 2, &children);
         assert_eq!(hex(&internal), ["01", "00", "02", "00", &never, "016d", &never].concat());
 
-        let leaf = Node::decode(leaf(), 2).expect("whole");
+        let leaf = Node::decode(&leaf(), 2).expect("whole");
         assert_eq!((leaf.skip(), leaf.len(), leaf.counts()), (&b"skip"[..], 3, (3, 1)));
         assert!(matches!(leaf.group(1), Group::Tree(found) if found == pointer()));
         assert_eq!([0, 1, 2].map(|index| leaf.filter(index)), [&b""[..], &[1, 2, 3], b""]);
         // One of three versions expires, and that is a quarter; the tree is due later.
         let dues = [leaf.own_due(Time(0)), leaf.due(Time(0)), leaf.link(1).and_then(|link| link.due)];
         assert_eq!(dues.map(Due::to_units), [1, 1, 200]);
-        let internal = Node::decode(internal, 2).expect("whole");
+        let internal = Node::decode(&internal, 2).expect("whole");
         assert_eq!([&b""[..], b"l", b"m", b"zz"].map(|chunk| internal.child_of(chunk)), [0, 0, 1, 1]);
     }
 
     #[test]
     fn nodes_that_no_trie_has_are_refused() {
         for length in 0..leaf().len() {
-            Node::decode(leaf()[..length].to_vec(), 2).expect_err("cut");
+            Node::decode(&leaf()[..length], 2).expect_err("cut");
         }
-        Node::decode([leaf(), vec![0]].concat(), 2).expect_err("something behind it");
-        Node::decode(leaf(), 3).expect_err("chunks of another length");
+        Node::decode(&[leaf(), vec![0]].concat(), 2).expect_err("something behind it");
+        Node::decode(&leaf(), 3).expect_err("chunks of another length");
         let version = Update { key: b"", seq: Seq(1), operation: Operation::Delete };
         let group = |chunk| {
             let mut out = Vec::new();
             put_keys(&mut out, chunk, &[version]);
             out
         };
-        Node::decode(encode(0, b"", 2, &[group(b"b"), group(b"a")].concat()), 2).expect_err("falling chunks");
-        Node::decode(encode(0, b"", 0, b""), 2).expect_err("nothing");
+        Node::decode(&encode(0, b"", 2, &[group(b"b"), group(b"a")].concat()), 2).expect_err("falling chunks");
+        Node::decode(&encode(0, b"", 0, b""), 2).expect_err("nothing");
         assert!(group(b"").len() >= ENTRY_BYTES_MIN);
         let rising = Update { seq: Seq(2), ..version };
         let mut out = Vec::new();
         put_keys(&mut out, b"a", &[rising, version]);
-        Node::decode(encode(0, b"", 1, &out), 2).expect_err("seqs that do not fall");
+        Node::decode(&encode(0, b"", 1, &out), 2).expect_err("seqs that do not fall");
         let mut tree = Vec::new();
         let filter = vec![0; filter::BYTES_MAX + 1].into();
         put_tree(&mut tree, b"ab", &Link { pointer: pointer(), due: None, filter });
-        Node::decode(encode(0, b"", 1, &tree), 2).expect_err("a filter that is too long");
+        Node::decode(&encode(0, b"", 1, &tree), 2).expect_err("a filter that is too long");
     }
 
     #[test]
@@ -488,7 +498,7 @@ mod tests {
         let mut entries = Vec::new();
         put_keys(&mut entries, b"ab", &versions);
         put_keys(&mut entries, b"ac", &versions[..2]);
-        let node = Node::decode(encode(0, b"", 2, &entries), 2).expect("whole");
+        let node = Node::decode(&encode(0, b"", 2, &entries), 2).expect("whole");
         assert!(node.bytes() > usize::from(u16::MAX) && node.counts() == (402, 402));
         let Group::Keys(last) = node.group(1) else { panic!("keys") };
         assert_eq!(last.iter().map(|(rest, _)| rest.to_vec()).collect::<Vec<_>>(), keys[..2].to_vec());

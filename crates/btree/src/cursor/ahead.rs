@@ -2,7 +2,7 @@
 //!
 //! 1. A scan goes from [`Piece`] to piece: a part of a leaf to which nothing was appended, or all of a leaf from a part on.
 //! 2. A *fetch* is one request: a piece, or pieces that follow one another in the scan and on the device, up to
-//!    [`FETCH_BYTES_MAX`]. A piece that is cached is a fetch that is complete.
+//!    [`FETCH_BYTES_MAX`] or half of the scan's share. A piece that is cached is a fetch that is complete.
 //! 3. Fetches of pieces that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
 //!    Until a scan has shown [`SHORT_RECORDS`], it reads what it is in, and at most a page more: most scans end before. Then as many pieces as it has gone through are
 //!    asked for ahead of it, four times as many while they have at most [`FAST_BYTES`], at most as many bytes as PioMax leaves and about [`WINDOW_BYTES_MAX`]: a short
@@ -51,7 +51,7 @@ const WINDOW_BYTES_MAX: usize = 4 << 20;
 const SHORT_BYTES: usize = 64 << 10;
 
 /// Most bytes of a fetch of several pieces.
-const FETCH_BYTES_MAX: u64 = 128 << 10;
+const FETCH_BYTES_MAX: usize = 128 << 10;
 
 /// The tag of a node's request. A fetch's is its number.
 const NODE_TAG: u64 = u64::MAX;
@@ -116,16 +116,16 @@ impl Fetch {
     }
 
     /// Takes the next piece of the scan in, if it lies beside those that it has.
-    fn join(&mut self, piece: &Piece, gap_max: usize) -> bool {
+    fn join(&mut self, piece: &Piece, gap_max: usize, bytes_max: usize) -> bool {
         let Range { start: offset, end } = piece.place();
         let (first, last) = (self.offset.min(offset), end.max(self.offset + self.bytes as u64));
         let gap = (last - first).checked_sub(self.bytes as u64 + (end - offset));
         let joins = matches!(self.state, State::New)
             && gap.is_some_and(|gap| gap <= gap_max as u64)
-            && last - first <= FETCH_BYTES_MAX;
+            && last - first <= bytes_max as u64;
         if joins {
             self.offset = first;
-            self.bytes += usize::try_from(last - first).expect("at most FETCH_BYTES_MAX") - self.bytes;
+            self.bytes += usize::try_from(last - first).expect("at most bytes_max") - self.bytes;
             self.pieces += 1;
             self.left += 1;
         }
@@ -178,9 +178,10 @@ pub(super) struct Ahead {
 
 impl Ahead {
     pub(super) fn new(version: Arc<Version>, path: Path) -> Self {
+        let share = version.shared.read_ahead().share();
         Self {
-            share: version.shared.read_ahead().share(),
-            spares: version.shared.take_spares(),
+            spares: version.shared.take_spares(share.bytes_max()),
+            share,
             version,
             path,
             broken: None,
@@ -358,11 +359,13 @@ impl Ahead {
             (Piece { pointer, part, to_end: false }, shared.peek_part(&pointer, part))
         };
         let gap = shared.gap_bytes();
+        // A buffer goes as a whole: one that the scan is in and one ahead of it are to be within the share.
+        let fetch_max = FETCH_BYTES_MAX.min(self.share.bytes_max() / 2);
         self.bytes += piece.bytes();
         self.pieces.push_back(piece);
         if let Some(leaf) = cached {
             self.fetches.push_back(Fetch::new(&piece, State::Cached(leaf)));
-        } else if !self.fetches.back_mut().is_some_and(|fetch| fetch.join(&piece, gap)) {
+        } else if !self.fetches.back_mut().is_some_and(|fetch| fetch.join(&piece, gap, fetch_max)) {
             self.fetches.push_back(Fetch::new(&piece, State::New));
         }
         true

@@ -35,6 +35,7 @@
 use std::cmp::Ordering;
 
 use index::TableId;
+use mapped::{Shared, SharedList};
 use space::PAGE;
 
 use super::columns::{self, DESCRIPTOR, SLACK, Span};
@@ -249,10 +250,10 @@ pub(crate) fn decode(identity: &NodeIdentity, page: &[u8]) -> Result<Node, Damag
 
 fn body(page: &[u8]) -> Option<Node> {
     let layout = Layout::read(page)?;
-    let mut bytes = Vec::with_capacity(layout.used() + SLACK);
+    let mut bytes = SharedList::with_capacity_in(layout.used() + SLACK, Shared);
     bytes.extend_from_slice(&page[..layout.used()]);
     bytes.resize(layout.used() + SLACK, 0);
-    layout.is_sound(&bytes).then(|| Node::new(bytes.into(), layout))
+    layout.is_sound(&bytes).then(|| Node::new(bytes.into_boxed_slice(), layout))
 }
 
 /// Bytes of all filters of a node above leaves, and of each where they are alike; none where a leaf's pointer cannot be.
