@@ -7,12 +7,13 @@ ROUNDS ?= 50
 DIR ?= target/bench
 EFFORT ?= quick
 TIME ?= 600
+ROWS ?= all
 RECORDS ?= 10000000
 STRUCTURE ?= append
 PEERS ?=
 ROCKSDB_ARCHIVE ?= $(wildcard ../shared/lib/librocksdb.a.xz)
 
-.PHONY: run test models check format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
+.PHONY: run test memory models check format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -23,6 +24,12 @@ run: toolchain
 test: toolchain
 	$(CARGO) test --workspace --locked
 	$(MAKE) models
+
+## memory: most memory of a process in every workload with 1, 8, 32 and 64 threads, in a control group of memory_bytes and 32 MiB (as root; half an hour or more, and
+## 10 GB; ROWS: some of them, as in ROWS="btree readrandom 64")
+memory: toolchain
+	mkdir -p $(DIR)/memory
+	BRAID_MEMORY="$(ROWS)" BRAID_MEMORY_DIR=$(abspath $(DIR)/memory) $(CARGO) test --release --locked -p braid-bench --test memory -- --nocapture
 
 ## models: threads of the log and of publishing, run by a model checker in many orders (about a minute)
 models: toolchain

@@ -9,9 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cgroup::Group;
 use crate::job::{Answer, Job, Task};
 use crate::work::{Figure, Metric};
+use bench::cgroup::Group;
 
 /// Between two looks at whether it has ended.
 const TICK: Duration = Duration::from_millis(5);

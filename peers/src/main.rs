@@ -4,7 +4,6 @@
 //! a run starts for each sample. `make peers` builds it and runs all of it.
 
 mod block;
-mod cgroup;
 mod child;
 mod data;
 mod drive;

@@ -21,6 +21,8 @@ use crate::{Error, Result};
 
 /// Bytes of one sequential read.
 const SEQUENTIAL_BYTES: usize = 1 << 20;
+/// Most bytes of random reads in flight: enough for any device, and little beside the memory of a database.
+const IN_FLIGHT_BYTES_MAX: usize = 8 << 20;
 /// Sequential reads in flight.
 const SEQUENTIAL_DEPTH: usize = 8;
 
@@ -79,6 +81,7 @@ impl Probe {
         if bytes.checked_next_multiple_of(BLOCK).is_none_or(|bytes| bytes as u64 > self.bytes) {
             return Ok(None);
         }
+        let depth = depth.min(IN_FLIGHT_BYTES_MAX / bytes).max(1);
         let psync = self.psync.clone().with_pio_max(depth);
         Ok(Some(random_reads_per_second(&psync, &self.file, bytes, depth, time)?))
     }

@@ -44,6 +44,8 @@ pub struct Memory {
     pub resident_bytes: u64,
     /// Most bytes that were ever resident.
     pub peak_bytes: u64,
+    /// Of those that are resident now, pages of files that are mapped: above all the program.
+    pub file_bytes: u64,
 }
 
 impl Memory {
@@ -52,7 +54,7 @@ impl Memory {
     pub fn now() -> Option<Self> {
         let text = fs::read_to_string("/proc/self/status").ok()?;
         let bytes = |name| Some(field(&text, name)? * 1024);
-        Some(Self { resident_bytes: bytes("VmRSS")?, peak_bytes: bytes("VmHWM")? })
+        Some(Self { resident_bytes: bytes("VmRSS")?, peak_bytes: bytes("VmHWM")?, file_bytes: bytes("RssFile")? })
     }
 }
 

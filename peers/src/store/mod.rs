@@ -7,7 +7,7 @@
 //!    line in it.
 //!
 //! Left to others: what is done with a store ([`crate::work`]), and the memory that its process may have
-//! ([`crate::cgroup`]).
+//! ([`bench::cgroup`]).
 
 mod braid;
 mod fjall;

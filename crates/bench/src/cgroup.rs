@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How the names of groups begin.
-const PREFIX: &str = "braid-peers-";
+const PREFIX: &str = "braid-bench-";
 /// How often a group is removed again whose last process is still going.
 const REMOVALS: usize = 50;
 
@@ -37,7 +37,7 @@ struct Hierarchy {
 
 /// A group. At most one process should be in it.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub struct Group {
     version: Version,
     directory: PathBuf,
 }
@@ -47,7 +47,7 @@ impl Group {
     ///
     /// # Errors
     /// Why there can be none, as a sentence.
-    pub(crate) fn create(limit_bytes: u64) -> Result<Self, String> {
+    pub fn create(limit_bytes: u64) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
         let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let hierarchies = hierarchies(&mounts, &groups);
@@ -89,12 +89,12 @@ impl Group {
     }
 
     /// The file that a process writes itself into.
-    pub(crate) fn members(&self) -> PathBuf {
+    pub fn members(&self) -> PathBuf {
         self.directory.join("cgroup.procs")
     }
 
     /// Most bytes that it had.
-    pub(crate) fn peak_bytes(&self) -> Option<u64> {
+    pub fn peak_bytes(&self) -> Option<u64> {
         let file = match self.version {
             Version::One => "memory.max_usage_in_bytes",
             Version::Two => "memory.peak",
@@ -103,7 +103,7 @@ impl Group {
     }
 
     /// Whether a process was killed because it wanted more.
-    pub(crate) fn has_killed(&self) -> bool {
+    pub fn has_killed(&self) -> bool {
         let file = match self.version {
             Version::One => "memory.oom_control",
             Version::Two => "memory.events",
