@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use index::bloom::Hash;
 use index::{Seq, TableId, Update, head};
-use mapped::{Shared, SharedBytes, SharedList};
+use mapped::{Shared, SharedBytes};
 use space::PAGE;
 
 use crate::filter::{Filter, Link};
@@ -104,18 +104,18 @@ impl Leaf {
     pub(crate) fn joined(blocks: &[Arc<Self>], pointer: &Pointer) -> Option<Self> {
         let first = blocks.first().map_or(0, |block| block.first);
         let length = blocks.last().map_or(0, |last| last.first + last.bytes.len() - first);
-        let mut bytes = SharedList::with_capacity_in(length, Shared);
+        let mut bytes = Shared::zeroed(length);
         let mut spans: Vec<Span> = Vec::with_capacity(blocks.iter().map(|block| block.spans.len()).sum());
         for block in blocks {
             let follows = spans.last().is_some_and(|last| last.header.crc == block.before);
             if !follows && !pointer.begins_page(block.first) {
                 return None;
             }
-            bytes.resize(block.first - first, 0);
-            bytes.extend_from_slice(&block.bytes);
+            let at = block.first - first;
+            bytes.get_mut(at..at + block.bytes.len())?.copy_from_slice(&block.bytes);
             spans.extend_from_slice(&block.spans);
         }
-        Some(Self { first, before: 0, bytes: bytes.into_boxed_slice(), spans })
+        Some(Self { first, before: 0, bytes, spans })
     }
 
     /// The image of the block that is in the bytes `of` the leaf.
@@ -146,14 +146,13 @@ impl Leaf {
     pub(crate) fn extended(&self, pointer: &Pointer, table: TableId, from: usize, pages: &[u8]) -> Option<Self> {
         let first = pointer.published_bytes().checked_sub(pages.len())?.checked_sub(self.first)?;
         let old = &self.bytes[..self.bytes.len().min(first)];
-        let mut bytes = SharedList::with_capacity_in(pointer.length as usize - self.first, Shared);
-        bytes.extend_from_slice(old);
-        bytes.resize(first, 0);
-        bytes.extend_from_slice(pages);
-        bytes.truncate(pointer.length as usize - self.first);
+        let mut bytes = Shared::zeroed(pointer.length as usize - self.first);
+        bytes[..old.len()].copy_from_slice(old);
+        let new = &mut bytes[first..];
+        new.copy_from_slice(&pages[..new.len()]);
         let spans: Vec<_> = self.spans.iter().take_while(|span| span.end() <= from).copied().collect();
         let known = spans.len();
-        let mut leaf = Self { first: self.first, before: self.before, bytes: bytes.into_boxed_slice(), spans };
+        let mut leaf = Self { first: self.first, before: self.before, bytes, spans };
         add_runs(&leaf.bytes, leaf.first, from, pointer, leaf.before, table, &mut leaf.spans).ok()?;
         leaf.filter(known);
         leaf.visible(pointer).is_some().then_some(leaf)

@@ -51,16 +51,8 @@ pub(crate) enum Holds {
 
 /// Memory of that capacity, and whether it is zero: kept, or new.
 pub(crate) fn take(capacity: usize, wanted: Holds) -> (Piece, bool) {
-    try_take(capacity, wanted).unwrap_or_else(|| no_memory(capacity))
-}
-
-/// New memory of that capacity, zero.
-pub(crate) fn map_or_end(capacity: usize) -> NonNull<u8> {
-    system::take(capacity).unwrap_or_else(|| no_memory(capacity))
-}
-
-fn no_memory(capacity: usize) -> ! {
-    handle_alloc_error(Layout::from_size_align(capacity, PAGE).unwrap_or(Layout::new::<u8>()))
+    try_take(capacity, wanted)
+        .unwrap_or_else(|| handle_alloc_error(Layout::from_size_align(capacity, PAGE).unwrap_or(Layout::new::<u8>())))
 }
 
 /// As [`take`]; none where there is no memory.

@@ -7,7 +7,7 @@
 //! 2. As much is kept as makes, with what is in use, what was in use lately: so keeping never takes more memory than there was use for. And only for a moment: what is taken again goes
 //!    round faster.
 //! 3. [`Memory`] is bytes. [`Mapped`] is an allocator for lists and tables; what is small it takes from the general allocator.
-//! 4. [`Mapping`] is bytes that are given back at once: for who keeps what he needs himself.
+//! 4. [`Pages`] are for devices: of a few chunks, each of which is next to one another in physical memory.
 //! 5. [`Shared`] is an allocator for what is small and lives long: one heap for all threads.
 //! 6. A process may have so many mappings and no more. What cannot be mapped comes from the general allocator after all, and a list says what did.
 
@@ -15,6 +15,7 @@
 
 mod allocator;
 mod kept;
+mod pages;
 mod shared;
 mod system;
 
@@ -22,7 +23,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 pub use allocator::{List, MAPPED_MIN, Mapped};
-pub use shared::{Shared, SharedBytes, SharedList};
+pub use pages::{PAGES_BYTES_MAX, Pages};
+pub use shared::{Shared, SharedBytes};
 
 use kept::{Holds, Piece};
 
@@ -118,41 +120,6 @@ impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.capacity) }
-    }
-}
-
-/// Mapped bytes, aligned to [`PAGE`] and zero, which go back to the system when they are dropped.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Mapping(Piece);
-
-impl Mapping {
-    /// So many bytes of zero.
-    ///
-    /// # Panics
-    /// When they are not whole pages.
-    #[must_use]
-    pub fn zeroed(capacity: usize) -> Self {
-        assert!(capacity > 0 && capacity.is_multiple_of(PAGE), "{capacity} bytes are not whole pages");
-        Self(Piece { start: kept::map_or_end(capacity), capacity })
-    }
-
-    /// Bytes that it has.
-    #[must_use]
-    pub const fn capacity(&self) -> usize {
-        self.0.capacity
-    }
-
-    /// Where it begins.
-    #[must_use]
-    pub const fn start(&self) -> NonNull<u8> {
-        self.0.start
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: it was taken with that capacity, and nobody can use it any more.
-        unsafe { system::free(self.0.start, self.0.capacity) }
     }
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::{PAGE, system};
 
 /// Bytes that the heap takes from the system at a time.
-const GROWTH: usize = 1 << 20;
+const GROWTH: usize = system::HUGE_PAGE;
 
 /// What the heap notes beside each allocation, and rounds it up by, on average.
 const OVERHEAD: usize = 16;
@@ -34,16 +34,28 @@ pub struct Shared;
 /// Bytes of that heap.
 pub type SharedBytes = allocator_api2::boxed::Box<[u8], Shared>;
 
-/// A list in that heap.
-pub type SharedList<T> = allocator_api2::vec::Vec<T, Shared>;
-
 impl Shared {
     /// A copy of `bytes`.
     #[must_use]
     pub fn copied(bytes: &[u8]) -> SharedBytes {
-        let mut copy = SharedList::with_capacity_in(bytes.len(), Self);
-        copy.extend_from_slice(bytes);
-        copy.into_boxed_slice()
+        // At once: the lists of this kind take bytes one by one.
+        let mut copy = SharedBytes::new_uninit_slice_in(bytes.len(), Self);
+        // SAFETY: it has so many bytes, and nobody else has it; all are written.
+        unsafe {
+            copy.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            copy.assume_init()
+        }
+    }
+
+    /// So many bytes of zero.
+    #[must_use]
+    pub fn zeroed(len: usize) -> SharedBytes {
+        let mut bytes = SharedBytes::new_uninit_slice_in(len, Self);
+        // SAFETY: as in `copied`.
+        unsafe {
+            bytes.as_mut_ptr().cast::<u8>().write_bytes(0, len);
+            bytes.assume_init()
+        }
     }
 
     /// What an allocation of so many bytes takes.
@@ -128,10 +140,7 @@ mod tests {
                 assert!(bytes.iter().all(|byte| *byte == (number + seed).to_le_bytes()[0]));
             }
         }
-        let mut list = SharedList::new_in(Shared);
-        (0..1000_u16).for_each(|number| list.push(number));
-        list.truncate(10);
-        list.shrink_to_fit();
-        assert!(list.iter().copied().eq(0..10));
+        assert!(Shared::zeroed(5000).iter().all(|byte| *byte == 0));
+        assert_eq!((Shared::zeroed(0).len(), Shared::copied(b"").len()), (0, 0));
     }
 }

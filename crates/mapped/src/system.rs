@@ -9,6 +9,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::PAGE;
 
+/// What processors with pages of 4 KiB have as the next larger one.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
 /// Where memory begins that could not be mapped.
 static NOT_MAPPED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// How many there are, so that mostly nobody asks for the list.
@@ -23,8 +26,26 @@ pub(crate) fn take(capacity: usize) -> Option<NonNull<u8>> {
     map(capacity).or_else(|| take_not_mapped(capacity))
 }
 
-/// So many bytes of zero; none where they cannot be mapped.
+/// So many bytes of zero; none where they cannot be mapped. Huge pages, where they are a multiple of one.
 pub(crate) fn map(capacity: usize) -> Option<NonNull<u8>> {
+    if !capacity.is_multiple_of(HUGE_PAGE) {
+        return map_anywhere(capacity);
+    }
+    let start = map_anywhere(capacity + HUGE_PAGE)?;
+    let before = start.addr().get().wrapping_neg() % HUGE_PAGE;
+    // SAFETY: what is mapped and not within the bytes that are given out is nobody's. Where the system refuses, as one without huge pages, all is as it was before.
+    unsafe {
+        let aligned = start.add(before);
+        if before > 0 {
+            unmap(start.as_ptr(), before);
+        }
+        unmap(aligned.add(capacity).as_ptr(), HUGE_PAGE - before);
+        let _ = madvise(aligned.as_ptr().cast(), capacity, Advice::LinuxHugepage);
+        Some(aligned)
+    }
+}
+
+fn map_anywhere(capacity: usize) -> Option<NonNull<u8>> {
     // SAFETY: nothing is mapped in place of anything else.
     let memory = unsafe {
         mmap_anonymous(std::ptr::null_mut(), capacity, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)

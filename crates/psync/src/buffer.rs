@@ -4,10 +4,9 @@
 //!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, or what its owner used it for
 //!    before ([`Buffer::reused`]), never foreign memory; one that is made for a read alone may show what the process held there before
 //!    ([`Buffer::for_read`]).
-//! 2. Batches take and free megabytes at a time, and to get those from the system each time would halve the rate of 16 KiB reads in batches of 128. So freed
-//!    buffers are kept: of up to [`SMALL_BLOCKS_MAX`] blocks by each thread, and what is too much for it by all together ([`Small`]).
-//! 3. Larger ones are kept beside all else that is mapped ([`mapped`]).
-//! 4. All of them are mapped: an allocator that is given back thousands of aligned pieces at once keeps them, between others that are in use, for the threads that took them.
+//! 2. Batches take and free megabytes at a time, and to get those from the system each time would halve the rate of 16 KiB reads in batches of 128. So all come from memory
+//!    that the process keeps for the next, and up to [`PAGES_BYTES_MAX`] from huge pages ([`Pages`]). Of those of up to [`SMALL_BLOCKS_MAX`] blocks a thread keeps a few for itself ([`Small`]), and needs no lock for them.
+//! 3. None is the general allocator's: if it is given back thousands of aligned pieces at once, it keeps them, between others that are in use, for the threads that took them.
 
 #![expect(unsafe_code, reason = "aligned allocation has no safe interface in the standard library")]
 
@@ -16,8 +15,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use mapped::Mapping;
-use parking_lot::Mutex;
+use mapped::{PAGES_BYTES_MAX, Pages};
 
 /// Alignment of memory, offset and length with which direct I/O works on every file that is opened for it, in bytes.
 pub const BLOCK: usize = 4096;
@@ -27,25 +25,20 @@ pub const SECTOR: usize = 512;
 
 const _: () = assert!(BLOCK.is_multiple_of(SECTOR) && mapped::PAGE.is_multiple_of(BLOCK));
 
-/// Largest buffer that is small, in blocks.
+/// Largest buffer that a thread keeps, in blocks.
 const SMALL_BLOCKS_MAX: usize = 16;
 
 /// Most bytes of small buffers that a thread keeps for itself: so much that some lookups need no lock, and so little that many threads do not keep much.
 const OWN_BYTES_MAX: usize = 32 << 10;
 
-/// Most bytes of small buffers that threads keep for one another: a batch of 128 buffers of 16 KiB.
-const SHARED_BYTES_MAX: usize = 2 << 20;
-
 thread_local! {
     static OWN: RefCell<Small> = const { RefCell::new(Small::new(OWN_BYTES_MAX)) };
 }
 
-static SHARED: Mutex<Small> = Mutex::new(Small::new(SHARED_BYTES_MAX));
-
 /// Memory of a buffer, initialised.
 enum Memory {
     /// None only while it is dropped.
-    Small(Option<Mapping>),
+    Pages(Option<Pages>),
     Large(mapped::Memory),
 }
 
@@ -55,33 +48,33 @@ impl Memory {
         if is_large(capacity) {
             return Self::Large(mapped::Memory::zeroed(capacity));
         }
-        let kept = kept(capacity);
-        if let Some(memory) = &kept {
-            // SAFETY: it has that capacity, and nobody else uses it.
-            unsafe { memory.start().write_bytes(0, capacity) };
-        }
-        Self::Small(kept.or_else(|| Some(Mapping::zeroed(capacity))))
+        let memory = Self::used_before(capacity);
+        // SAFETY: it has that capacity, and nobody else uses it.
+        unsafe { memory.start().write_bytes(0, capacity) };
+        memory
     }
 
-    /// Memory of that capacity, zero or what a buffer held before.
+    /// Memory of that capacity, zero or what was in this process before.
     fn used_before(capacity: usize) -> Self {
         if is_large(capacity) {
             return Self::Large(mapped::Memory::used_before(capacity));
         }
-        Self::Small(kept(capacity).or_else(|| Some(Mapping::zeroed(capacity))))
+        // A thread that is ending keeps nothing.
+        let own = OWN.try_with(|own| own.borrow_mut().take(capacity)).ok().flatten();
+        Self::Pages(own.or_else(|| Some(Pages::used_before(capacity))))
     }
 
     fn capacity(&self) -> usize {
         match self {
-            Self::Small(memory) => memory.as_ref().map_or(0, Mapping::capacity),
+            Self::Pages(memory) => memory.as_ref().map_or(0, Pages::capacity),
             Self::Large(memory) => memory.len(),
         }
     }
 
     const fn start(&self) -> NonNull<u8> {
         match self {
-            Self::Small(Some(memory)) => memory.start(),
-            Self::Small(None) => NonNull::dangling(),
+            Self::Pages(Some(memory)) => memory.start(),
+            Self::Pages(None) => NonNull::dangling(),
             Self::Large(memory) => memory.start(),
         }
     }
@@ -89,38 +82,24 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Self::Small(memory) = self
-            && let Some(memory) = memory.take()
-        {
-            leave(memory);
+        if let Self::Pages(memory) = self {
+            // A thread that is ending keeps nothing.
+            let _ = OWN.try_with(|own| {
+                // Not while it is borrowed: what is given back may be mapped memory.
+                let over = memory.take().and_then(|memory| own.borrow_mut().keep(memory));
+                drop(over);
+            });
         }
     }
 }
 
 const fn is_large(capacity: usize) -> bool {
-    capacity > SMALL_BLOCKS_MAX * BLOCK
-}
-
-/// Memory of that capacity that a freed buffer had, initialised.
-fn kept(capacity: usize) -> Option<Mapping> {
-    // A thread that is ending keeps nothing.
-    let own = OWN.try_with(|own| own.borrow_mut().take(capacity)).ok().flatten();
-    own.or_else(|| SHARED.lock().take(capacity))
-}
-
-/// Keeps memory for other buffers, or gives it or some other back.
-fn leave(memory: Mapping) {
-    let mut left = Some(memory);
-    // A thread that is ending keeps nothing.
-    let _ = OWN.try_with(|own| left = left.take().and_then(|memory| own.borrow_mut().keep(memory)));
-    // Not with the lock held: to give memory back takes a while.
-    let over = left.and_then(|memory| SHARED.lock().keep(memory));
-    drop(over);
+    capacity > PAGES_BYTES_MAX
 }
 
 /// Memory of freed small buffers, by capacity.
 struct Small {
-    by_blocks: [Vec<Mapping>; SMALL_BLOCKS_MAX],
+    by_blocks: [Vec<Pages>; SMALL_BLOCKS_MAX],
     bytes: usize,
     bytes_max: usize,
 }
@@ -130,15 +109,18 @@ impl Small {
         Self { by_blocks: [const { Vec::new() }; SMALL_BLOCKS_MAX], bytes: 0, bytes_max }
     }
 
-    fn take(&mut self, capacity: usize) -> Option<Mapping> {
-        let memory = self.by_blocks[capacity / BLOCK - 1].pop()?;
+    fn take(&mut self, capacity: usize) -> Option<Pages> {
+        let memory = self.by_blocks.get_mut(capacity / BLOCK - 1)?.pop()?;
         self.bytes -= capacity;
         Some(memory)
     }
 
     /// Keeps memory, in place of some of another capacity if there is no room. What is not kept, or not any more.
-    fn keep(&mut self, memory: Mapping) -> Option<Mapping> {
+    fn keep(&mut self, memory: Pages) -> Option<Pages> {
         let (mut left, capacity) = (None, memory.capacity());
+        if capacity > SMALL_BLOCKS_MAX * BLOCK {
+            return Some(memory);
+        }
         if self.bytes + capacity > self.bytes_max {
             let others = self.by_blocks.iter().enumerate().skip(capacity / BLOCK);
             let Some(largest) = others.rev().find(|(_, same)| !same.is_empty()).map(|(index, _)| index) else {
@@ -336,27 +318,21 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_does_not_keep_is_there_for_others() {
-        // Of a size that no other test has.
+    fn what_others_had_is_zero_where_that_is_asked() {
         const LEN: usize = 37 * BLOCK;
-        let memory = || {
+        let fill = || {
             let mut buffers: Vec<_> = (0..4).map(|_| Buffer::zeroed(LEN)).collect();
             buffers.iter_mut().for_each(|buffer| buffer.fill(0xA5));
-            buffers.iter().map(|buffer| buffer.as_ptr() as usize).collect::<Vec<_>>()
         };
-        let before = std::thread::spawn(memory).join().expect("a thread ends");
-        let again: Vec<_> = (0..4).map(|_| Buffer::for_read(LEN)).collect();
-        let (same, new): (Vec<&Buffer>, Vec<_>) =
-            again.iter().partition(|buffer| before.contains(&(buffer.as_ptr() as usize)) && buffer[0] == 0xA5);
-        assert!(same.len() >= 2, "{} of 4", same.len());
-        assert!(new.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)));
-        assert!(Buffer::zeroed(LEN).iter().all(|byte| *byte == 0));
+        std::thread::spawn(fill).join().expect("a thread ends");
+        let again: Vec<_> = (0..4).map(|_| Buffer::zeroed(LEN)).collect();
+        assert!(again.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)));
     }
 
     #[test]
     fn a_thread_keeps_small_buffers_within_its_bound() {
         let mut small = Small::new(6 * BLOCK);
-        let [one, two, three] = [1, 2, 3].map(|blocks| Mapping::zeroed(blocks * BLOCK));
+        let [one, two, three] = [1, 2, 3].map(|blocks| Pages::used_before(blocks * BLOCK));
         let (second, third) = (two.start(), three.start());
         assert_eq!([one, two, three].map(|memory| small.keep(memory)), [None, None, None]);
         assert_eq!(small.take(4 * BLOCK), None);
@@ -364,7 +340,7 @@ mod tests {
         assert_eq!(two.start(), second);
         assert_eq!(small.keep(two), None);
         // There is no room: the largest goes, but none for a larger one.
-        let three = small.keep(Mapping::zeroed(BLOCK)).expect("three blocks");
+        let three = small.keep(Pages::used_before(BLOCK)).expect("three blocks");
         assert_eq!(three.start(), third);
         assert_eq!((small.keep(three).map(|memory| memory.start()), small.bytes), (Some(third), 4 * BLOCK));
     }

@@ -24,7 +24,7 @@ use std::ops::Range;
 use doclog::DocPointer;
 use index::due::{self, Due};
 use index::{Operation, Seq, Time, Update};
-use mapped::{Shared, SharedBytes, SharedList};
+use mapped::{Shared, SharedBytes};
 
 use super::input::Input;
 use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_number, put_version};
@@ -37,65 +37,6 @@ const SKIP_AT: usize = 1;
 
 const CHECKED: &str = "a node was checked when it was read";
 
-/// Places in the bytes of a node, rising: two bytes each, unless an entry makes the node longer than these tell.
-#[derive(Debug)]
-enum Places {
-    Short(SharedList<u16>),
-    Long(SharedList<u32>),
-}
-
-impl Places {
-    /// None yet, in a node of so many bytes.
-    fn new(bytes: usize, capacity: usize) -> Self {
-        if u16::try_from(bytes).is_ok() {
-            Self::Short(SharedList::with_capacity_in(capacity, Shared))
-        } else {
-            Self::Long(SharedList::with_capacity_in(capacity, Shared))
-        }
-    }
-
-    fn push(&mut self, at: usize) {
-        match self {
-            Self::Short(places) => places.push(u16::try_from(at).expect("places are within the bytes of the node")),
-            Self::Long(places) => places.push(u32::try_from(at).expect("documents are shorter than 4 GiB")),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Short(places) => places.len(),
-            Self::Long(places) => places.len(),
-        }
-    }
-
-    fn get(&self, index: usize) -> usize {
-        match self {
-            Self::Short(places) => usize::from(places[index]),
-            Self::Long(places) => places[index] as usize,
-        }
-    }
-
-    /// The first that is not below `at`, among those of `range`.
-    fn first_from(&self, at: usize, range: Range<usize>) -> usize {
-        partition(range, |index| self.get(index) < at)
-    }
-
-    /// Gives room back that it has no use for.
-    fn fit(&mut self) {
-        match self {
-            Self::Short(places) => places.shrink_to_fit(),
-            Self::Long(places) => places.shrink_to_fit(),
-        }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        Shared::taken(match self {
-            Self::Short(places) => places.capacity() * size_of::<u16>(),
-            Self::Long(places) => places.capacity() * size_of::<u32>(),
-        })
-    }
-}
-
 /// The first index of a range that is not `below`, as none is behind it.
 pub(crate) fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
     let Range { mut start, mut end } = range;
@@ -106,15 +47,17 @@ pub(crate) fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> u
     start
 }
 
-/// A node that was checked. Beside its bytes stands where entries and keys begin, and nothing else, so that many fit in memory.
+/// A node that was checked. Behind its bytes stands where entries and keys begin in them, and nothing else, so that many fit in memory; all in one allocation, because many are read and dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
-    bytes: SharedBytes,
+    /// The node, the places of its entries, and behind them the end of the last one, and the places of the keys of all groups.
+    memory: SharedBytes,
+    bytes: usize,
+    entries: usize,
+    keys: usize,
+    /// Two bytes for each place, or four where an entry makes the node longer than these tell.
+    place_bytes: usize,
     level: u8,
-    /// Entries, and behind them the end of the last one.
-    entries: Places,
-    /// Keys of all groups.
-    keys: Places,
 }
 
 /// What is in a group.
@@ -129,8 +72,7 @@ pub(crate) enum Group<'a> {
 /// The keys of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys<'a> {
-    bytes: &'a [u8],
-    places: &'a Places,
+    node: &'a Node,
     start: usize,
     end: usize,
 }
@@ -146,14 +88,13 @@ fn key_at(bytes: &[u8], at: usize) -> (&[u8], Versions<'_>) {
 impl<'a> Keys<'a> {
     /// What is behind the chunk, and the versions, newest first.
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = (&'a [u8], Versions<'a>)> + ExactSizeIterator {
-        (self.start..self.end).map(move |index| key_at(self.bytes, self.places.get(index)))
+        (self.start..self.end).map(move |index| self.node.key(index))
     }
 
     /// The versions of the key that goes on like this behind the chunk.
     pub(crate) fn find(self, rest: &[u8]) -> Option<Versions<'a>> {
-        let at = |index| key_at(self.bytes, self.places.get(index));
-        let found = partition(self.start..self.end, |index| at(index).0 < rest);
-        let (there, versions) = (found < self.end).then(|| at(found))?;
+        let found = partition(self.start..self.end, |index| self.node.key(index).0 < rest);
+        let (there, versions) = (found < self.end).then(|| self.node.key(found))?;
         (there == rest).then_some(versions)
     }
 }
@@ -189,8 +130,8 @@ impl Node {
             return Err(Damage::new(input.at(), "entries of a node", "at least one", 0));
         }
         let most = count.min(bytes.len() / ENTRY_BYTES_MIN);
-        let mut entries = Places::new(bytes.len(), most + 1);
-        let mut keys = Places::new(bytes.len(), if level == 0 { most } else { 0 });
+        let mut entries = Vec::with_capacity(most + 1);
+        let mut keys = Vec::with_capacity(if level == 0 { most } else { 0 });
         let mut before: Option<&[u8]> = None;
         for _ in 0..count {
             let begin = input.at();
@@ -204,7 +145,7 @@ impl Node {
                 input.link()?;
             }
             let is_full = bound.len() == chunk_bytes;
-            let alone = || !is_tree && keys.len() == first_key + 1 && key_at(bytes, keys.get(first_key)).0.is_empty();
+            let alone = || !is_tree && keys.len() == first_key + 1 && key_at(bytes, keys[first_key]).0.is_empty();
             if level == 0 && !is_full && !alone() {
                 return Err(Damage::new(begin, "group of a short chunk", "one key that ends in it", "another"));
             }
@@ -216,9 +157,34 @@ impl Node {
         }
         entries.push(input.at());
         input.end()?;
-        entries.fit();
-        keys.fit();
-        Ok(Self { level, entries, keys, bytes: Shared::copied(bytes) })
+        Ok(Self::new(bytes, level, &entries, &keys))
+    }
+
+    fn new(bytes: &[u8], level: u8, entries: &[usize], keys: &[usize]) -> Self {
+        let place_bytes = if u16::try_from(bytes.len()).is_ok() { size_of::<u16>() } else { size_of::<u32>() };
+        let mut memory = Shared::zeroed(bytes.len() + (entries.len() + keys.len()) * place_bytes);
+        let (node, places) = memory.split_at_mut(bytes.len());
+        node.copy_from_slice(bytes);
+        for (out, place) in places.chunks_exact_mut(place_bytes).zip(entries.iter().chain(keys)) {
+            out.copy_from_slice(&place.to_le_bytes()[..place_bytes]);
+        }
+        Self { memory, bytes: bytes.len(), entries: entries.len() - 1, keys: keys.len(), place_bytes, level }
+    }
+
+    /// A place in its bytes: of an entry, of the end of the last one, or of a key.
+    fn place(&self, index: usize) -> usize {
+        let at = self.bytes + index * self.place_bytes;
+        let place = |from: usize| usize::from(u16::from_le_bytes([self.memory[from], self.memory[from + 1]]));
+        let low = place(at);
+        if self.place_bytes == size_of::<u16>() { low } else { place(at + size_of::<u16>()) << u16::BITS | low }
+    }
+
+    fn key_place(&self, index: usize) -> usize {
+        self.place(self.entries + 1 + index)
+    }
+
+    fn key(&self, index: usize) -> (&[u8], Versions<'_>) {
+        key_at(&self.memory[..self.bytes], self.key_place(index))
     }
 
     pub(crate) const fn level(&self) -> u8 {
@@ -227,32 +193,32 @@ impl Node {
 
     /// Whole chunks that are left out in the B+-tree that this is the root of.
     pub(crate) fn skip(&self) -> &[u8] {
-        Input::new(&self.bytes, SKIP_AT).bytes().expect(CHECKED)
+        Input::new(&self.memory[..self.bytes], SKIP_AT).bytes().expect(CHECKED)
     }
 
     /// How many entries.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len() - 1
+    pub(crate) const fn len(&self) -> usize {
+        self.entries
     }
 
     /// Bytes of the node.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len()
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Bytes that it takes beside the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
-        Shared::taken(self.bytes.len()) + self.entries.heap_bytes() + self.keys.heap_bytes()
+        Shared::taken(self.memory.len())
     }
 
     /// An entry as it is.
     pub(crate) fn entry(&self, index: usize) -> &[u8] {
-        &self.bytes[self.entries.get(index)..self.entries.get(index + 1)]
+        &self.memory[self.place(index)..self.place(index + 1)]
     }
 
     /// The lower bound of a child, or the chunk of a group, and what is behind it.
     fn taken_apart(&self, index: usize) -> (&[u8], Input<'_>) {
-        let mut input = Input::new(&self.bytes, self.entries.get(index));
+        let mut input = Input::new(&self.memory[..self.bytes], self.place(index));
         (input.bytes().expect(CHECKED), input)
     }
 
@@ -289,7 +255,7 @@ impl Node {
 
     /// Versions of all keys.
     fn versions(&self) -> impl Iterator<Item = Versions<'_>> {
-        (0..self.keys.len()).map(|index| key_at(&self.bytes, self.keys.get(index)).1)
+        (0..self.keys).map(|index| self.key(index).1)
     }
 
     /// When what its own groups have is due, of a leaf that is made at `now`.
@@ -310,9 +276,10 @@ impl Node {
         if let Some((pointer, ..)) = self.link_at(index) {
             return Group::Tree(pointer);
         }
-        let start = self.keys.first_from(self.entries.get(index), 0..self.keys.len());
-        let end = self.keys.first_from(self.entries.get(index + 1), start..self.keys.len());
-        Group::Keys(Keys { bytes: &self.bytes, places: &self.keys, start, end })
+        let first_from = |at, range| partition(range, |key| self.key_place(key) < at);
+        let start = first_from(self.place(index), 0..self.keys);
+        let end = first_from(self.place(index + 1), start..self.keys);
+        Group::Keys(Keys { node: self, start, end })
     }
 
     /// The child that a chunk belongs to.
@@ -335,7 +302,7 @@ impl Node {
 
 impl index::Image for Node {
     fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.memory[..self.bytes]
     }
 }
 
@@ -344,7 +311,7 @@ fn versions_live(mut versions: Versions<'_>) -> bool {
 }
 
 /// Reads the keys of a group; true where it is a tree instead.
-fn read_keys(input: &mut Input<'_>, keys: &mut Places) -> Checked<bool> {
+fn read_keys(input: &mut Input<'_>, keys: &mut Vec<usize>) -> Checked<bool> {
     let count = input.count()?;
     let mut before: Option<&[u8]> = None;
     for _ in 0..count {

@@ -35,7 +35,7 @@
 use std::cmp::Ordering;
 
 use index::TableId;
-use mapped::{Shared, SharedList};
+use mapped::Shared;
 use space::PAGE;
 
 use super::columns::{self, DESCRIPTOR, SLACK, Span};
@@ -250,10 +250,9 @@ pub(crate) fn decode(identity: &NodeIdentity, page: &[u8]) -> Result<Node, Damag
 
 fn body(page: &[u8]) -> Option<Node> {
     let layout = Layout::read(page)?;
-    let mut bytes = SharedList::with_capacity_in(layout.used() + SLACK, Shared);
-    bytes.extend_from_slice(&page[..layout.used()]);
-    bytes.resize(layout.used() + SLACK, 0);
-    layout.is_sound(&bytes).then(|| Node::new(bytes.into_boxed_slice(), layout))
+    let mut bytes = Shared::zeroed(layout.used() + SLACK);
+    bytes[..layout.used()].copy_from_slice(&page[..layout.used()]);
+    layout.is_sound(&bytes).then(|| Node::new(bytes, layout))
 }
 
 /// Bytes of all filters of a node above leaves, and of each where they are alike; none where a leaf's pointer cannot be.
