@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn what_the_options_say_goes_first() {
         const M: u64 = 1 << 20;
-        assert_eq!(divided(&Options::new()), (256 * M, 48 * M));
-        assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 48 * M));
+        assert_eq!(divided(&Options::new()), (256 * M, 36 * M));
+        assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 36 * M));
         let sum = Options::new().memory_bytes(160 * M);
         assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 40 * M));
         assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (40 * M, 90 * M));
@@ -207,7 +207,7 @@ mod tests {
             (tuning.transaction_bytes, tuning.read_ahead_bytes)
         };
         assert_eq!(parts(&sum), (10 * M, 10 * M));
-        assert_eq!(parts(&Options::new()), (16 * M, 16 * M));
+        assert_eq!(parts(&Options::new()), (12 * M, 12 * M));
         assert_eq!(parts(&Options::new().write_buffer_bytes(M)), (M, 4 * M));
     }
 
