@@ -32,7 +32,7 @@ pub(crate) struct Tally {
     /// Bytes of keys and values put.
     pub(crate) put_bytes: u64,
     /// Latency of each call in nanoseconds.
-    pub(crate) latency: Histogram<u64>,
+    pub(crate) latency: Histogram<u32>,
     /// The operations of a mix by kind.
     pub(crate) kinds: Kinds,
     /// Operations of all threads in each second of the slice but the last, where they are counted as they are done.
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
 }
 
 /// Of nanoseconds.
-pub(crate) fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u32> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).expect("the bounds are constants that hdrhistogram takes")
 }
 

@@ -296,7 +296,7 @@ impl Options {
 
     /// Bytes of memory for the buffer pool, for operations that wait, for open transactions and for what scans and batches read, together; at least 2 MiB. With up to 64 threads a process
     /// that does nothing else has at most 32 MiB more than that, the program included; values that it is given, or keeps, are its own, and opening after a crash may take more for a moment.
-    /// Transactions may hold a sixteenth, scans with batches another, and a third is for what lies unused between images of the pool. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
+    /// Transactions may hold a sixteenth, scans with batches another, and an eighth is for what lies unused between images of the pool and what an allocator does not give back. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
@@ -463,9 +463,9 @@ impl Options {
         self.memory_bytes.map(|bytes| bytes / PART)
     }
 
-    /// Of the sum of all memory, what buffer pool and write buffer have: all but the parts of transactions and of what is read, and one for the holes in the memory of the pool.
+    /// Of the sum of all memory, what buffer pool and write buffer have: all but the parts of transactions and of what is read, and two for the holes in the memory of the pool and of the allocator.
     pub(crate) fn divided_bytes(&self) -> Option<u64> {
-        self.memory_bytes.map(|bytes| bytes - 3 * (bytes / PART))
+        self.memory_bytes.map(|bytes| bytes - 4 * (bytes / PART))
     }
 
     fn check(&self) -> Result<()> {

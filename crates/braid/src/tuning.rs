@@ -195,13 +195,13 @@ mod tests {
         assert_eq!(divided(&Options::new()), (256 * M, 36 * M));
         assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 36 * M));
         let sum = Options::new().memory_bytes(160 * M);
-        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 40 * M));
-        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (40 * M, 90 * M));
+        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 30 * M));
+        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (30 * M, 90 * M));
         let all = sum.clone().cache_bytes(7 * M).write_buffer_bytes(9 * M);
         assert_eq!(divided(&all), (7 * M, 9 * M));
         let (cache, write_buffer) = divided(&sum);
-        assert_eq!(cache + write_buffer, 130 * M);
-        assert!(cache >= write_buffer && write_buffer >= 130 * M / 32, "{cache} {write_buffer}");
+        assert_eq!(cache + write_buffer, 120 * M);
+        assert!(cache >= write_buffer && write_buffer >= 120 * M / 32, "{cache} {write_buffer}");
         let parts = |options: &Options| {
             let tuning = Tuning::new(options, ordinary(), 0);
             (tuning.transaction_bytes, tuning.read_ahead_bytes)

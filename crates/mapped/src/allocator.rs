@@ -3,18 +3,18 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use allocator_api2::alloc::{AllocError, Allocator, Global};
+use allocator_api2::alloc::{AllocError, Allocator};
 
 use crate::kept::{self, Holds, Piece};
-use crate::{PAGE, capacity};
+use crate::{PAGE, Shared, capacity};
 
-/// What is smaller is the general allocator's, in bytes: whoever has many small lists has no mappings for them.
+/// What is smaller comes from the heap that all threads share, in bytes: whoever has many small lists has no mappings for them.
 pub const MAPPED_MIN: usize = 16 << 10;
 
 /// A list in mapped memory.
 pub type List<T> = allocator_api2::vec::Vec<T, Mapped>;
 
-/// Gives mapped memory for what is large, and the general allocator's for what is small.
+/// Gives mapped memory for what is large, and that of [`Shared`] for what is small.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mapped;
 
@@ -26,7 +26,7 @@ fn is_mapped(layout: Layout) -> bool {
 unsafe impl Allocator for Mapped {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if !is_mapped(layout) {
-            return Global.allocate(layout);
+            return Shared.allocate(layout);
         }
         if layout.size() > isize::MAX as usize / 2 {
             return Err(AllocError);
@@ -41,7 +41,7 @@ unsafe impl Allocator for Mapped {
             unsafe { kept::leave(Piece { start, capacity: capacity(layout.size()) }, Holds::Nothing) }
         } else {
             // SAFETY: it came from there, with this layout.
-            unsafe { Global.deallocate(start, layout) }
+            unsafe { Shared.deallocate(start, layout) }
         }
     }
 }

@@ -6,7 +6,7 @@
 //! 1. Memory has one of few sizes ([`capacity`]), and what is freed is kept for the next that has the same.
 //! 2. As much is kept as makes, with what is in use, what was in use lately: so keeping never takes more memory than there was use for. And only for a moment: what is taken again goes
 //!    round faster.
-//! 3. [`Memory`] is bytes. [`Mapped`] is an allocator for lists and tables; what is small it takes from the general allocator.
+//! 3. [`Memory`] is bytes. [`Mapped`] is an allocator for lists and tables; what is small it takes from the heap of [`Shared`].
 //! 4. [`Pages`] are for devices: of a few chunks, each of which is next to one another in physical memory.
 //! 5. [`Shared`] is an allocator for what is small and lives long: one heap for all threads.
 //! 6. A process may have so many mappings and no more. What cannot be mapped comes from the general allocator after all, and a list says what did.
@@ -48,7 +48,7 @@ pub fn capacity(len: usize) -> usize {
 /// Bytes that an allocation of so many takes from [`Mapped`].
 #[must_use]
 pub fn taken(bytes: usize) -> usize {
-    if bytes < MAPPED_MIN { bytes } else { capacity(bytes) }
+    if bytes < MAPPED_MIN { Shared::taken(bytes) } else { capacity(bytes) }
 }
 
 /// Gives back what is kept and was not wanted for long: for who is idle.

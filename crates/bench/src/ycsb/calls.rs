@@ -12,9 +12,9 @@ use crate::slice::{histogram, nanoseconds_since};
 /// Latencies in nanoseconds of the operations of one kind.
 pub(crate) struct Calls {
     /// From when each was due; where nothing says when, from when it began.
-    latency: Histogram<u64>,
+    latency: Histogram<u32>,
     /// From when each began, where that is another time.
-    service: Option<Histogram<u64>>,
+    service: Option<Histogram<u32>>,
 }
 
 /// The operations of a run.
@@ -75,7 +75,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    fn of(histogram: &Histogram<u32>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
         Self { p50_us: at(0.5), p99_us: at(0.99), p999_us: at(0.999), max_us: histogram.max() as f64 / 1000.0 }
     }

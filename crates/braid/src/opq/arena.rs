@@ -1,8 +1,8 @@
 //! Bytes of keys and values, appended in chunks that never move.
 //!
-//! Large chunks are mapped, as all that grows with a queue ([`mapped`]).
+//! Their memory is, as all that grows with a queue, not the general allocator's ([`mapped`]).
 
-use mapped::MAPPED_MIN;
+use mapped::{MAPPED_MIN, Shared, SharedBytes};
 
 const FIRST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 256 << 10;
@@ -40,7 +40,7 @@ impl Place {
 }
 
 enum Memory {
-    Boxed(Box<[u8]>),
+    Shared(SharedBytes),
     Mapped(mapped::Memory),
 }
 
@@ -48,7 +48,7 @@ impl Memory {
     /// So many bytes, or some more.
     fn new(size: usize) -> Self {
         if size < MAPPED_MIN {
-            Self::Boxed(vec![0; size].into())
+            Self::Shared(Shared::zeroed(size))
         } else {
             Self::Mapped(mapped::Memory::used_before(size))
         }
@@ -56,14 +56,14 @@ impl Memory {
 
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Boxed(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
             Self::Mapped(bytes) => bytes,
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Self::Boxed(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
             Self::Mapped(bytes) => bytes,
         }
     }
