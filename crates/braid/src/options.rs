@@ -295,7 +295,7 @@ impl Options {
     }
 
     /// Bytes of memory for the buffer pool, for operations that wait, for open transactions and for what scans and batches read, together; at least 2 MiB. With up to 64 threads a process
-    /// that does nothing else has at most 32 MiB more than that, the program included; values that it is given, or keeps, are its own, and opening after a crash may take more for a moment.
+    /// that does nothing else has at most 32 MiB more than that, the program included; values that it is given, or keeps, and what is in flight of those of many megabytes, are its own, and opening after a crash may take more for a moment.
     /// Transactions may hold a sixteenth, scans with batches another, and an eighth is for what lies unused between images of the pool and what an allocator does not give back. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: u64) -> Self {

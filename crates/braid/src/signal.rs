@@ -126,6 +126,7 @@ impl Signal {
     /// The worker did what `request` asked for, or could not.
     pub(crate) fn finish(&self, request: Request, outcome: Result<(), Error>) {
         let mut state = self.state.lock();
+        let has_failed = outcome.is_err();
         if let Err(error) = outcome
             && state.done < request.ticket
         {
@@ -133,8 +134,9 @@ impl Signal {
         }
         state.done = state.done.max(request.ticket);
         if state.request.ticket == request.ticket {
-            let Request { stop, ticket, .. } = state.request;
-            state.request = Request { stop, ticket, ..Request::default() };
+            // A file that was not cut is cut by the next checkpoint.
+            let Request { stop, ticket, cut, .. } = state.request;
+            state.request = Request { stop, ticket, cut: cut && has_failed, ..Request::default() };
         }
         self.done.notify_all();
     }

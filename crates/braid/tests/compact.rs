@@ -78,7 +78,8 @@ fn leaves_are_packed_and_lie_in_key_order() {
         assert!(done.leaves >= before.leaves && !done.stopped);
         let fill = after.run_bytes as f64 / (after.leaf_pages * 4096) as f64;
         assert!(fill > 0.88, "{leaf_pages} pages a leaf: {fill}, {before:?}, {after:?}");
-        let steps = before.run_bytes / (16 << 10) + 2;
+        // Where no free run is long enough, a step goes into two.
+        let steps = (before.run_bytes / (16 << 10) + 2) * 9 / 8;
         assert!(after.leaves - after.adjacent_leaves <= steps, "{leaf_pages} pages a leaf: {after:?}, {steps} steps");
         assert!(after.leaves < before.leaves && after.entries == model.len() as u64, "{before:?} {after:?}");
         assert!(after.internal_pages <= before.internal_pages, "{before:?} {after:?}");

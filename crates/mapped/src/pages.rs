@@ -2,7 +2,8 @@
 //!
 //! 1. They are carved out of chunks of [`CHUNK`] bytes, each of which is one huge page where the system has such. So a transfer is one piece of physical memory, whatever its length: a device
 //!    that is given each page apart reads 24 KiB at two thirds of the rate.
-//! 2. Pages are taken from the first place with enough of them, in the first chunk that has one, so that later chunks become free as a whole.
+//! 2. Pages are taken from the first place with enough of them, in the first chunk that has one, so that later chunks become free as a whole. What is small, of which threads keep some, has
+//!    chunks of its own: a few pages that stay do not hold what a batch of large ones had.
 //! 3. A chunk of which nothing is in use goes where all mapped memory goes that somebody may want next; one stays.
 
 use std::ptr::NonNull;
@@ -19,7 +20,15 @@ pub const PAGES_BYTES_MAX: usize = CHUNK / 2;
 const CHUNK_PAGES: usize = CHUNK / PAGE;
 const WORD: usize = u64::BITS as usize;
 
-static CHUNKS: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
+/// Most bytes of what is small.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+
+static SMALL: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
+static LARGE: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
+
+fn chunks(capacity: usize) -> &'static Mutex<Vec<Chunk>> {
+    if capacity <= SMALL_BYTES_MAX { &SMALL } else { &LARGE }
+}
 
 /// So many pages, initialised, which go back when they are dropped.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,15 +43,20 @@ impl Pages {
     pub fn used_before(capacity: usize) -> Self {
         let is_whole = capacity > 0 && capacity.is_multiple_of(PAGE) && capacity <= PAGES_BYTES_MAX;
         assert!(is_whole, "{capacity} bytes are no pages of a chunk");
-        let pages = capacity / PAGE;
-        let found = CHUNKS.lock().iter_mut().find_map(|chunk| chunk.take(pages));
+        let (chunks, pages) = (chunks(capacity), capacity / PAGE);
+        let found = take(&mut chunks.lock(), pages);
         let start = found.unwrap_or_else(|| {
             // Not with the lock held: to map memory takes a while.
             let (piece, _) = kept::take(CHUNK, Holds::Bytes);
-            let mut chunk = Chunk::new(piece);
-            let start = chunk.take(pages).expect("a new chunk has room for any");
-            CHUNKS.lock().push(chunk);
-            start
+            let mut there = chunks.lock();
+            if let Some(start) = take(&mut there, pages) {
+                drop(there);
+                // SAFETY: it was taken, nobody has anything of it, and it is initialised.
+                unsafe { kept::leave(piece, Holds::Bytes) }
+                return start;
+            }
+            there.push(Chunk::new(piece));
+            take(&mut there, pages).expect("a new chunk has room for any")
         });
         Self(Piece { start, capacity })
     }
@@ -63,9 +77,10 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let over = {
-            let mut chunks = CHUNKS.lock();
+            let mut chunks = chunks(self.0.capacity).lock();
             let place = chunks.iter().position(|chunk| chunk.has(self.0.start)).expect("its chunk is there");
-            chunks[place].leave(self.0);
+            let offset = self.0.start.addr().get() - chunks[place].piece.start.addr().get();
+            chunks[place].leave(offset / PAGE, self.0.capacity / PAGE);
             let is_over = chunks[place].is_free() && chunks.iter().filter(|chunk| chunk.is_free()).count() > 1;
             is_over.then(|| chunks.remove(place))
         };
@@ -74,6 +89,15 @@ impl Drop for Pages {
             unsafe { kept::leave(chunk.piece, Holds::Bytes) }
         }
     }
+}
+
+/// The first so many pages that are free.
+fn take(chunks: &mut [Chunk], pages: usize) -> Option<NonNull<u8>> {
+    chunks.iter_mut().find_map(|chunk| {
+        let first = chunk.take(pages)?;
+        // SAFETY: within the chunk.
+        Some(unsafe { chunk.piece.start.add(first * PAGE) })
+    })
 }
 
 /// A chunk, and which of its pages are free.
@@ -97,8 +121,8 @@ impl Chunk {
         self.free_pages == CHUNK_PAGES
     }
 
-    /// The first so many pages that are free.
-    fn take(&mut self, pages: usize) -> Option<NonNull<u8>> {
+    /// Takes the first so many pages that are free: the number of the first of them.
+    fn take(&mut self, pages: usize) -> Option<usize> {
         if pages > self.free_pages {
             return None;
         }
@@ -107,17 +131,15 @@ impl Chunk {
             let end = self.next(first, false);
             if end - first >= pages {
                 self.mark(first, pages, false);
-                // SAFETY: within the chunk.
-                return Some(unsafe { self.piece.start.add(first * PAGE) });
+                return Some(first);
             }
             first = self.next(end, true);
         }
         None
     }
 
-    fn leave(&mut self, piece: Piece) {
-        let offset = piece.start.addr().get() - self.piece.start.addr().get();
-        self.mark(offset / PAGE, piece.capacity / PAGE, true);
+    fn leave(&mut self, first: usize, pages: usize) {
+        self.mark(first, pages, true);
     }
 
     /// The first page from `page` on that is free, or not; the end of the chunk where there is none.
@@ -163,13 +185,11 @@ mod tests {
     #[test]
     fn pages_of_a_chunk_are_given_to_one_at_a_time() {
         let (mut chunk, mut taken, mut random) = (chunk(), BTreeMap::new(), 7_usize);
-        let begin = chunk.piece.start.addr().get();
         for _ in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let pages = 1 + (random >> 40) % 70;
             match chunk.take(pages) {
-                Some(start) => {
-                    let first = (start.addr().get() - begin) / PAGE;
+                Some(first) => {
                     let before = taken.range(..=first).next_back().map_or(0, |(first, pages)| first + pages);
                     let behind = taken.range(first..).next().map_or(CHUNK_PAGES, |(first, _)| *first);
                     assert!(before <= first && first + pages <= behind, "{first} and {pages} more");
@@ -180,9 +200,7 @@ mod tests {
                     let some: Vec<_> = taken.iter().step_by(2).map(|(first, pages)| (*first, *pages)).collect();
                     for (first, pages) in some {
                         taken.remove(&first);
-                        let start = NonNull::dangling()
-                            .map_addr(|start: std::num::NonZero<usize>| start.saturating_add(first * PAGE));
-                        chunk.leave(Piece { start, capacity: pages * PAGE });
+                        chunk.leave(first, pages);
                     }
                 }
             }
@@ -196,7 +214,7 @@ mod tests {
         let all: Vec<_> = (0..CHUNK_PAGES).map(|_| chunk.take(1).expect("a page")).collect();
         assert!(chunk.take(1).is_none());
         // Across the end of a word.
-        all[60..130].iter().for_each(|start| chunk.leave(Piece { start: *start, capacity: PAGE }));
+        all[60..130].iter().for_each(|page| chunk.leave(*page, 1));
         assert!(chunk.take(71).is_none());
         assert_eq!((chunk.take(70), chunk.free_pages), (Some(all[60]), 0));
     }
@@ -220,7 +238,9 @@ mod tests {
             }
         };
         std::thread::scope(|scope| (1..=4).for_each(|seed| drop(scope.spawn(move || work(seed)))));
-        let chunks = CHUNKS.lock();
-        assert!(chunks.len() <= 1 && chunks.iter().all(Chunk::is_free), "{} chunks", chunks.len());
+        for chunks in [&SMALL, &LARGE] {
+            let chunks = chunks.lock();
+            assert!(chunks.len() <= 1 && chunks.iter().all(Chunk::is_free), "{} chunks", chunks.len());
+        }
     }
 }

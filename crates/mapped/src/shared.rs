@@ -7,6 +7,7 @@
 //! It grows by [`GROWTH`] at a time, so it needs few mappings, and gives its end back when that is free.
 
 use std::alloc::Layout;
+use std::num::NonZero;
 use std::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
@@ -69,7 +70,8 @@ impl Shared {
 unsafe impl Allocator for Shared {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {
-            return Ok(NonNull::slice_from_raw_parts(NonNull::<u128>::dangling().cast(), 0));
+            let nowhere = NonZero::new(layout.align()).map_or(NonNull::dangling(), NonNull::without_provenance);
+            return Ok(NonNull::slice_from_raw_parts(nowhere, 0));
         }
         // SAFETY: the layout is not of size zero.
         let start = unsafe { HEAP.lock().malloc(layout.size(), layout.align()) };

@@ -31,18 +31,25 @@ pub(crate) fn map(capacity: usize) -> Option<NonNull<u8>> {
     if !capacity.is_multiple_of(HUGE_PAGE) {
         return map_anywhere(capacity);
     }
-    let start = map_anywhere(capacity + HUGE_PAGE)?;
-    let before = start.addr().get().wrapping_neg() % HUGE_PAGE;
-    // SAFETY: what is mapped and not within the bytes that are given out is nobody's. Where the system refuses, as one without huge pages, all is as it was before.
-    unsafe {
-        let aligned = start.add(before);
-        if before > 0 {
-            unmap(start.as_ptr(), before);
+    // Mostly it comes right below what was mapped before, and is aligned as that is. Then the system counts both as one mapping, of which a process may have so many and no more.
+    let mut start = map_anywhere(capacity)?;
+    if !start.addr().get().is_multiple_of(HUGE_PAGE) {
+        // SAFETY: it was just mapped.
+        unsafe { unmap(start.as_ptr(), capacity) };
+        let longer = map_anywhere(capacity + HUGE_PAGE)?;
+        let before = longer.addr().get().wrapping_neg() % HUGE_PAGE;
+        // SAFETY: what is mapped and not within the bytes that are given out is nobody's.
+        unsafe {
+            start = longer.add(before);
+            if before > 0 {
+                unmap(longer.as_ptr(), before);
+            }
+            unmap(start.add(capacity).as_ptr(), HUGE_PAGE - before);
         }
-        unmap(aligned.add(capacity).as_ptr(), HUGE_PAGE - before);
-        let _ = madvise(aligned.as_ptr().cast(), capacity, Advice::LinuxHugepage);
-        Some(aligned)
     }
+    // SAFETY: it is mapped. Where the system refuses, as one without huge pages, all is as it was before.
+    let _ = unsafe { madvise(start.as_ptr().cast(), capacity, Advice::LinuxHugepage) };
+    Some(start)
 }
 
 fn map_anywhere(capacity: usize) -> Option<NonNull<u8>> {
