@@ -269,7 +269,7 @@ fn what_checks_and_decompresses_to_nothing_sensible_is_found_by_a_verification()
 #[test]
 fn a_verification_of_many_large_documents_takes_them_in_turns() {
     let log = open(&SimDisk::new(5), &DocImage::default(), Compression::Lz4);
-    let pointers = append(&log, &vec![noise(12 << 20); 5]);
+    let pointers = append(&log, &vec![noise(3 << 20); 5]);
     let (mut found, mut batches) = (Vec::new(), Vec::new());
     log.verify(&pointers, &mut |error| found.push(error.to_string()), &mut |documents, _| batches.push(documents));
     assert_eq!((found, batches), (Vec::<String>::new(), vec![2, 2, 1]));
