@@ -23,7 +23,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 pub use allocator::{List, MAPPED_MIN, Mapped};
-pub use pages::{PAGES_BYTES_MAX, Pages};
+pub use pages::{PAGES_BYTES_MAX, Pages, SMALL_BYTES_MAX};
 pub use shared::{Shared, SharedBytes};
 
 use kept::{Holds, Piece};

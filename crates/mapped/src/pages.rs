@@ -4,7 +4,7 @@
 //!    that is given each page apart reads 24 KiB at two thirds of the rate.
 //! 2. Pages are taken from the first place with enough of them, in the first chunk that has one, so that later chunks become free as a whole. What is small, of which threads keep some, has
 //!    chunks of its own: a few pages that stay do not hold what a batch of large ones had.
-//! 3. A chunk of which nothing is in use goes where all mapped memory goes that somebody may want next; one stays.
+//! 3. A chunk of which nothing is in use goes where all mapped memory goes that somebody may want next; one of each kind stays.
 
 use std::ptr::NonNull;
 
@@ -20,8 +20,8 @@ pub const PAGES_BYTES_MAX: usize = CHUNK / 2;
 const CHUNK_PAGES: usize = CHUNK / PAGE;
 const WORD: usize = u64::BITS as usize;
 
-/// Most bytes of what is small.
-const SMALL_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of what is small, and has chunks of its own: no thread should keep what is more.
+pub const SMALL_BYTES_MAX: usize = 64 << 10;
 
 static SMALL: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
 static LARGE: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
@@ -78,9 +78,9 @@ impl Drop for Pages {
     fn drop(&mut self) {
         let over = {
             let mut chunks = chunks(self.0.capacity).lock();
-            let place = chunks.iter().position(|chunk| chunk.has(self.0.start)).expect("its chunk is there");
-            let offset = self.0.start.addr().get() - chunks[place].piece.start.addr().get();
-            chunks[place].leave(offset / PAGE, self.0.capacity / PAGE);
+            let page_in = |(place, chunk): (usize, &Chunk)| Some((place, chunk.page_of(self.0.start)?));
+            let (place, page) = chunks.iter().enumerate().find_map(page_in).expect("its chunk is there");
+            chunks[place].leave(page, self.0.capacity / PAGE);
             let is_over = chunks[place].is_free() && chunks.iter().filter(|chunk| chunk.is_free()).count() > 1;
             is_over.then(|| chunks.remove(place))
         };
@@ -112,9 +112,10 @@ impl Chunk {
         Self { piece, free: [u64::MAX; CHUNK_PAGES / WORD], free_pages: CHUNK_PAGES }
     }
 
-    fn has(&self, start: NonNull<u8>) -> bool {
-        let first = self.piece.start.addr().get();
-        (first..first + CHUNK).contains(&start.addr().get())
+    /// The number of the page that begins there; none where it is not in this chunk.
+    fn page_of(&self, start: NonNull<u8>) -> Option<usize> {
+        let offset = start.addr().get().checked_sub(self.piece.start.addr().get())?;
+        (offset < CHUNK).then_some(offset / PAGE)
     }
 
     const fn is_free(&self) -> bool {

@@ -4,7 +4,7 @@
 //! other evicts leave holes in all of them, and the process has up to twice what is in use. Here all threads share one heap: dlmalloc's, which takes the hole that
 //! fits best, and joins holes that are neighbours.
 //!
-//! It grows by [`GROWTH`] at a time, so it needs few mappings, and gives its end back when that is free.
+//! It grows by [`GROWTH`] at a time, so it needs few mappings, and gives its end back when that is free. Where it cannot grow, the general allocator is asked after all.
 
 use std::alloc::Layout;
 use std::num::NonZero;
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-// SAFETY: memory belongs to whoever got it until it is given back to the same heap, of which there is one.
+// SAFETY: memory belongs to whoever got it until it is given back to the same heap, of which there is one, or to the general allocator where it came from that.
 unsafe impl Allocator for Shared {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {
@@ -75,14 +75,17 @@ unsafe impl Allocator for Shared {
         }
         // SAFETY: the layout is not of size zero.
         let start = unsafe { HEAP.lock().malloc(layout.size(), layout.align()) };
-        let start = NonNull::new(start).ok_or(AllocError)?;
+        let instead = || if layout.align() <= PAGE { system::take_not_mapped(layout.size()) } else { None };
+        let start = NonNull::new(start).or_else(instead).ok_or(AllocError)?;
         Ok(NonNull::slice_from_raw_parts(start, layout.size()))
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
-        if layout.size() > 0 {
-            // SAFETY: it came from there, with this layout, and the caller gives it up.
-            unsafe { HEAP.lock().free(start.as_ptr(), layout.size(), layout.align()) }
+        // SAFETY: it came from one of the two, with this layout, and the caller gives it up.
+        unsafe {
+            if layout.size() > 0 && !system::free_not_mapped(start, layout.size()) {
+                HEAP.lock().free(start.as_ptr(), layout.size(), layout.align());
+            }
         }
     }
 }
@@ -142,6 +145,12 @@ mod tests {
                 assert!(bytes.iter().all(|byte| *byte == (number + seed).to_le_bytes()[0]));
             }
         }
+        let layout = Layout::new::<[u64; 100]>();
+        let elsewhere = system::take_not_mapped(layout.size()).expect("memory");
+        // SAFETY: nobody else has it.
+        unsafe { Shared.deallocate(elsewhere, layout) };
+        // SAFETY: it is not looked at, for it is on no list any more.
+        assert!(!unsafe { system::free_not_mapped(elsewhere, layout.size()) });
         assert!(Shared::zeroed(5000).iter().all(|byte| *byte == 0));
         assert_eq!((Shared::zeroed(0).len(), Shared::copied(b"").len()), (0, 0));
     }

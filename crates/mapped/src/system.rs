@@ -69,7 +69,8 @@ pub(crate) unsafe fn unmap(start: *mut u8, bytes: usize) -> bool {
     unsafe { munmap(start.cast(), bytes) }.is_ok()
 }
 
-fn take_not_mapped(capacity: usize) -> Option<NonNull<u8>> {
+/// So many bytes of zero from the general allocator, aligned to [`PAGE`]; none where there is no memory.
+pub(crate) fn take_not_mapped(capacity: usize) -> Option<NonNull<u8>> {
     // SAFETY: the layout is not of size zero.
     let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)?) })?;
     let mut not_mapped = NOT_MAPPED.lock();
@@ -78,8 +79,11 @@ fn take_not_mapped(capacity: usize) -> Option<NonNull<u8>> {
     Some(start)
 }
 
-/// Whether memory that begins there could not be mapped; it is not on the list any more.
-fn forget_not_mapped(start: NonNull<u8>) -> bool {
+/// Gives bytes back that could not be mapped. Whether they are such: then they are not on the list any more.
+///
+/// # Safety
+/// They were taken with that capacity, and nobody uses them any more.
+pub(crate) unsafe fn free_not_mapped(start: NonNull<u8>, capacity: usize) -> bool {
     // Whoever frees it has it from the thread that took it, which had noted it before.
     if NOT_MAPPED_COUNT.load(Ordering::Relaxed) == 0 {
         return false;
@@ -88,6 +92,10 @@ fn forget_not_mapped(start: NonNull<u8>) -> bool {
     let Some(place) = not_mapped.iter().position(|other| *other == start.addr().get()) else { return false };
     not_mapped.swap_remove(place);
     NOT_MAPPED_COUNT.store(not_mapped.len(), Ordering::Relaxed);
+    if let Some(layout) = layout(capacity) {
+        // SAFETY: it was allocated with this layout.
+        unsafe { dealloc(start.as_ptr(), layout) }
+    }
     true
 }
 
@@ -96,11 +104,8 @@ fn forget_not_mapped(start: NonNull<u8>) -> bool {
 /// # Safety
 /// It was taken with that capacity, and nobody uses it any more.
 pub(crate) unsafe fn free(start: NonNull<u8>, capacity: usize) {
-    if forget_not_mapped(start) {
-        if let Some(layout) = layout(capacity) {
-            // SAFETY: it was allocated with this layout.
-            unsafe { dealloc(start.as_ptr(), layout) }
-        }
+    // SAFETY: as the caller says.
+    if unsafe { free_not_mapped(start, capacity) } {
         return;
     }
     let start = start.as_ptr().cast();
@@ -128,6 +133,7 @@ mod tests {
             free(not_mapped, 1 << 20);
         }
         assert!(!NOT_MAPPED.lock().contains(&not_mapped.addr().get()));
-        assert!(!forget_not_mapped(mapped));
+        // SAFETY: it is not looked at, for it is on no list.
+        assert!(!unsafe { free_not_mapped(mapped, 1 << 20) });
     }
 }
