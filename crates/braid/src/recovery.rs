@@ -100,9 +100,11 @@ pub(crate) fn recover(
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
         remove_stray_files(&store, &catalog)?;
-        // What is the log's, the log has synced.
-        let directories = Content::ALL.map(Content::directory);
-        directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
+        // Who closes a database has synced all names in it, but it may have been moved. What is the log's, the log has synced.
+        if !replayed.closed {
+            let directories = Content::ALL.map(Content::directory);
+            directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
+        }
         store.sync_directories()?;
     }
     let replayed = Recovery {

@@ -1,45 +1,55 @@
-//! The chain of groups, checked segment by segment, for who shows them meanwhile.
+//! The chain of groups, checked window by window, for who shows them meanwhile.
 //!
-//! 1. A [`Checker`] reads a segment whole, follows the chain through it, and hands both on: the bytes, and which groups are in them. So nothing is read
+//! 1. A [`Checker`] reads a window of a segment, follows the chain through it, and hands both on: the bytes, and which groups are in them. So next to nothing is read
 //!    or checked twice.
-//! 2. A thread of its own does that for a log of more than one segment, so that the next is checked while one is shown. On a simulated disk the caller's thread does both, because
+//! 2. A thread of its own does that for a log of more than one window, so that the next is checked while one is shown. On a simulated disk the caller's thread does both, because
 //!    there the order of requests is part of what is tested.
 //!
-//! Invariant: memory is three segments, and what the taker keeps.
+//! Invariant: memory is [`AHEAD`] windows and two, and what the taker keeps.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Builder;
 
 use parking_lot::Mutex;
+use psync::Buffer;
 
 use crate::format::{GroupHeader, WholeGroup};
 use crate::geometry::Geometry;
 use crate::scan::{ChainEnd, Scanner};
 use crate::{Lsn, Result};
 
-/// A segment, as far as the chain leads through it.
+/// Windows that are checked before anybody takes them.
+const AHEAD: usize = 1;
+
+/// A window of a segment, as far as the chain leads through it.
 pub(crate) struct Checked {
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Buffer>,
     groups: Vec<Place>,
+    /// The offset of its segment that it begins at.
+    from: usize,
     /// How many of them were taken.
     taken: usize,
-    /// The largest durable position that a group states, up to the last one of this segment.
+    /// The largest durable position that a group states, up to the last one of these.
     pub(crate) durable: Lsn,
 }
 
-/// A group that checks, and where in its segment it is.
+/// Where in its segment a group is that checks, and the seq behind its last. No more, for most groups are short.
 struct Place {
-    offset: usize,
-    header: GroupHeader,
+    offset: u32,
     next_seq: u64,
 }
 
 impl Checked {
+    /// Memory that it takes, above all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The first group that was not taken.
     pub(crate) fn next(&self) -> Option<WholeGroup<'_>> {
-        let Place { offset, header, next_seq } = self.groups.get(self.taken)?;
-        Some(header.checked(*next_seq, &self.bytes[*offset..]))
+        let Place { offset, next_seq } = self.groups.get(self.taken)?;
+        GroupHeader::open_again(*next_seq, self.bytes.get(*offset as usize - self.from..)?)
     }
 
     /// Takes that one.
@@ -48,45 +58,50 @@ impl Checked {
     }
 }
 
-/// Follows a chain, a segment at a time.
+/// Follows a chain, a window at a time.
 pub(crate) struct Checker<'a> {
     scanner: Scanner<'a>,
     geometry: Geometry,
     end: ChainEnd,
+    /// How many groups were in the window before.
+    before: usize,
 }
 
 impl<'a> Checker<'a> {
     /// One that begins with segment `first`.
     pub(crate) fn new(scanner: Scanner<'a>, geometry: Geometry, first: u64) -> Self {
-        Self { scanner, geometry, end: ChainEnd::before(geometry.first(first)) }
+        Self { scanner, geometry, end: ChainEnd::before(geometry.first(first)), before: 0 }
     }
 
-    /// The next segment; none where the chain has ended.
+    /// The next window; none where the chain has ended.
     fn next(&mut self) -> Result<Option<Checked>> {
         if self.end.flaw.is_some() {
             return Ok(None);
         }
-        let (geometry, number) = (self.geometry, self.geometry.number(self.end.lsn));
-        let mut groups = Vec::new();
+        let mut groups = Vec::with_capacity(self.before);
         while let Some(group) = self.scanner.group(&mut self.end)? {
             let (header, next_seq) = (group.header, group.next_seq);
-            groups.push(Place { offset: geometry.offset(header.lsn), header, next_seq });
-            self.end.pass(geometry, &header, next_seq);
-            if geometry.number(self.end.lsn) != number {
+            let offset = u32::try_from(self.geometry.offset(header.lsn)).expect("segments are at most 1 GiB");
+            groups.push(Place { offset, next_seq });
+            self.end.pass(self.geometry, &header, next_seq);
+            if !self.scanner.has(self.end.lsn) {
                 break;
             }
         }
-        Ok(Some(Checked { bytes: self.scanner.loaded(), groups, taken: 0, durable: self.end.durable }))
+        self.before = groups.len();
+        let nothing = || (0, Arc::new(Buffer::zeroed(0)));
+        let (from, bytes) = self.scanner.loaded().unwrap_or_else(nothing);
+        Ok(Some(Checked { bytes, groups, from, taken: 0, durable: self.end.durable }))
     }
 
-    /// Shows all segments to `take`, until it fails. Where the chain ends, and what read it.
+    /// Shows all windows to `take`, until it fails. Where the chain ends, and what read it.
     pub(crate) fn run<E: From<crate::Error>>(
         self, with_thread: bool, take: &mut dyn FnMut(Checked) -> std::result::Result<(), E>,
     ) -> std::result::Result<(Scanner<'a>, ChainEnd), E> {
         let checker = Mutex::new(self);
         if with_thread {
             std::thread::scope(|scope| {
-                let (sender, receiver) = sync_channel(0);
+                let (sender, receiver) = sync_channel(AHEAD);
                 let checker = &checker;
                 let run = move || send(checker, &sender);
                 // Where there is no thread to be had, what follows does its part.
@@ -102,12 +117,12 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Sends all segments, until one cannot be read or nobody wants them any more.
-fn send(checker: &Mutex<Checker<'_>>, segments: &SyncSender<Result<Checked>>) {
+/// Sends all windows, until one cannot be read or nobody wants them any more.
+fn send(checker: &Mutex<Checker<'_>>, windows: &SyncSender<Result<Checked>>) {
     let mut checker = checker.lock();
     while let Some(checked) = checker.next().transpose() {
         let has_failed = checked.is_err();
-        if segments.send(checked).is_err() || has_failed {
+        if windows.send(checked).is_err() || has_failed {
             return;
         }
     }

@@ -276,10 +276,11 @@ impl GroupHeader {
         Ok(WholeGroup { header, records, next_seq })
     }
 
-    /// The group that was checked before, and is at the beginning of `rest`.
-    pub(crate) fn checked<'a>(&self, next_seq: u64, rest: &'a [u8]) -> WholeGroup<'a> {
-        let records = self.records(&rest[GROUP_HEADER..self.length as usize]);
-        WholeGroup { header: *self, records, next_seq }
+    /// The group at the beginning of `rest`, where one was found whole, with that seq behind its last.
+    pub(crate) fn open_again(next_seq: u64, rest: &[u8]) -> Option<WholeGroup<'_>> {
+        let header = Self::fields(rest)?;
+        let records = header.records(rest.get(GROUP_HEADER..header.length as usize)?);
+        Some(WholeGroup { header, records, next_seq })
     }
 
     const fn records<'a>(&self, content: &'a [u8]) -> Records<'a> {
@@ -292,9 +293,13 @@ impl GroupHeader {
         let crc = crc32c_append(database, &bytes[..52]);
         ensure!(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)));
         ensure!(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5]);
-        let kind = GroupType::from_byte(bytes[4]).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))?;
-        Ok(Self {
-            kind,
+        Self::fields(bytes).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))
+    }
+
+    /// None where there is no such type; nothing else is checked.
+    fn fields(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            kind: GroupType::from_byte(bytes[4])?,
             length: u32_at(bytes, 8),
             records: u32_at(bytes, 12),
             lsn: Lsn(u64_at(bytes, 16)),
@@ -325,6 +330,11 @@ impl GroupHeader {
     /// The position of the group that `bytes` may begin, as they say; nothing is checked.
     pub(crate) fn claimed_lsn(bytes: &[u8]) -> Option<Lsn> {
         (bytes.len() >= GROUP_HEADER && bytes.starts_with(&GROUP_MAGIC)).then(|| Lsn(u64_at(bytes, 16)))
+    }
+
+    /// The length of the group that `bytes`, a group header or more, may begin, as they say; nothing is checked.
+    pub(crate) fn claimed_length(bytes: &[u8]) -> usize {
+        u32_at(bytes, 8) as usize
     }
 
     fn content_crc(&self, database: &[u8; 16], content: &[u8]) -> u32 {

@@ -25,7 +25,7 @@ use space::FileStore;
 use crate::check::Checker;
 use crate::format::{Flaw, GROUP_HEADER, GroupHeader, SegmentHeader};
 use crate::geometry::{Geometry, LSN_MAX};
-use crate::scan::{Scanner, read_range};
+use crate::scan::{Scanner, read_range, window_bytes};
 use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
 use crate::show::Shower;
 use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
@@ -70,7 +70,8 @@ pub(crate) fn recover<E: From<Error>>(
         let scanner = Scanner::new(store.psync(), geometry, options.database, &files);
         let floor = geometry.normal(options.durable_floor.max(start));
         let mut shower = Shower::new(geometry, first, start, floor, replayer);
-        let with_thread = files.len() > 1 && !store.psync().is_simulated();
+        let is_long = files.values().map(|segment| segment.room()).sum::<u64>() > window_bytes(geometry) as u64;
+        let with_thread = is_long && !store.psync().is_simulated();
         let checker = Checker::new(scanner, geometry, first);
         let (mut scanner, chain) = checker.run(with_thread, &mut |checked| shower.take(checked))?;
         let statements = scanner.statements(chain.lsn)?;
@@ -125,7 +126,8 @@ fn closed(
         let flaw = Flaw::new("segment", format!("segment {number}, in which the log ends"), "none");
         return Err(flaw.at(store.directory().join(DIRECTORY), 0));
     }
-    Ok(Replayed { end, durable: end, groups: 0, records: 0, bytes: 0, last_seq: 0, tail: "the log was closed".into() })
+    let tail = "the log was closed".into();
+    Ok(Replayed { end, durable: end, groups: 0, records: 0, bytes: 0, last_seq: 0, tail, closed: true })
 }
 
 /// The segments of the log: those that replay read, and those right before them that are to be kept.

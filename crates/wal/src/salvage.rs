@@ -87,7 +87,7 @@ impl Salvage {
         let psync = store.psync();
         let files: Vec<_> = open_all(store)?.into_iter().map(|(file, _)| file).collect();
         let header = |file: &SegmentFile| {
-            let block = read_patiently(psync, &file.file, SEGMENT_HEADER)?;
+            let block = read_patiently(psync, &file.file, 0, SEGMENT_HEADER)?;
             Ok::<_, Error>(SegmentHeader::decode(&block).ok())
         };
         let headers = files.iter().map(|file| header(file)).collect::<Result<Vec<_>>>()?;
@@ -216,7 +216,7 @@ impl Salvage {
 fn place_of(
     psync: &Psync, geometry: Geometry, database: &[u8; 16], segment: &SegmentFile,
 ) -> Result<Option<(u64, u64)>> {
-    let bytes = read_patiently(psync, &segment.file, geometry.segment_len())?;
+    let bytes = read_patiently(psync, &segment.file, 0, geometry.segment_len())?;
     let places = (SEGMENT_HEADER..bytes.len()).step_by(ALIGNMENT).filter_map(|at| {
         let lsn = GroupHeader::claimed_lsn(&bytes[at..]).filter(|lsn| geometry.offset(*lsn) == at)?;
         let group = GroupHeader::open(database, lsn, &bytes[at..]).ok()?;

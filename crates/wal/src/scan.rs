@@ -1,19 +1,19 @@
 //! Reading groups back.
 //!
-//! 1. A [`Scanner`] reads one segment at a time, whole, with large reads in one batch; bytes that a short file lacks are zero.
+//! 1. A [`Scanner`] reads a window of a segment at a time, in one read; bytes that a short file lacks are zero. A window has whole groups, so one that is longer makes it longer.
 //! 2. [`Scanner::follow`] follows the chain of groups across pads and segments, until one does not check.
 //! 3. [`Scanner::statements`] looks for whole groups behind that place, where no chain leads: what they say was durable tells a
 //!    torn tail from damage.
 //! 4. A scanner that is [patient](Scanner::patient) takes what a device cannot read for zeros, block by block.
 //!
-//! Invariants: memory is one segment, and those that others still look at ([`Scanner::loaded`]); nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
+//! Invariants: memory is one window, and those that others still look at ([`Scanner::loaded`]); nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use psync::{BLOCK, Buffer, File, Psync, Request, Spares};
+use psync::{BLOCK, Buffer, File, Psync, Request};
 use space::{FileStore, StreamKind};
 
 use crate::format::{ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup};
@@ -21,11 +21,22 @@ use crate::geometry::Geometry;
 use crate::segment::SegmentFile;
 use crate::{Error, Lsn, Result};
 
-/// Bytes of one read.
+/// Bytes of one of several reads.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
 /// Reads in one batch.
 const READS: usize = 4;
+
+/// Most bytes that are read of a segment at a time, but for a group that is longer: few enough for a processor's cache.
+const WINDOW_BYTES_MAX: usize = 2 << 20;
+
+/// Windows of a segment that is not long.
+const WINDOWS: usize = 8;
+
+/// Bytes that are read of a segment at a time.
+pub(crate) fn window_bytes(geometry: Geometry) -> usize {
+    (geometry.segment_len() / WINDOWS / BLOCK * BLOCK).clamp(BLOCK, WINDOW_BYTES_MAX)
+}
 
 /// Reads groups out of segment files.
 pub(crate) struct Scanner<'a> {
@@ -33,11 +44,23 @@ pub(crate) struct Scanner<'a> {
     geometry: Geometry,
     database: [u8; 16],
     files: &'a BTreeMap<u64, Arc<SegmentFile>>,
-    loaded: Option<(u64, Arc<Vec<u8>>)>,
-    /// Memory of segments that were loaded before, for others once nobody looks at it.
-    before: Vec<Arc<Vec<u8>>>,
-    spares: Spares,
+    loaded: Option<Window>,
     is_patient: bool,
+}
+
+/// Bytes of segment `number` from offset `from` on.
+struct Window {
+    number: u64,
+    from: usize,
+    bytes: Arc<Buffer>,
+}
+
+impl Window {
+    /// What is at an offset of a segment and behind it, if that is at least `length` bytes.
+    fn get(&self, number: u64, at: usize, length: usize) -> Option<&[u8]> {
+        let rest = self.bytes.get(at.checked_sub(self.from)?..)?;
+        (self.number == number && rest.len() >= length).then_some(rest)
+    }
 }
 
 /// Where a chain of groups ended.
@@ -91,7 +114,7 @@ impl<'a> Scanner<'a> {
     pub(crate) fn new(
         psync: &'a Psync, geometry: Geometry, database: [u8; 16], files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     ) -> Self {
-        Self { psync, geometry, database, files, loaded: None, before: Vec::new(), spares: spares(), is_patient: false }
+        Self { psync, geometry, database, files, loaded: None, is_patient: false }
     }
 
     /// The same, for a log of which not all can be read.
@@ -116,13 +139,11 @@ impl<'a> Scanner<'a> {
 
     /// The group that comes at `end`; where none does, that says why.
     pub(crate) fn group(&mut self, end: &mut ChainEnd) -> Result<Option<WholeGroup<'_>>> {
-        let (geometry, database) = (self.geometry, self.database);
-        let number = geometry.number(end.lsn);
-        let Some(bytes) = self.load(number)? else {
+        let number = self.geometry.number(end.lsn);
+        let Some(group) = self.open(end.lsn)? else {
             end.flaw = Some(Flaw::new("segment", format!("segment {number}"), "none"));
             return Ok(None);
         };
-        let group = GroupHeader::open(&database, end.lsn, &bytes[geometry.offset(end.lsn)..]);
         let group = group.and_then(|group| group.header.follows(end.epoch, end.next_seq).map(|()| group));
         Ok(group.map_err(|flaw| end.flaw = Some(flaw)).ok())
     }
@@ -140,19 +161,21 @@ impl<'a> Scanner<'a> {
 
     /// Shows whole groups from `lsn` on, wherever they are, in their order, while `visit` says so.
     pub(crate) fn whole_groups(&mut self, lsn: Lsn, visit: &mut dyn FnMut(&WholeGroup<'_>) -> bool) -> Result<()> {
-        let (geometry, database) = (self.geometry, self.database);
-        let numbers: Vec<u64> = self.files.range(geometry.number(lsn)..).map(|(number, _)| *number).collect();
-        for number in numbers {
-            let Some(bytes) = self.load(number)? else {
-                continue;
-            };
-            let mut at = if number == geometry.number(lsn) { geometry.offset(lsn) } else { SEGMENT_HEADER };
-            while at + GROUP_HEADER <= bytes.len() {
-                let position = Lsn(geometry.base(number).0 + at as u64);
-                let group = GroupHeader::is_candidate(position, &bytes[at..])
-                    .then(|| GroupHeader::open(&database, position, &bytes[at..]).ok())
-                    .flatten();
-                let Some(group) = group else {
+        let geometry = self.geometry;
+        for (number, segment) in self.files.range(geometry.number(lsn)..) {
+            let there = self.length(segment)?;
+            let mut at = if *number == geometry.number(lsn) { geometry.offset(lsn) } else { SEGMENT_HEADER };
+            while at + GROUP_HEADER <= there {
+                let position = |at: usize| Lsn(geometry.base(*number).0 + at as u64);
+                let bytes = self.bytes(*number, at, GROUP_HEADER)?.unwrap_or_default();
+                let heads = (0..).step_by(ALIGNMENT).take_while(|skip| skip + GROUP_HEADER <= bytes.len());
+                let is_candidate = |skip: &usize| GroupHeader::is_candidate(position(at + skip), &bytes[*skip..]);
+                let Some(skip) = heads.clone().find(is_candidate) else {
+                    at += heads.count() * ALIGNMENT;
+                    continue;
+                };
+                at += skip;
+                let Some(Ok(group)) = self.open(position(at))? else {
                     at += ALIGNMENT;
                     continue;
                 };
@@ -167,9 +190,8 @@ impl<'a> Scanner<'a> {
 
     /// Whether a group was begun at `lsn`, whole or not.
     pub(crate) fn is_begun(&mut self, lsn: Lsn) -> Result<bool> {
-        let at = self.geometry.offset(lsn);
-        let bytes = self.load(self.geometry.number(lsn))?;
-        Ok(bytes.is_some_and(|bytes| GroupHeader::claimed_lsn(&bytes[at..]) == Some(lsn)))
+        let bytes = self.bytes(self.geometry.number(lsn), self.geometry.offset(lsn), GROUP_HEADER)?;
+        Ok(bytes.is_some_and(|bytes| GroupHeader::claimed_lsn(bytes) == Some(lsn)))
     }
 
     /// The segments of these numbers that there are, and their files.
@@ -177,24 +199,36 @@ impl<'a> Scanner<'a> {
         self.files.range(numbers).map(|(number, segment)| (*number, segment.file.clone())).collect()
     }
 
-    /// All bytes of segment `number`, read anew, of which the header and every group below `end` check.
-    pub(crate) fn checked(&mut self, number: u64, end: Lsn) -> Result<&[u8]> {
-        let (geometry, database) = (self.geometry, self.database);
+    /// Shows the header of segment `number` and all groups below `end`, read anew, once they check: part by part, and where each begins.
+    pub(crate) fn checked(
+        &mut self, number: u64, end: Lsn, show: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let geometry = self.geometry;
         let path = self.files.get(&number).map(|segment| segment.file.path().to_owned()).unwrap_or_default();
-        self.loaded = None;
-        let bytes = self.load(number)?.unwrap_or_default();
         let damaged = |flaw: Flaw, at: usize| flaw.at(path.clone(), at as u64);
-        let header = SegmentHeader::decode(&bytes[..SEGMENT_HEADER.min(bytes.len())]);
-        if !header.is_ok_and(|header| header.number == number) {
+        self.loaded = None;
+        let header = self.bytes(number, 0, SEGMENT_HEADER)?.and_then(|bytes| bytes.get(..SEGMENT_HEADER));
+        let header = header.unwrap_or_default();
+        if !SegmentHeader::decode(header).is_ok_and(|header| header.number == number) {
             return Err(damaged(Flaw::new("segment header", format!("that of segment {number}"), "another"), 0));
         }
+        show(0, header)?;
         let mut at = geometry.first(number);
         while at < end && geometry.number(at) == number {
-            let offset = geometry.offset(at);
-            let group = GroupHeader::open(&database, at, &bytes[offset..]).map_err(|flaw| damaged(flaw, offset))?;
-            at = behind(geometry, &group.header);
+            let begin = geometry.offset(at);
+            let length = loop {
+                let none = || Flaw::new("segment", format!("segment {number}"), "none");
+                let group = self.open(at)?.unwrap_or_else(|| Err(none()));
+                let header = group.map_err(|flaw| damaged(flaw, geometry.offset(at)))?.header;
+                let length = geometry.offset(at) - begin + header.length as usize;
+                at = behind(geometry, &header);
+                if at >= end || !self.has(at) {
+                    break length;
+                }
+            };
+            show(begin, &self.bytes(number, begin, length)?.unwrap_or_default()[..length])?;
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Reads what is where the chain ended once more, past the page cache; what is wrong if the next group is there then.
@@ -228,47 +262,80 @@ impl<'a> Scanner<'a> {
         (file.map(|segment| segment.file.path().to_owned()), self.geometry.offset(lsn) as u64)
     }
 
-    /// The bytes of the segment that was loaded last.
-    pub(crate) fn loaded(&self) -> Arc<Vec<u8>> {
-        self.loaded.as_ref().map(|(_, bytes)| Arc::clone(bytes)).unwrap_or_default()
+    /// The window that was loaded last, and the offset of its segment that it begins at.
+    pub(crate) fn loaded(&self) -> Option<(usize, Arc<Buffer>)> {
+        self.loaded.as_ref().map(|window| (window.from, Arc::clone(&window.bytes)))
     }
 
-    fn load(&mut self, number: u64) -> Result<Option<&[u8]>> {
-        let Some(segment) = self.files.get(&number) else {
-            return Ok(None);
-        };
-        if self.loaded.as_ref().is_none_or(|(loaded, _)| *loaded != number) {
-            self.before.extend(self.loaded.take().map(|(_, bytes)| bytes));
-            let free = self.before.iter().position(|bytes| Arc::strong_count(bytes) == 1);
-            let free = free.and_then(|free| Arc::into_inner(self.before.swap_remove(free)));
-            let mut bytes = free.unwrap_or_default();
-            self.read(segment, &mut bytes)?;
-            self.loaded = Some((number, Arc::new(bytes)));
-        }
-        Ok(self.loaded.as_ref().map(|(_, bytes)| bytes.as_slice()))
+    /// Whether that window tells whether a group is at `lsn`.
+    pub(crate) fn has(&self, lsn: Lsn) -> bool {
+        let (number, at) = (self.geometry.number(lsn), self.geometry.offset(lsn));
+        let bytes = |length| self.loaded.as_ref().and_then(|window| window.get(number, at, length));
+        bytes(GROUP_HEADER).is_some_and(|head| bytes(claimed(self.geometry, at, head)).is_some())
     }
 
-    fn read(&mut self, segment: &SegmentFile, bytes: &mut Vec<u8>) -> Result<()> {
-        let length = self.geometry.segment_len();
-        let there = usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(length);
-        bytes.clear();
-        bytes.reserve_exact(length);
-        let read = read_range_with(self.psync, &segment.file, 0, there, bytes, &mut self.spares);
-        if read.is_err() && self.is_patient {
-            *bytes = read_patiently(self.psync, &segment.file, there)?;
-        } else {
-            read?;
+    /// The group at `lsn`, or what is wrong with it; none where there is no such segment.
+    fn open(&mut self, lsn: Lsn) -> Result<Option<std::result::Result<WholeGroup<'_>, Flaw>>> {
+        let (geometry, database) = (self.geometry, self.database);
+        let (number, at) = (geometry.number(lsn), geometry.offset(lsn));
+        let Some(head) = self.bytes(number, at, GROUP_HEADER)? else { return Ok(None) };
+        let mut length = claimed(geometry, at, head);
+        if length > head.len() && GroupHeader::peek(&database, lsn, head).is_none() {
+            // Not for what anybody may have put into a value.
+            length = GROUP_HEADER;
         }
-        bytes.resize(length, 0);
-        Ok(())
+        let bytes = self.bytes(number, at, length)?;
+        Ok(bytes.map(|bytes| GroupHeader::open(&database, lsn, bytes)))
+    }
+
+    /// What is at an offset of a segment and behind it: at least `length` bytes, which it must have room for. None where there is no such segment.
+    fn bytes(&mut self, number: u64, at: usize, length: usize) -> Result<Option<&[u8]>> {
+        if self.loaded.as_ref().is_none_or(|window| window.get(number, at, length).is_none()) {
+            let Some(segment) = self.files.get(&number) else { return Ok(None) };
+            // What is not looked at any more is for the next.
+            self.loaded = None;
+            let (from, there) = (at / BLOCK * BLOCK, self.length(segment)?);
+            // What does not fit any more is read once more with the next, so that has to be little of it.
+            let end = (at + length + window_bytes(self.geometry)).min(there).max(from);
+            let mut bytes = self.read(segment, from, end - from)?;
+            if bytes.len() < at + length - from {
+                bytes = Buffer::gathered(&[&bytes], at + length - from);
+            }
+            self.loaded = Some(Window { number, from, bytes: Arc::new(bytes) });
+        }
+        Ok(self.loaded.as_ref().and_then(|window| window.get(number, at, length)))
+    }
+
+    /// How many bytes of a segment there are.
+    fn length(&self, segment: &SegmentFile) -> Result<usize> {
+        Ok(usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(self.geometry.segment_len()))
+    }
+
+    fn read(&self, segment: &SegmentFile, from: usize, length: usize) -> Result<Buffer> {
+        if length == 0 {
+            return Ok(Buffer::zeroed(0));
+        }
+        let request = Request::read(&segment.file, from as u64, Buffer::for_read(length), 0);
+        match self.psync.run_all(vec![request]) {
+            Err(_) if self.is_patient => {
+                Ok(Buffer::from_slice(&read_patiently(self.psync, &segment.file, from, length)?))
+            }
+            read => Ok(read?.pop().flatten().expect("a read hands its buffer back")),
+        }
     }
 }
 
-/// Reads the first `length` bytes of a file, or as many as it has, with zeros for the blocks that cannot be read.
-pub(crate) fn read_patiently(psync: &Psync, file: &File, length: usize) -> Result<Vec<u8>> {
-    let length = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(length);
+/// Bytes from the offset `at` of a segment on that tell whether a group is there, which begins with `head` if it is.
+fn claimed(geometry: Geometry, at: usize, head: &[u8]) -> usize {
+    GroupHeader::claimed_length(head).clamp(GROUP_HEADER, geometry.segment_len() - at)
+}
+
+/// Reads `length` bytes of a file from an offset on, or as many as it has, with zeros for the blocks that cannot be read.
+pub(crate) fn read_patiently(psync: &Psync, file: &File, from: usize, length: usize) -> Result<Vec<u8>> {
+    let length = usize::try_from(file.len()?).unwrap_or(usize::MAX).saturating_sub(from).min(length);
     let starts = (0..length).step_by(BLOCK);
-    let reads = starts.map(|at| Request::read(file, at as u64, Buffer::zeroed(BLOCK.min(length - at)), at as u64));
+    let reads =
+        starts.map(|at| Request::read(file, (from + at) as u64, Buffer::zeroed(BLOCK.min(length - at)), at as u64));
     let mut bytes = vec![0; length];
     for completion in psync.run(reads.collect()) {
         if let (Ok(()), Some(block)) = (&completion.result, &completion.buffer) {
@@ -279,30 +346,16 @@ pub(crate) fn read_patiently(psync: &Psync, file: &File, length: usize) -> Resul
     Ok(bytes)
 }
 
-/// Buffers for who reads often.
-const fn spares() -> Spares {
-    Spares::new(READS * READ_BYTES)
-}
-
 /// Appends a part of a file to `bytes`, in large reads, a few in one batch.
 pub(crate) fn read_range(psync: &Psync, file: &File, from: usize, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
-    read_range_with(psync, file, from, length, bytes, &mut spares())
-}
-
-/// The same, with buffers that were used before.
-fn read_range_with(
-    psync: &Psync, file: &File, from: usize, length: usize, bytes: &mut Vec<u8>, spares: &mut Spares,
-) -> Result<()> {
     let starts: Vec<usize> = (0..length).step_by(READ_BYTES).collect();
     for batch in starts.chunks(READS) {
         let reads = batch.iter().map(|&at| {
-            let buffer = spares.take(READ_BYTES.min(length - at));
+            let buffer = Buffer::for_read(READ_BYTES.min(length - at));
             Request::read(file, (from + at) as u64, buffer, at as u64)
         });
         for buffer in psync.run_all(reads.collect())? {
-            let buffer = buffer.expect("a read hands its buffer back");
-            bytes.extend_from_slice(&buffer);
-            spares.keep(buffer);
+            bytes.extend_from_slice(&buffer.expect("a read hands its buffer back"));
         }
     }
     Ok(())

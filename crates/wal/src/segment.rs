@@ -314,12 +314,6 @@ impl Pool {
         store: FileStore, geometry: Geometry, counters: Arc<Counters>, failure: Arc<Sticky>, found: Vec<Found>,
         live: Live,
     ) -> Result<Self> {
-        if !found.is_empty() {
-            // An earlier life may have ended before it made their entries durable.
-            store.note_found("")?;
-            store.note_found(DIRECTORY)?;
-            store.sync_directories()?;
-        }
         let mut state = State { live, ..State::default() };
         for Found { segment, len, .. } in found {
             let is_live = state.live.0.values().any(|(live, _)| Arc::ptr_eq(live, &segment));

@@ -27,8 +27,11 @@ pub(crate) fn settle(
         let length = usize::try_from(to.0.saturating_sub(from.0)).expect("at most a segment");
         let offset = geometry.offset(from);
         let there = usize::try_from(file.len()?).unwrap_or(usize::MAX);
-        let whole = scanner.checked(number, end)?;
-        write(psync, &file, offset, &whole[offset..(offset + length).min(there).max(offset)])?;
+        let range = offset..(offset + length).min(there).max(offset);
+        scanner.checked(number, end, &mut |at, bytes| {
+            let (from, to) = (range.start.max(at), range.end.min(at + bytes.len()));
+            if from < to { write(psync, &file, from, &bytes[from - at..to - at]) } else { Ok(()) }
+        })?;
         files.push(file);
     }
     psync.run_all(files.iter().map(|file| Request::flush(file, 0)).collect())?;

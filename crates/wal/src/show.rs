@@ -3,7 +3,7 @@
 //! 1. A group is shown while the rest of the chain is checked, out of the memory that it was checked in. Should damage be found behind it, the opening fails,
 //!    and nothing was written.
 //! 2. Where it matters to the caller whether it was durable, and that is not known yet, it waits until all statements about that are, and so do those behind it. Where they are more than
-//!    [`WAITING_MAX`] segments they are not kept, but read again.
+//!    so many bytes as [`WAITING_MAX`] windows have they are not kept, but read again.
 //! 3. The caller may end the log at a group that is not known durable and refers to something that the crash took.
 
 use std::collections::VecDeque;
@@ -14,11 +14,11 @@ use crate::check::Checked;
 use crate::format::{Flaw, WholeGroup};
 use crate::geometry::Geometry;
 use crate::replay::{Replayer, damage};
-use crate::scan::{ChainEnd, Scanner};
+use crate::scan::{ChainEnd, Scanner, window_bytes};
 use crate::{Error, Group, Lsn, Replayed, Verdict};
 
-/// Segments that are kept until it is known what was durable.
-const WAITING_MAX: usize = 2;
+/// Windows that are kept until it is known what was durable.
+const WAITING_MAX: usize = 16;
 
 /// Shows the records from `start` on.
 pub(crate) struct Shower<'r, E> {
@@ -65,9 +65,13 @@ impl<'r, E: From<Error>> Shower<'r, E> {
     pub(crate) fn take(&mut self, checked: Checked) -> Result<(), E> {
         self.durable = self.durable.max(checked.durable);
         if !self.reads_again {
+            let waits = !self.waiting.is_empty() && self.durable <= self.end.lsn;
             self.waiting.push_back(checked);
-            self.show_waiting()?;
-            if self.waiting.len() > WAITING_MAX {
+            if !waits {
+                self.show_waiting()?;
+            }
+            let bytes: usize = self.waiting.iter().map(Checked::bytes).sum();
+            if bytes > WAITING_MAX * window_bytes(self.geometry) {
                 self.reads_again = true;
                 self.waiting.clear();
             }
@@ -143,6 +147,6 @@ impl<'r, E: From<Error>> Shower<'r, E> {
         let Self { groups, records, bytes, .. } = self;
         let next_seq = self.end.next_seq;
         let last_seq = next_seq.saturating_sub(1);
-        Ok((Replayed { end: lsn, durable, groups, records, bytes, last_seq, tail }, next_seq))
+        Ok((Replayed { end: lsn, durable, groups, records, bytes, last_seq, tail, closed: false }, next_seq))
     }
 }

@@ -185,4 +185,6 @@ pub struct Replayed {
     pub last_seq: u64,
     /// Why the log ends there.
     pub tail: String,
+    /// Whether it had been closed ([`Options::clean_end`]): then it was not read, and the names of its files are on stable storage.
+    pub closed: bool,
 }

@@ -22,7 +22,7 @@ use crate::format::SegmentHeader;
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
 use crate::scan::Scanner;
-use crate::segment::{Live, Pool};
+use crate::segment::{DIRECTORY, Live, Pool};
 use crate::settle::settle;
 use crate::space::{Batch, NewRecord, Reserved, Space};
 use crate::stats::{Counters, add};
@@ -357,6 +357,12 @@ impl Log {
                 replayed.end,
                 companions.take_unflushed(),
             )?;
+        }
+        if !found.is_empty() && !replayed.closed {
+            // An earlier life may have ended before it made their entries durable.
+            store.note_found("")?;
+            store.note_found(DIRECTORY)?;
+            store.sync_directories()?;
         }
         let failure = Arc::new(Sticky::default());
         let pool = Pool::adopt(store.clone(), geometry, Arc::clone(&counters), Arc::clone(&failure), found, live)?;
