@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::process::DeviceBytes;
+use bench::process::read_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -109,14 +109,14 @@ fn drive_for(
         };
         let workers: Vec<_> = counters.iter().enumerate().map(one).collect();
         wait(pace.warm_up);
-        let (bytes, begun, before) = (DeviceBytes::now(), Instant::now(), sum());
+        let (bytes, begun, before) = (read_bytes(), Instant::now(), sum());
         wait(pace.time);
         let last = Instant::now() + patience;
         while sum() == before && !stop.load(Ordering::Relaxed) && Instant::now() < last {
             wait(TICK);
         }
         let (operations, seconds) = (sum() - before, begun.elapsed().as_secs_f64());
-        let read_bytes = DeviceBytes::now().zip(bytes).map(|(now, then)| now.since(then).read);
+        let read_bytes = read_bytes().zip(bytes).map(|(now, then)| now.saturating_sub(then));
         stop.store(true, Ordering::Relaxed);
         let join = |worker: thread::ScopedJoinHandle<'_, Result<()>>| {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -3,7 +3,6 @@
 //! `peers run` measures and reports; `peers report` makes the report of samples that are there; `peers job` is what
 //! a run starts for each sample. `make peers` builds it and runs all of it.
 
-mod block;
 mod child;
 mod data;
 mod drive;

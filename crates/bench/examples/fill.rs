@@ -7,7 +7,7 @@
 
 use std::{error::Error, str::FromStr, thread, time::Instant};
 
-use bench::{keys, process::DeviceBytes, values};
+use bench::{block, keys, values};
 use braid::{Database, Durability, Options, Structure, Table, WriteBatch};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -99,7 +99,7 @@ fn fill(db: &Database, table: &Table, records: u64, order: Order, thread: u64, t
 
 fn measure(db: &Database, table: &Table, records: u64, order: Order, threads: u64) -> Outcome<()> {
     let user = records * (KEY_BYTES + value_bytes()) as u64;
-    let (device, begun) = (DeviceBytes::now(), Instant::now());
+    let (device, begun) = (block::written_bytes(db.path()), Instant::now());
     thread::scope(|scope| {
         let others: Vec<_> =
             (1..threads).map(|thread| scope.spawn(move || fill(db, table, records, order, thread, threads))).collect();
@@ -124,8 +124,8 @@ fn measure(db: &Database, table: &Table, records: u64, order: Order, threads: u6
             .collect();
         println!("{name}, for each byte: {}", streams.join(", "));
     }
-    if let (Some(before), Some(after)) = (device, DeviceBytes::now()) {
-        println!("written by the process, for each byte: {:.2}", times(after.since(before).written));
+    if let (Some(before), Some(after)) = (device, block::written_bytes(db.path())) {
+        println!("written to the device, for each byte: {:.2}", times(after.saturating_sub(before)));
     }
     println!(
         "{} applies of {} operations, {:.2} s; {} checkpoints, {:.2} s of log flushes",

@@ -22,6 +22,7 @@ mod seen;
 mod slice;
 mod workload;
 
+pub mod block;
 pub mod cgroup;
 pub mod crash;
 pub mod keys;

@@ -10,31 +10,12 @@ use rustix::fs::Advice;
 
 use crate::{Error, Result};
 
-/// Bytes that this process made the storage device read and write since it started.
+/// Bytes that this process made the storage device read since it started: `read_bytes` of `/proc/self/io`. What the page cache served is not counted.
 ///
-/// These are `read_bytes` and `write_bytes` of `/proc/self/io`: what reached the block layer. A read served by the page cache is not counted;
-/// a buffered write is counted when its page is dirtied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceBytes {
-    /// Read from the device.
-    pub read: u64,
-    /// Written to the device.
-    pub written: u64,
-}
-
-impl DeviceBytes {
-    /// As of now.
-    #[must_use]
-    pub fn now() -> Option<Self> {
-        let text = fs::read_to_string("/proc/self/io").ok()?;
-        Some(Self { read: field(&text, "read_bytes")?, written: field(&text, "write_bytes")? })
-    }
-
-    /// What came since `earlier`.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> Self {
-        Self { read: self.read.saturating_sub(earlier.read), written: self.written.saturating_sub(earlier.written) }
-    }
+/// There is no such thing for writes: see [`block`](crate::block).
+#[must_use]
+pub fn read_bytes() -> Option<u64> {
+    field(&fs::read_to_string("/proc/self/io").ok()?, "read_bytes")
 }
 
 /// Memory of this process.

@@ -97,7 +97,8 @@ pub struct Report {
     pub read_back: u64,
     /// Bytes this process made the device read during the workload.
     pub read_bytes: Option<u64>,
-    /// Bytes this process made the device write during the workload.
+    /// Bytes written to the device during the workload, by whoever writes to it: run nothing beside it. What the page cache
+    /// holds is written before each count. None where the file system has no block device of its own.
     pub written_bytes: Option<u64>,
     /// `written_bytes` over the bytes of the keys and values put.
     pub write_amplification: Option<f64>,

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use braid::{Database, Table, TableOptions};
 use psync::BLOCK;
 
+use crate::block;
 use crate::limits::Probe;
-use crate::process::{DeviceBytes, bytes_below, evict_page_cache};
-use crate::seen::{Frame, ReadCount, ScanRequest, Seen};
+use crate::process::{bytes_below, evict_page_cache, read_bytes};
+use crate::seen::{DeviceBytes, Frame, ReadCount, ScanRequest, Seen};
 use crate::slice::{Shared, Tally, drive};
 use crate::workload::{Job, foreign};
 use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, queue, ycsb};
@@ -297,7 +298,8 @@ impl Bench<'_> {
 
     fn counted_slice(&mut self, time: Option<Duration>, operations: Option<u64>) -> Result<Tally> {
         self.clients.next_slice();
-        let (reads, device) = (ReadCount::now(self.database)?, DeviceBytes::now());
+        let device = self.device_bytes();
+        let reads = ReadCount::now(self.database)?;
         let (tally, mut elapsed) = self.slice(time, operations)?;
         if self.config.workload.drains() {
             (self.watch.phase)("applying what is queued");
@@ -308,14 +310,13 @@ impl Bench<'_> {
         }
         let seconds = elapsed.as_secs_f64();
         let reads = ReadCount::now(self.database)?.since(reads);
-        if let (Some(before), Some(now)) = (device, DeviceBytes::now()) {
-            let total = self.seen.device.get_or_insert_default();
-            let here = now.since(before);
-            total.read += here.read;
-            total.written += here.written;
-        }
-        self.seen.slice(&tally, seconds, reads);
+        let device = self.device_bytes().since(device);
+        self.seen.slice(&tally, seconds, reads, device);
         Ok(tally)
+    }
+
+    fn device_bytes(&self) -> DeviceBytes {
+        DeviceBytes { read: read_bytes(), written: block::written_bytes(self.database.path()) }
     }
 
     /// Which limit this workload is held against, and with how many requests in flight.

@@ -4,7 +4,7 @@ use braid::Database;
 use psync::BLOCK;
 
 use crate::limits::median;
-use crate::process::{DeviceBytes, Memory};
+use crate::process::Memory;
 use crate::slice::Tally;
 use crate::ycsb::YcsbReport;
 use crate::{Config, DepthRate, Limit, Report, Result};
@@ -95,6 +95,32 @@ const fn whole_pages(bytes: u64, reads: u64) -> u64 {
     if blocks == 0 { block } else { blocks * block }
 }
 
+/// Bytes that went from and to the storage device, where that is known.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceBytes {
+    /// Read by this process.
+    pub(crate) read: Option<u64>,
+    /// Written, by whoever writes to the same device.
+    pub(crate) written: Option<u64>,
+}
+
+impl DeviceBytes {
+    /// What came since `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    /// The sum.
+    fn and(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    fn with(self, other: Self, join: impl Fn(u64, u64) -> u64) -> Self {
+        let both = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| join(one, other));
+        Self { read: both(self.read, other.read), written: both(self.written, other.written) }
+    }
+}
+
 /// Sums over the slices, and one rate per slice.
 pub(crate) struct Seen {
     pub(crate) tally: Tally,
@@ -106,7 +132,7 @@ pub(crate) struct Seen {
     pub(crate) read_back: u64,
     pub(crate) seconds: f64,
     pub(crate) drain_seconds: f64,
-    pub(crate) device: Option<DeviceBytes>,
+    pub(crate) device: DeviceBytes,
     pub(crate) reads: ReadCount,
     /// Operations per second of each slice.
     pub(crate) rates: Vec<f64>,
@@ -150,7 +176,7 @@ impl Seen {
             read_back: 0,
             seconds: 0.0,
             drain_seconds: 0.0,
-            device: None,
+            device: DeviceBytes { read: Some(0), written: Some(0) },
             reads: ReadCount::default(),
             rates: Vec::new(),
             read_rates: Vec::new(),
@@ -167,7 +193,8 @@ impl Seen {
     }
 
     /// Adds a slice.
-    pub(crate) fn slice(&mut self, tally: &Tally, seconds: f64, reads: ReadCount) {
+    pub(crate) fn slice(&mut self, tally: &Tally, seconds: f64, reads: ReadCount, device: DeviceBytes) {
+        self.device = self.device.and(device);
         self.rates.push(tally.operations as f64 / seconds);
         self.read_rates.push(reads.reads as f64 / seconds);
         self.reads.reads += reads.reads;
@@ -189,7 +216,7 @@ impl Seen {
         let at = |tally: &Tally, quantile| tally.latency.value_at_quantile(quantile) as f64 / 1000.0;
         let microseconds = |quantile| at(&self.tally, quantile);
         let operations = self.tally.operations;
-        let written = self.device.map(|device| device.written);
+        let DeviceBytes { read, written } = self.device;
         let amplification = |written| ratio(written as f64, self.tally.put_bytes as f64);
         let reads = config.workload.reads();
         // Requests are not told apart by who made them.
@@ -226,7 +253,7 @@ impl Seen {
             p99_ratio: median(&self.p99_ratios),
             not_found: self.tally.not_found,
             read_back: self.read_back,
-            read_bytes: self.device.map(|device| device.read),
+            read_bytes: read,
             written_bytes: written,
             write_amplification: written.and_then(amplification),
             reads_per_operation: ratio(self.reads.reads as f64, operations as f64).filter(|_| reads && only_reads),

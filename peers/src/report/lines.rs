@@ -128,7 +128,6 @@ fn lines(work: Work, sizes: &Sizes) -> Vec<Line> {
                 rate(format!("{order}, commits of {FILL_BATCH}"), Unit::Thousands),
                 line(Metric::FlushedPerSecond, "… with the flush behind it".into(), Unit::Thousands),
                 line(Metric::WrittenPerByte, "… bytes written for each user byte".into(), Unit::BytesPerByte),
-                line(Metric::DeviceWrittenPerByte, "… the same, as the device counts".into(), Unit::BytesPerByte),
                 line(Metric::SpacePerByte, "… bytes on storage for each user byte".into(), Unit::BytesPerByte),
             ]
         }

@@ -125,8 +125,8 @@ storage when it returns.\n\
 - A fill is one thread that puts every record once, in commits of 1000. Its first rate ends with the last commit, \
 the second with the flush that brings everything to stable storage and into the \
 store's structure (a checkpoint, a flush of the memtables, a sync of the file). Bytes are counted when nothing is \
-done in the background any more: `write_bytes` of the process, and what the device counts \
-for the whole machine; what a store keeps ahead of use, such as preallocated files, is in the bytes on storage.\n\
+done in the background any more, as the device counts them for the whole machine, once what is in the page cache is \
+written; what a store keeps ahead of use, such as preallocated files, is in the bytes on storage.\n\
 - Each round fills a database anew in random order; the rows of lookups, scans and YCSB read it in the order of the \
 tables, those that change it last (C, B, F, A, E). YCSB: a record is one value, an \
 update puts it anew, inserts go between the records at random places.\n\

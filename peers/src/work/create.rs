@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bench::process::DeviceBytes;
+use bench::block;
 
 use super::{Figure, Metric, Place, Set, clear};
 use crate::data::{Record, loaded};
@@ -12,7 +12,7 @@ use crate::store::Durability;
 
 pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
     place.make()?;
-    let before = DeviceBytes::now();
+    let before = block::written_bytes(&place.directory);
     let made = AtomicU64::new(0);
     let measured = drive(threads, place.pace, &|thread, worker| {
         let directory = place.directory.join(thread.to_string());
@@ -30,9 +30,9 @@ pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
         Ok(())
     })?;
     let mut figures = vec![Figure { metric: Metric::PerSecond, value: measured.per_second() }];
-    if let Some((now, then)) = DeviceBytes::now().zip(before) {
+    if let Some((now, then)) = block::written_bytes(&place.directory).zip(before) {
         let made = made.into_inner().max(1) as f64;
-        figures.push(Figure { metric: Metric::WrittenPerOperation, value: now.since(then).written as f64 / made });
+        figures.push(Figure { metric: Metric::WrittenPerOperation, value: now.saturating_sub(then) as f64 / made });
     }
     Ok(figures)
 }

@@ -2,18 +2,18 @@
 //!
 //! 1. The rate is that of the commits: it ends when the last one has returned.
 //! 2. The store brings what it holds to stable storage; with that the second rate ends.
-//! 3. The store comes to rest; then the bytes are counted that were written. What is still to be merged would be
+//! 3. The store comes to rest; then the bytes are counted that the device wrote. What is still to be merged would be
 //!    paid for later, by somebody.
 //! 4. Everything is scanned and counted, which is not timed.
 
 use std::path::Path;
 use std::time::Instant;
 
+use bench::block;
 use bench::keys::Permutation;
-use bench::process::{DeviceBytes, bytes_below};
+use bench::process::bytes_below;
 
 use super::{FILL_BATCH, Figure, Metric, Place, Set};
-use crate::block;
 use crate::data::{KEY_BYTES, Record, ScanCheck, key, loaded};
 use crate::error::{Error, Result};
 use crate::store::{Durability, Scan, Store};
@@ -21,8 +21,7 @@ use crate::store::{Durability, Scan, Store};
 pub(super) fn run(place: &Place<'_>, set: Set, sorted: bool) -> Result<Vec<Figure>> {
     place.make()?;
     let (records, value_bytes) = (set.records(place.records), set.value_bytes());
-    let device = block::written_bytes(&place.directory);
-    let process = DeviceBytes::now();
+    let before = block::written_bytes(&place.directory);
     let store = place.open(Durability::Os)?;
     let order = (!sorted).then(|| Permutation::new(records, place.seed));
     let begun = Instant::now();
@@ -31,9 +30,8 @@ pub(super) fn run(place: &Place<'_>, set: Set, sorted: bool) -> Result<Vec<Figur
     store.flush()?;
     let flushed = begun.elapsed().as_secs_f64();
     store.rest()?;
-    let written = DeviceBytes::now().zip(process).map(|(now, then)| now.since(then).written);
+    let written = block::written_bytes(&place.directory).zip(before).map(|(now, then)| now.saturating_sub(then));
     let space = bytes_on_storage(&place.directory)?;
-    let on_device = block::written_bytes(&place.directory).zip(device).map(|(now, then)| now.saturating_sub(then));
     count(&*store, records, value_bytes)?;
     store.close()?;
     let user_bytes = (records * (KEY_BYTES + value_bytes) as u64) as f64;
@@ -42,9 +40,7 @@ pub(super) fn run(place: &Place<'_>, set: Set, sorted: bool) -> Result<Vec<Figur
         Figure { metric: Metric::FlushedPerSecond, value: records as f64 / flushed },
         Figure { metric: Metric::SpacePerByte, value: space as f64 / user_bytes },
     ];
-    let per_byte = |metric, bytes: Option<u64>| Some(Figure { metric, value: bytes? as f64 / user_bytes });
-    figures.extend(per_byte(Metric::WrittenPerByte, written));
-    figures.extend(per_byte(Metric::DeviceWrittenPerByte, on_device));
+    figures.extend(written.map(|bytes| Figure { metric: Metric::WrittenPerByte, value: bytes as f64 / user_bytes }));
     Ok(figures)
 }
 

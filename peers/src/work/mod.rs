@@ -262,12 +262,10 @@ pub(crate) enum Metric {
     FlushedPerSecond,
     /// Bytes read from the device for each operation.
     ReadPerOperation,
-    /// Bytes that the process wrote to the device for each operation.
+    /// Bytes that the device wrote for each operation, with what the file system writes of its own.
     WrittenPerOperation,
-    /// Bytes that the process wrote to the device for each byte of keys and values.
+    /// The same for each byte of keys and values.
     WrittenPerByte,
-    /// The same as the device counts it, for the whole machine: with what the file system writes of its own.
-    DeviceWrittenPerByte,
     /// Bytes of files for each byte of keys and values.
     SpacePerByte,
     /// Most bytes of memory that the group of the process had, with the page cache.
@@ -281,9 +279,8 @@ impl Metric {
             Self::PerSecond => "per_second",
             Self::FlushedPerSecond => "flushed_per_second",
             Self::ReadPerOperation => "read_bytes_per_operation",
-            Self::WrittenPerOperation => "written_bytes_per_operation",
-            Self::WrittenPerByte => "written_bytes_per_byte",
-            Self::DeviceWrittenPerByte => "device_written_bytes_per_byte",
+            Self::WrittenPerOperation => "device_written_bytes_per_operation",
+            Self::WrittenPerByte => "device_written_bytes_per_byte",
             Self::SpacePerByte => "space_bytes_per_byte",
             Self::PeakMemory => "peak_memory_bytes",
         }

@@ -346,7 +346,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
     rows.push(plain("latency p99.9", microseconds(report.p999_us)));
     let optional = |value: Option<u64>| value.map_or("unknown".into(), bytes);
     rows.push(plain("read by the process", optional(report.read_bytes)));
-    rows.push(plain("written by the process", optional(report.written_bytes)));
+    rows.push(plain("written to the device", optional(report.written_bytes)));
     if let Some(amplification) = report.write_amplification {
         rows.push(plain("write amplification", format!("{amplification:.2}x")));
     }

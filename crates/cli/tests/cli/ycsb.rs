@@ -58,7 +58,9 @@ fn core_workloads(structure: &str) {
         (&load["value_size"], &load["structure"], &load["durability"]),
         (&1000.into(), &structure.into(), &"os".into())
     );
-    assert!(load["write_amplification"].as_f64().expect("measured") > 1.0, "{load}");
+    // Some file systems have no block device of their own.
+    let is_counted = bench::block::written_bytes(db.as_ref()).is_some();
+    assert_eq!(load["write_amplification"].as_f64().map(|times| times > 1.0), is_counted.then_some(true), "{load}");
     for (name, frequent, share, other) in MIXES {
         let report = reports.iter().find(|report| report["workload"] == name).expect("it ran");
         let ycsb = &report["ycsb"];

@@ -1,4 +1,7 @@
 //! What the operating system counts for a block device and for files.
+//!
+//! What it counts for a process (`/proc/self/io`) says little about writes: it charges a buffered write with the whole folio that became dirty,
+//! up to 1 MiB, though 4 KiB of it reach the device.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
@@ -12,13 +15,15 @@ const BLOCK_BYTES: u64 = 512;
 /// Where the count of written sectors stands in a device's `stat`.
 const SECTORS_WRITTEN: usize = 6;
 
-/// Bytes that were ever written to the block device under a path, by anybody; none where the file system has no
-/// device of its own.
-pub(crate) fn written_bytes(path: &Path) -> Option<u64> {
+/// Bytes that were ever written to the block device under a directory, by anybody, once what its file system has in the page cache is written too; none
+/// where it has no device of its own, or one that counts nothing.
+#[must_use]
+pub fn written_bytes(path: &Path) -> Option<u64> {
+    rustix::fs::syncfs(fs::File::open(path).ok()?).ok()?;
     let device = fs::metadata(path).ok()?.st_dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
-    Some(sectors_written(&text)? * SECTOR_BYTES)
+    sectors_written(&text).filter(|sectors| *sectors > 0).map(|sectors| sectors * SECTOR_BYTES)
 }
 
 fn sectors_written(text: &str) -> Option<u64> {
@@ -26,7 +31,8 @@ fn sectors_written(text: &str) -> Option<u64> {
 }
 
 /// Bytes of the blocks that the files below a directory take; none where it cannot be listed.
-pub(crate) fn allocated_bytes(directory: &Path) -> Option<u64> {
+#[must_use]
+pub fn allocated_bytes(directory: &Path) -> Option<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory).ok()? {
         let path = entry.ok()?.path();
