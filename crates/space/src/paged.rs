@@ -44,7 +44,7 @@ const LONG_PAGES: u64 = (2 << 20) / PAGE as u64;
 /// Bytes of one request that fills new space.
 const ZERO_BYTES: usize = 1 << 20;
 /// Such requests in one batch: what growth needs of memory.
-const ZERO_REQUESTS: usize = 16;
+const ZERO_REQUESTS: usize = 4;
 
 /// Most pages of a file: byte offsets have to fit the system's signed 64 bits.
 const PAGES_MAX: u64 = i64::MAX as u64 / PAGE as u64;

@@ -13,7 +13,7 @@ use crate::scan::Scanner;
 use crate::{Lsn, Result};
 
 const COPY_BYTES: usize = 1 << 20;
-const COPIES_PER_RUN: usize = 16;
+const COPIES_PER_RUN: usize = 4;
 
 /// Writes the log from `durable` to `end` again, and flushes it together with the files of `companions`.
 pub(crate) fn settle(
