@@ -124,8 +124,8 @@ fn measure(db: &Database, table: &Table, records: u64, order: Order, threads: u6
             .collect();
         println!("{name}, for each byte: {}", streams.join(", "));
     }
-    if let (Some(before), Some(after)) = (device, block::written_bytes(db.path())) {
-        println!("written to the device, for each byte: {:.2}", times(after.saturating_sub(before)));
+    if let Some(written) = block::written_since(db.path(), device) {
+        println!("written to the device, for each byte: {:.2}", times(written));
     }
     println!(
         "{} applies of {} operations, {:.2} s; {} checkpoints, {:.2} s of log flushes",

@@ -26,6 +26,13 @@ pub fn written_bytes(path: &Path) -> Option<u64> {
     sectors_written(&text).filter(|sectors| *sectors > 0).map(|sectors| sectors * SECTOR_BYTES)
 }
 
+/// What came since it was `earlier`.
+#[must_use]
+pub fn written_since(path: &Path, earlier: Option<u64>) -> Option<u64> {
+    let (now, earlier) = (written_bytes(path)?, earlier?);
+    Some(now.saturating_sub(earlier))
+}
+
 fn sectors_written(text: &str) -> Option<u64> {
     text.split_whitespace().nth(SECTORS_WRITTEN)?.parse().ok()
 }

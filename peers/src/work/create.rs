@@ -30,9 +30,9 @@ pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
         Ok(())
     })?;
     let mut figures = vec![Figure { metric: Metric::PerSecond, value: measured.per_second() }];
-    if let Some((now, then)) = block::written_bytes(&place.directory).zip(before) {
+    if let Some(written) = block::written_since(&place.directory, before) {
         let made = made.into_inner().max(1) as f64;
-        figures.push(Figure { metric: Metric::WrittenPerOperation, value: now.saturating_sub(then) as f64 / made });
+        figures.push(Figure { metric: Metric::WrittenPerOperation, value: written as f64 / made });
     }
     Ok(figures)
 }

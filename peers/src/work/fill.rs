@@ -30,7 +30,7 @@ pub(super) fn run(place: &Place<'_>, set: Set, sorted: bool) -> Result<Vec<Figur
     store.flush()?;
     let flushed = begun.elapsed().as_secs_f64();
     store.rest()?;
-    let written = block::written_bytes(&place.directory).zip(before).map(|(now, then)| now.saturating_sub(then));
+    let written = block::written_since(&place.directory, before);
     let space = bytes_on_storage(&place.directory)?;
     count(&*store, records, value_bytes)?;
     store.close()?;
