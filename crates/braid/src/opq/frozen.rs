@@ -27,6 +27,10 @@ pub(crate) struct Frozen {
 /// A slice of so few operations is not split any more: it touches few leaves.
 const SMALLEST_SLICE: usize = 4;
 
+/// A section that holds more than so many rounds, as one of keys that only rise does, is applied in slices: what a structure makes of a slice takes several times its
+/// memory. With fewer, those of random keys would be cut too, and each slice takes a flush.
+const SLICE_ROUNDS: u64 = 4;
+
 /// The operations of some queues, sorted.
 #[derive(Default)]
 struct Order {
@@ -123,7 +127,7 @@ impl Frozen {
 
     /// Sorts them and keeps of each key the newest version, if no range delete hides it, those that `horizon` sees, and those with documents: which documents
     /// die is the structure's to tell, once for each. What is to be applied at once is at most `most` operations, unless those of one
-    /// key are more, and no more sections than have `bytes`.
+    /// key are more, and no more sections than have `bytes`, those of a round; of one section it is at most [`SLICE_ROUNDS`] times as many.
     pub(crate) fn sort(&self, horizon: &Horizon, most: usize, bytes: u64) {
         self.order.get_or_init(|| {
             let (mut order, mut left) = (Order::default(), self.left.lock());
@@ -138,8 +142,12 @@ impl Frozen {
                     left.push_back(start..order.len);
                     (start, taken) = (order.len, 0);
                 }
-                taken += guard.bytes() as u64;
+                let held = guard.bytes() as u64;
+                taken += held;
                 let indexes = sorted(&guard, horizon);
+                let slices =
+                    usize::try_from(held.div_ceil(bytes.saturating_mul(SLICE_ROUNDS).max(1))).unwrap_or(usize::MAX);
+                let most = if slices > 1 { most.min(indexes.len().div_ceil(slices).max(1)) } else { most };
                 order.push(section, Arc::new(Sorted { guard, indexes }));
                 while order.len - start > most {
                     let Some(cut) = order.cut(start + most, order.len) else { break };
@@ -407,6 +415,21 @@ mod tests {
             frozen.slice_applied();
         }
         assert_eq!(ranges, [0..4, 4..6]);
+    }
+
+    #[test]
+    fn a_section_of_many_rounds_falls_to_slices_of_a_few() {
+        let keys: Vec<[u8; 2]> = (0..4000u16).map(u16::to_be_bytes).collect();
+        let updates: Vec<_> = keys.iter().zip(1..).map(|(key, seq)| (&key[..], seq)).collect();
+        let frozen = frozen(&updates, 4000);
+        let bytes = frozen.sections().bytes();
+        frozen.sort(&Horizon::default(), usize::MAX, bytes.div_ceil(10));
+        let mut ranges = Vec::new();
+        while frozen.slices_left() > 0 {
+            ranges.push(frozen.next_slice().range());
+            frozen.slice_applied();
+        }
+        assert_eq!(ranges, [0..1334, 1334..2668, 2668..4000], "ten rounds, at most four in a slice");
     }
 
     #[test]
