@@ -178,10 +178,8 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
         clock: Arc::new(Clock::new(options.clock.clone(), Time(0))),
     };
     let engine = Engine::new(parts);
-    let (checkpoint, entries) =
-        engine.store.psync().both(|| checkpoint::write_first(&engine), || engine.store.sync_directories());
-    checkpoint?;
-    entries?;
+    checkpoint::write_first(&engine)?;
+    engine.store.sync_directories()?;
     engine.superblock.lock().finish(&engine.store)?;
     Ok(engine)
 }

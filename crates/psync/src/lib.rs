@@ -41,7 +41,7 @@ pub use buffer::{BLOCK, Buffer, SECTOR};
 pub use counters::{Counters, CountersSnapshot};
 pub use error::{Error, Result};
 pub use file::{File, OpenOptions};
-pub use names::Lock;
+pub use names::{Identity, Lock};
 pub use psync::{PIO_MAX_DEFAULT, PIO_MAX_LIMIT, Psync};
 pub use request::{Completion, Operation, Request};
 pub use spares::Spares;

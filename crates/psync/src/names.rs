@@ -7,8 +7,9 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::SystemTime;
 
 use crate::file::{File, Handle, retry_interrupted};
 use crate::{BLOCK, Error, OpenOptions, Result, SECTOR, sim};
@@ -22,7 +23,16 @@ pub(crate) trait Names: Send + Sync {
     fn list(&self, path: &Path) -> Result<Vec<String>>;
     fn exists(&self, path: &Path) -> Result<bool>;
     fn sync_directory(&self, path: &Path) -> Result<()>;
+    fn identity(&self, path: &Path) -> Option<Identity>;
     fn lock(&self, path: &Path, shared: bool) -> Result<Lock>;
+}
+
+/// What tells a directory from every other, also from one that gets its inode later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+    born: SystemTime,
 }
 
 /// A lock on a file, held until dropped. It does not outlive the process.
@@ -121,6 +131,11 @@ impl Names for SystemNames {
         let directory = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let opened = fs::File::open(directory).map_err(|error| Error::path("open directory", path, error))?;
         retry_interrupted(|| opened.sync_all()).map_err(|error| Error::path("flush directory", path, error))
+    }
+
+    fn identity(&self, path: &Path) -> Option<Identity> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Identity { device: metadata.dev(), inode: metadata.ino(), born: metadata.created().ok()? })
     }
 
     fn lock(&self, path: &Path, shared: bool) -> Result<Lock> {

@@ -2,17 +2,15 @@
 
 use std::fmt;
 use std::io;
-use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 use parking_lot::Mutex;
 
 use crate::backend::{self, Backend, Lane};
 use crate::learn::Learner;
-use crate::names::{Names, SystemNames};
+use crate::names::{Identity, Names, SystemNames};
 use crate::queue::{self, Learning, Queue};
 use crate::traffic::{self, Traffic};
 use crate::{BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Operation, Request, Result, Stream};
@@ -176,35 +174,9 @@ impl Psync {
         self.shared.names.sync_directory(path)
     }
 
-    /// The same for several directories at a time: what became of each, in their order.
-    pub fn sync_directories(&self, paths: &[PathBuf]) -> Vec<Result<()>> {
-        match paths {
-            [] => Vec::new(),
-            [path] => vec![self.sync_directory(path)],
-            [path, others @ ..] => {
-                let (one, others) = self.both(|| self.sync_directory(path), || self.sync_directories(others));
-                std::iter::once(one).chain(others).collect()
-            }
-        }
-    }
-
-    /// Does two things at a time, the second in another thread: what waits for the device each. On a simulated disk one comes after the other, so that a seed is always the same run.
-    pub fn both<A, B: Send>(&self, one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
-        let other = Mutex::new(Some(other));
-        let run_other = || {
-            let other = other.lock().take().expect("it is run once");
-            other()
-        };
-        if self.is_simulated() {
-            return (one(), run_other());
-        }
-        thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, run_other) {
-            Ok(thread) => {
-                let one = one();
-                (one, thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            }
-            Err(_) => (one(), run_other()),
-        })
+    /// What tells a directory from every other. None where the system cannot tell, and on a simulated disk.
+    pub fn identity(&self, path: &Path) -> Option<Identity> {
+        self.shared.names.identity(path)
     }
 
     /// Locks a file, creating it if need be, without waiting: exclusively, or together with other shared holders. An

@@ -13,6 +13,7 @@
 //!
 //! Left to others: what is in a page, when no reader is left in a retired one, and when an image is durable.
 
+mod above;
 mod allocator;
 mod error;
 mod extent;

@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use psync::{Counters, File, OpenOptions, Psync};
 
+use crate::above::{self, Above, parent_of};
 use crate::open_files::OpenFiles;
 use crate::{Error, Result};
 
@@ -71,8 +72,8 @@ struct Inner {
     counters: [Arc<Counters>; StreamKind::ALL.len()],
     /// Directories whose entries changed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
-    /// Directories with the names that lead to this one, until they are synced.
-    above: Mutex<Vec<PathBuf>>,
+    /// Those with the names that lead to this one, until they are synced.
+    above: Mutex<Vec<Above>>,
     /// Held while directories are synced: who finds nothing noted has still to wait for the sync that took it.
     syncing: Mutex<()>,
     /// What ended all syncing.
@@ -101,8 +102,7 @@ impl FileStore {
             }
             psync.create_directory(directory)?;
         } else if !read_only {
-            let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
-            above = directory.ancestors().take_while(named).map(parent_of).collect();
+            above = above::of(&psync, directory);
         }
         let inner = Inner {
             directory: directory.to_owned(),
@@ -293,24 +293,22 @@ impl FileStore {
     pub fn sync_directories(&self) -> Result<()> {
         let _syncing = self.inner.syncing.lock();
         self.check_syncing()?;
-        let mut changed: Vec<_> = std::mem::take(&mut *self.inner.changed.lock()).into_iter().collect();
-        let (count, above) = (changed.len(), std::mem::take(&mut *self.inner.above.lock()));
-        changed.extend(above);
-        let failed = self.psync.sync_directories(&changed).into_iter().enumerate().filter_map(|(place, outcome)| {
-            let error = outcome.err()?;
-            // One above the database that we may not read, or that cannot be synced, is left to whoever made what is in it.
-            (place < count || !error.io().is_some_and(is_refusal)).then_some(error)
-        });
+        let mut changed = std::mem::take(&mut *self.inner.changed.lock());
+        let mut above = std::mem::take(&mut *self.inner.above.lock());
+        let sync = |directory: &Path| self.psync.sync_directory(directory).err();
+        // One above the database that we may not read, or that cannot be synced, is left to whoever made what is in it.
+        let sync_above = |above: &Above| sync(&above.directory).filter(|error| !error.io().is_some_and(is_refusal));
+        let failed = changed.iter().filter_map(|directory| sync(directory)).chain(above.iter().filter_map(sync_above));
         // That one could not be flushed comes first.
         let outcome =
             failed.min_by_key(|error| !error.is_flush_failure()).map_or(Ok(()), |error| Err(Error::from(error)));
         match &outcome {
             Err(error) if error.is_flush_failure() => drop(self.inner.failed.set(error.clone())),
             Err(_) => {
-                self.inner.above.lock().extend(changed.drain(count..));
-                self.inner.changed.lock().extend(changed);
+                self.inner.above.lock().append(&mut above);
+                self.inner.changed.lock().append(&mut changed);
             }
-            Ok(()) => {}
+            Ok(()) => above::note_synced(above),
         }
         outcome
     }
@@ -346,13 +344,4 @@ impl fmt::Debug for FileStore {
 fn is_refusal(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
-}
-
-/// The directory that a path's entry is in.
-fn parent_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
-        Some(parent) => parent.to_owned(),
-        None => path.to_owned(),
-    }
 }

@@ -14,7 +14,7 @@ use super::disk::{Disk, SharedNode};
 use super::service::Service;
 use crate::backend::{Backend, BackendKind, CallLane, Lane, Transfer};
 use crate::file::{self, File, FileInner};
-use crate::names::{Lock, Names};
+use crate::names::{Identity, Lock, Names};
 use crate::{Error, OpenOptions, Result};
 
 /// One life of a disk.
@@ -176,6 +176,11 @@ impl Names for Simulated {
 
     fn sync_directory(&self, path: &Path) -> Result<()> {
         self.disk.lock().sync_directory(self.life, path).map_err(|error| Error::path("flush directory", path, error))
+    }
+
+    /// The next disk may have a directory like it.
+    fn identity(&self, _path: &Path) -> Option<Identity> {
+        None
     }
 
     fn lock(&self, path: &Path, shared: bool) -> Result<Lock> {
