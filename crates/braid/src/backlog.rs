@@ -2,7 +2,7 @@
 //!
 //! 1. While the log is replayed the operations of a table come one after the other, and only their order is kept. Where they take much memory, those that a later flush-end covers
 //!    are taken out now and then.
-//! 2. Then the sections of the table are cut, and every thread fills the queues of some of them.
+//! 2. Then the sections of the table are cut, if anything is left for them, and every thread fills the queues of some of them.
 //!
 //! So an operation is moved about twice, whatever the log holds.
 
@@ -58,7 +58,9 @@ impl Backlog {
     /// # Errors
     /// When a thread can't be started.
     pub(crate) fn settle(self, engine: &Engine, table: &TableCore) -> Result<()> {
-        let (fences, sorting) = (round::fences(engine, &*table.tree.view()), engine.options.sorting);
+        let sorting = engine.options.sorting;
+        // Where there is nothing, the first round cuts the sections: to open reads no node.
+        let fences = if self.operations.len() == 0 { Vec::new() } else { round::fences(engine, &*table.tree.view()) };
         let sections = Sections::new(sorting).recut(&[0], &fences, engine.pressure.sections());
         let mut queues: Vec<Opq> = (0..sections.len()).map(|_| Opq::new(sorting)).collect();
         let threads = if self.operations.len() < WORTH_IT { 1 } else { tally::processors() };
