@@ -15,6 +15,7 @@
 pub(crate) mod claims;
 pub(crate) mod compact;
 pub(crate) mod layout;
+mod neighbours;
 pub(crate) mod nodes;
 mod rewrite;
 mod under_way;

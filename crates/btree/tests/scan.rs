@@ -66,7 +66,7 @@ fn scattered(cache_bytes: u64) -> (Home, Model) {
     for seq in 1..40_u64 {
         let updates = (0..400).map(|_| {
             let change =
-                if random.random_bool(0.1) { Change::Delete } else { Change::Put(seq.to_le_bytes().repeat(8)) };
+                if random.random_bool(0.1) { Change::Delete } else { Change::Put(seq.to_le_bytes().repeat(10)) };
             (key(random.random_range(0..10_000)), seq, change)
         });
         let updates = Updates::new(updates.collect());
@@ -143,6 +143,8 @@ fn a_scan_of_all_between_two_ends_asks_for_much_at_once() {
     let expected = model.range(&all(), u64::MAX);
     for direction in BOTH {
         for shown in [0, 1, 200] {
+            // What scans before it began with.
+            home.shared.clear_cache();
             let before = home.shared.counters().leaf_read_bytes;
             let mut cursor = scan_all(home.tree.view(), direction, true);
             (0..shown).for_each(|_| assert!(cursor.advance().expect("whole")));
@@ -353,8 +355,10 @@ fn many_scans_at_once_do_not_disturb_one_another() {
 #[test]
 fn short_scans_of_large_leaves_are_answered_from_the_cache_the_next_time() {
     let mut home = Home::new(1, 32, 32 << 20);
-    for seq in 1..4 {
-        let updates = Updates::puts((0..20_000).filter(|number| number % 3 == seq % 3).map(key), seq, &[5; 100]);
+    // The last of them are appended.
+    for (seq, tenths) in [(1, 0..5), (2, 5..9), (3, 9..10)] {
+        let updates =
+            Updates::puts((0..20_000).filter(|number| tenths.contains(&(number % 10))).map(key), seq, &[5; 100]);
         home.apply(&updates, &[]).expect("a disk that works");
     }
     assert!(home.tree.view().stats().expect("whole").leaf_pages > 32 * 8);

@@ -14,7 +14,7 @@ use crate::allocator::Allocator;
 use crate::{PAGE, PagedFile};
 
 /// Shorter runs stay: their room is no good to anybody else, and many holes make a file slow.
-const HOLE_PAGES_MIN: u64 = (64 << 10) / PAGE as u64;
+const HOLE_PAGES_MIN: u64 = (32 << 10) / PAGE as u64;
 
 /// So many holes are punched at a time: others wait for whoever does.
 const PUNCHED_MAX: usize = 16 << 10;

@@ -21,13 +21,18 @@ const COMPACTED: (usize, usize) = (31, 32);
 const SINGLE: (usize, usize) = (3, 4);
 
 /// Where they do not, they are cut into so many leaves that each is at most 2 / 3 full.
-const SPREAD: (usize, usize) = (2, 3);
+pub(super) const SPREAD: (usize, usize) = (2, 3);
+
+/// A row of full leaves is cut into so many that each is at most 17 / 20 full. With less they would be as empty as halves, with more soon be cut again.
+const ROW: (usize, usize) = (17, 20);
 
 /// Where a leaf grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
     /// All over.
     Anywhere,
+    /// All over, and it is a row of full leaves.
+    Row,
     /// Above all that was there.
     Above,
     /// Below all that was there.
@@ -49,7 +54,7 @@ pub(super) struct Cut {
     pub(super) used: usize,
 }
 
-const fn part(whole: usize, (numerator, denominator): (usize, usize)) -> usize {
+pub(super) const fn part(whole: usize, (numerator, denominator): (usize, usize)) -> usize {
     whole * numerator / denominator
 }
 
@@ -102,6 +107,7 @@ pub(super) fn cut(entries: &[Update<'_>], leaf_pages: u32, growth: Growth) -> Re
     let leaves = match growth {
         Growth::Anywhere => spread(total, capacity, SINGLE),
         Growth::Nowhere => spread(total, capacity, PACKED),
+        Growth::Row => total.div_ceil(part(capacity, ROW)),
         Growth::Above | Growth::Below => total.div_ceil(part(capacity, PACKED)),
         Growth::Compacted => total.div_ceil(part(capacity, COMPACTED)),
     };
@@ -136,8 +142,8 @@ impl Cutter<'_> {
     fn target(&self) -> usize {
         let packed = part(self.capacity, PACKED);
         match self.growth {
-            Growth::Anywhere | Growth::Nowhere if self.leaves <= 1 => self.capacity,
-            Growth::Anywhere | Growth::Nowhere => self.left.div_ceil(self.leaves),
+            Growth::Anywhere | Growth::Nowhere | Growth::Row if self.leaves <= 1 => self.capacity,
+            Growth::Anywhere | Growth::Nowhere | Growth::Row => self.left.div_ceil(self.leaves),
             Growth::Above => packed,
             Growth::Compacted => part(self.capacity, COMPACTED),
             // The first gets what the packed ones behind it leave over.
@@ -225,6 +231,17 @@ mod tests {
             let entries = entries(&keys, 1);
             let fills = fills(&entries, &cut(&entries, 4, Growth::Anywhere).expect("small"));
             assert!(fills.len() > 1 && fills.iter().all(|fill| (0.35..0.69).contains(fill)), "{count}: {fills:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_is_cut_into_few_leaves_with_some_room_each() {
+        for (leaves, cut_into) in [(2, 3), (3, 4), (4, 5)] {
+            let keys = keys(leaves * 400);
+            let entries = entries(&keys, 1);
+            let fills = fills(&entries, &cut(&entries, 4, Growth::Row).expect("small"));
+            assert_eq!(fills.len(), cut_into, "{fills:?}");
+            assert!(fills.iter().all(|fill| (0.6..0.86).contains(fill)), "{leaves}: {fills:?}");
         }
     }
 

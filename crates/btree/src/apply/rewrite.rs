@@ -1,10 +1,7 @@
 //! Leaves that are rewritten: merged, joined, laid out, and placed in fresh extents.
 //!
 //! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`index::merge`]).
-//! 2. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, under the same parent, if
-//!    both can be expected to fill at most two thirds of a leaf. Where neither fits, it shares with the smaller one what both
-//!    have, unless it is the end at which the tree grows. A neighbour that was to be appended to, or left alone, is then
-//!    read and rewritten too. One that has no neighbour is looked at again ([`index::Again`]).
+//! 2. Some are joined with their neighbours ([`super::neighbours`]).
 //! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring
 //!    extents, and those whose pages touch are written in one piece.
 
@@ -18,6 +15,7 @@ use space::{Extent, PAGE};
 
 use super::Apply;
 use super::layout::{self, Cut, Growth};
+use super::neighbours::{Group, Member};
 use super::window::{How, Loaded, Parent, Task};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
@@ -35,27 +33,12 @@ const FEW_PART: u32 = 32;
 
 /// What stays of a leaf.
 pub(super) struct Merged<'w> {
-    entries: Vec<Update<'w>>,
+    pub(super) entries: Vec<Update<'w>>,
     /// Bytes that they take as one leaf.
-    length: usize,
-    growth: Growth,
+    pub(super) length: usize,
+    pub(super) growth: Growth,
     /// Whether the leaf was cached.
     hot: bool,
-}
-
-/// Neighbouring leaves that are rewritten together.
-pub(super) struct Group {
-    pub(super) parent: usize,
-    pub(super) children: Range<usize>,
-    /// What makes it up, in key order.
-    members: Vec<Member>,
-}
-
-/// A task of the window, or of its second round.
-#[derive(Clone, Copy)]
-enum Member {
-    First(usize),
-    Second(usize),
 }
 
 /// The content of a group, and how it is cut into leaves.
@@ -85,26 +68,6 @@ pub(super) struct Made {
     pub(super) pointer: Pointer,
     pub(super) fences: Keys,
     pub(super) filter: Vec<u8>,
-}
-
-/// Neighbouring children on the way to a group.
-struct Candidate {
-    children: Range<usize>,
-    bytes: usize,
-    entries: usize,
-    rewritten: bool,
-    /// Whether it is not just the end at which the tree grows.
-    settled: bool,
-}
-
-impl Candidate {
-    fn join(&mut self, next: Self) {
-        self.children.end = next.children.end;
-        self.bytes += next.bytes;
-        self.entries += next.entries;
-        self.rewritten = true;
-        self.settled |= next.settled;
-    }
 }
 
 impl<'a> Apply<'a> {
@@ -160,106 +123,6 @@ impl<'a> Apply<'a> {
         Ok(if 2 * deletes > task.updates.len() { Growth::Nowhere } else { Growth::Anywhere })
     }
 
-    /// Which leaves are rewritten together; and the tasks of the neighbours that this takes along, which have to be loaded.
-    pub(super) fn group(
-        &self, parents: &[Parent], tasks: &mut [Task], merged: &[Option<Merged<'_>>],
-    ) -> (Vec<Group>, Vec<Task>) {
-        let (mut groups, mut second) = (Vec::new(), Vec::new());
-        let mut start = 0;
-        while start < tasks.len() {
-            let parent = tasks[start].parent;
-            let count = tasks[start..].partition_point(|task| task.parent == parent);
-            let range = start..start + count;
-            let candidates = self.candidates(&parents[parent], &tasks[range.clone()], &merged[range.clone()]);
-            for candidate in candidates.into_iter().filter(|candidate| candidate.rewritten) {
-                let members = members(&parents[parent], &candidate, tasks, range.clone(), &mut second);
-                groups.push(Group { parent, children: candidate.children, members });
-            }
-            start = range.end;
-        }
-        (groups, second)
-    }
-
-    /// Bytes of a leaf for entries of which so many take so many bytes.
-    fn capacity(&self, entries: usize, bytes: usize) -> usize {
-        self.leaf_pages(entries, bytes) as usize * PAGE
-    }
-
-    /// Whether a leaf of so many entries in so many bytes is nearly empty.
-    pub(super) fn is_small(&self, entries: usize, bytes: usize) -> bool {
-        bytes > 0 && bytes < self.capacity(entries, bytes) / 4
-    }
-
-    fn candidates(&self, parent: &Parent, tasks: &[Task], merged: &[Option<Merged<'_>>]) -> Vec<Candidate> {
-        let rewritten = tasks.iter().zip(merged).filter_map(|(task, merged)| {
-            let children = task.child..task.child + 1;
-            let settled = |growth| matches!(growth, Growth::Anywhere | Growth::Nowhere);
-            merged.as_ref().map(|merged| Candidate {
-                children,
-                bytes: merged.length,
-                entries: merged.entries.len(),
-                rewritten: true,
-                settled: settled(merged.growth),
-            })
-        });
-        let rewritten: Vec<_> = rewritten.collect();
-        let is_small = |of: &Candidate| of.rewritten && self.is_small(of.entries, of.bytes);
-        if !rewritten.iter().any(is_small) {
-            return rewritten;
-        }
-        let (mut tasks, mut rewritten) = (tasks.iter().peekable(), rewritten.into_iter().peekable());
-        let mut out: Vec<Candidate> = Vec::new();
-        for child in 0..parent.children() {
-            let task = tasks.next_if(|task| task.child == child);
-            let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| {
-                let (entries, bytes) = expected(parent, child, task, !self.rules.horizon.is_empty());
-                Candidate { children: child..child + 1, bytes, entries, rewritten: false, settled: false }
-            });
-            let Some(last) = out.last_mut() else {
-                out.push(next);
-                continue;
-            };
-            let free = last.rewritten && next.rewritten && (last.bytes == 0 || next.bytes == 0);
-            let (entries, bytes) = (last.entries + next.entries, last.bytes + next.bytes);
-            let small = is_small(last) || is_small(&next);
-            if free || small && bytes <= self.capacity(entries, bytes) * 2 / 3 {
-                last.join(next);
-            } else {
-                out.push(next);
-            }
-        }
-        self.share(out)
-    }
-
-    /// Lets those that are still small share with the smaller of their neighbours.
-    fn share(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
-        let mut out: Vec<Candidate> = Vec::with_capacity(candidates.len());
-        let mut rest = candidates.into_iter().peekable();
-        while let Some(mut one) = rest.next() {
-            if one.rewritten && one.settled && self.is_small(one.entries, one.bytes) {
-                let bytes = |neighbour: Option<&Candidate>| {
-                    // A longer leaf has keys with many versions, which cannot be cut.
-                    let cut = |other: &&Candidate| {
-                        other.children.len() > 1 || other.bytes <= self.capacity(other.entries, other.bytes)
-                    };
-                    neighbour.filter(cut).map(|other| other.bytes)
-                };
-                let (before, after) = (bytes(out.last()), bytes(rest.peek()));
-                if let Some(last) =
-                    out.last_mut().filter(|_| before.is_some_and(|size| after.is_none_or(|other| size <= other)))
-                {
-                    last.join(one);
-                    continue;
-                }
-                if after.is_some() {
-                    one.join(rest.next().expect("its size is known"));
-                }
-            }
-            out.push(one);
-        }
-        out
-    }
-
     /// Lays out what stays of each group.
     pub(super) fn lay_out<'w>(
         &mut self, groups: &[Group], mut first: Vec<Option<Merged<'w>>>, mut second: Vec<Option<Merged<'w>>>,
@@ -278,7 +141,7 @@ impl<'a> Apply<'a> {
                 all.entries.extend(part.entries);
                 all.length += part.length;
                 all.hot |= part.hot;
-                all.growth = Growth::Anywhere;
+                all.growth = group.growth;
             }
             let pages = self.leaf_pages(all.entries.len(), all.length);
             let cuts = layout::cut(&all.entries, pages, all.growth)?;
@@ -431,50 +294,6 @@ fn live_keys(entries: &[Update<'_>]) -> u32 {
 /// Whether two thirds of a leaf's entries may be dead.
 pub(super) const fn is_sparse(keys_min: u32, entries: u32) -> bool {
     3 * keys_min <= entries
-}
-
-/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: its entries, and where its runs will end; less
-/// half of the entries that may be dead, unless snapshots may hold on to them.
-fn expected(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool) -> (usize, usize) {
-    let Some(pointer) = parent.pointer(child) else { return (0, 0) };
-    let (mut length, mut entries, mut least) =
-        (pointer.length as usize, pointer.entries as usize, pointer.keys_min as usize);
-    if let Some(Task { how: How::Append { runs, keys_min }, updates, .. }) = task {
-        length = runs.last().map_or(length, |(at, plan)| at + plan.bytes);
-        entries += updates.len();
-        least = *keys_min as usize;
-    }
-    if snapshots {
-        return (entries, length);
-    }
-    let stay = usize::midpoint(entries, least);
-    (stay, length * stay / entries.max(1))
-}
-
-/// The members of a group; those that are not loaded become tasks of the second round.
-fn members(
-    parent: &Parent, candidate: &Candidate, tasks: &mut [Task], range: Range<usize>, second: &mut Vec<Task>,
-) -> Vec<Member> {
-    let mut out = Vec::with_capacity(candidate.children.len());
-    for child in candidate.children.clone() {
-        let index = range.start + tasks[range.clone()].partition_point(|task| task.child < child);
-        let task = (index < range.end).then(|| &mut tasks[index]).filter(|task| task.child == child);
-        let updates = match task {
-            Some(Task { how: How::Rewrite, .. }) => {
-                out.push(Member::First(index));
-                continue;
-            }
-            Some(task) => {
-                task.how = How::Joined;
-                task.updates.clone()
-            }
-            None => 0..0,
-        };
-        out.push(Member::Second(second.len()));
-        let pointer = parent.pointer(child);
-        second.push(Task { parent: candidate.children.start, child, pointer, updates, how: How::Rewrite });
-    }
-    out
 }
 
 /// Where a new leaf is in a write.

@@ -23,7 +23,8 @@ use psync::{Buffer, Completion, Request};
 use seeded::Bug;
 use space::PAGE;
 
-use super::rewrite::{Group, NewLeaf, is_sparse};
+use super::neighbours::Group;
+use super::rewrite::{NewLeaf, is_sparse};
 use super::{Apply, split};
 use crate::counters::count;
 use crate::filter::{Link, Maker};

@@ -24,7 +24,7 @@
 //! - **Where nothing is inserted** everything was loaded: leaves and nodes are as full as the loader makes them, and entries have no seq of their own.
 //! - **An append** reads the last page of a leaf unless it is cached and writes the pages that the new entries reach, which are more than one
 //!   where many entries come to a leaf.
-//! - **Rewrites.** A leaf that is full is read and written whole; the paper ignores that. Leaves grow from half full to full, so of the times that new
+//! - **Rewrites.** A leaf that is full is read and written whole; the paper ignores that. Leaves are taken to grow from half full to full, as where each is cut by itself, so of the times that new
 //!   entries come to a leaf, (their bytes / half of the leaf) end in a rewrite.
 //! - **Rounds.** A batch update takes the fullest of the sections that keys fall to, which holds twice the mean, and ends with a flush of the log and one of
 //!   the data, whose time its operations share.

@@ -10,7 +10,7 @@ use super::{ROUND_FLUSHES, Workload};
 use crate::apply::nodes::PACKED;
 use crate::filter;
 
-/// How full leaves and nodes are on average, where each grows from half full to full: ln 2.
+/// How full leaves and nodes are on average, where each is cut by itself, and grows from half full to full: ln 2.
 const GROWN_FILL: f64 = std::f64::consts::LN_2;
 
 /// How full they are where nothing is inserted, for then everything was loaded.
