@@ -4,26 +4,28 @@
 //! written elsewhere.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use doclog::{DocPointer, SegmentId, Usage};
-use index::{Error, Result, is_below};
+use doclog::{SegmentId, Usage};
+use index::is_below;
 
 use crate::format::Link;
-use crate::format::node::Node;
-use crate::ordered::{Groups, Span, Walk, walk};
-use crate::version::Version;
+use crate::ordered::Span;
 
 /// A segment that is fuller than this, in tenths, is left alone.
 const FULL: u64 = 8;
 
-/// The segments in which least lives, up to so many bytes of it together, or one.
-pub(crate) fn chosen(mut usage: Vec<Usage>, bytes: u64) -> BTreeSet<SegmentId> {
+/// Segments that are worth it, those first in which least lives.
+fn candidates(mut usage: Vec<Usage>) -> Vec<Usage> {
     usage.retain(|segment| {
         segment.is_settled && segment.live_bytes > 0 && segment.live_bytes / FULL * 10 <= segment.bytes
     });
     usage.sort_by_key(|segment| segment.live_bytes);
+    usage
+}
+
+/// The segments in which least lives, up to so many bytes of it together, or one.
+pub(crate) fn chosen(usage: Vec<Usage>, bytes: u64) -> BTreeSet<SegmentId> {
+    let usage = candidates(usage);
     let (mut live, mut chosen) = (0, BTreeSet::new());
     for segment in usage {
         live += segment.live_bytes;
@@ -35,54 +37,40 @@ pub(crate) fn chosen(mut usage: Vec<Usage>, bytes: u64) -> BTreeSet<SegmentId> {
     chosen
 }
 
-/// A key under each node of the segments.
-pub(crate) fn keys(version: &Version, segments: &BTreeSet<SegmentId>) -> Result<Vec<Vec<u8>>> {
-    let mut finder = Finder { segments, waiting: Vec::new(), found: Vec::new(), failed: None };
-    walk(version, &mut finder);
-    finder.failed.map_or(Ok(finder.found), Err)
+/// The segments in which least lives, until so many bytes are dead in them together.
+pub(crate) fn sparse(usage: Vec<Usage>, dead_bytes: u64) -> BTreeSet<SegmentId> {
+    let mut left = dead_bytes;
+    let more = |segment: &Usage| {
+        let is_wanted = left > 0;
+        left = left.saturating_sub(segment.bytes - segment.live_bytes);
+        is_wanted
+    };
+    candidates(usage).into_iter().take_while(more).map(|segment| segment.segment).collect()
 }
 
-struct Finder<'a> {
+/// Nodes of some segments under which a walk has met no key yet.
+pub(crate) struct Waiting<'a> {
     segments: &'a BTreeSet<SegmentId>,
-    /// Of nodes under which no key was met yet.
-    waiting: Vec<Span>,
-    found: Vec<Vec<u8>>,
-    failed: Option<Error>,
+    nodes: Vec<Span>,
 }
 
-impl Walk for Finder<'_> {
-    fn enters(&mut self, span: &Span, link: &Link) -> bool {
+impl<'a> Waiting<'a> {
+    pub(crate) const fn new(segments: &'a BTreeSet<SegmentId>) -> Self {
+        Self { segments, nodes: Vec::new() }
+    }
+
+    /// The walk enters a node.
+    pub(crate) fn enter(&mut self, span: &Span, link: &Link) {
         if self.segments.contains(&link.pointer.segment) {
-            self.waiting.push(span.clone());
+            self.nodes.push(span.clone());
         }
-        // What is below a node may be in any segment.
-        true
     }
 
-    fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
-        version.nodes_or_error(pointers)
-    }
-
-    fn leaf(&mut self, _leaf: &Node, _span: &Span) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn groups(&mut self, groups: &Groups) -> ControlFlow<()> {
-        let low = groups.span.low.as_slice();
-        let before = self.waiting.len();
-        self.waiting.retain(|span| low < span.low.as_slice() || !is_below(low, span.high.as_deref()));
-        if self.waiting.len() < before {
-            let _ = groups.each_key(|key, _| {
-                self.found.push(key);
-                ControlFlow::Break(())
-            });
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn failed(&mut self, _span: &Span, why: Error) -> ControlFlow<()> {
-        self.failed = Some(why);
-        ControlFlow::Break(())
+    /// The walk has met keys from `low` on: whether nodes have waited for them, which wait no more.
+    pub(crate) fn meet(&mut self, low: &[u8]) -> bool {
+        let before = self.nodes.len();
+        self.nodes.retain(|span| low < span.low.as_slice() || !is_below(low, span.high.as_deref()));
+        self.nodes.len() < before
     }
 }
 
@@ -106,5 +94,10 @@ mod tests {
         assert_eq!(chosen(1), [4], "one at least");
         assert_eq!(chosen(300), [4, 6]);
         assert_eq!(chosen(u64::MAX), [2, 4, 6]);
+        let sparse = |bytes| sparse(usage.to_vec(), bytes).into_iter().map(|segment| segment.0).collect::<Vec<_>>();
+        assert_eq!(sparse(0), [0; 0]);
+        assert_eq!(sparse(900), [4]);
+        assert_eq!(sparse(901), [4, 6]);
+        assert_eq!(sparse(u64::MAX), [2, 4, 6]);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use doclog::DocPointer;
 use index::{Error, LeafKeys, Part, Result, Time, is_below};
 
+use crate::empty::Waiting;
 use crate::format::Link;
 use crate::format::node::Node;
 use crate::ordered::{Groups, Span, Walk, walk};
@@ -21,15 +22,16 @@ pub(crate) struct Stretch {
     pub(crate) bytes: usize,
 }
 
-/// Finds the first stretch of a part: leaves that are not behind it, as many as its bytes say.
+/// Finds the first stretch of a part: leaves that are not behind it, as many as its bytes say. Of a part that is only in some segments it is one key of each leaf.
 pub(crate) fn stretch(version: &Version, part: Part<'_>) -> Result<Stretch> {
-    let mut finder = Finder { part, found: Stretch::default(), failed: None };
+    let mut finder = Finder { part, waiting: part.only.map(Waiting::new), found: Stretch::default(), failed: None };
     walk(version, &mut finder);
     finder.failed.map_or(Ok(finder.found), Err)
 }
 
 struct Finder<'a> {
     part: Part<'a>,
+    waiting: Option<Waiting<'a>>,
     found: Stretch,
     failed: Option<Error>,
 }
@@ -43,8 +45,13 @@ impl Finder<'_> {
 }
 
 impl Walk for Finder<'_> {
-    fn enters(&mut self, span: &Span, _link: &Link) -> bool {
-        is_below(self.part.from, span.high.as_deref())
+    fn enters(&mut self, span: &Span, link: &Link) -> bool {
+        let is_ahead = is_below(self.part.from, span.high.as_deref());
+        if let Some(waiting) = self.waiting.as_mut().filter(|_| is_ahead) {
+            waiting.enter(span, link);
+        }
+        // What is below a node may be in any segment.
+        is_ahead
     }
 
     fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
@@ -67,10 +74,14 @@ impl Walk for Finder<'_> {
             return self.end(&groups.span);
         }
         self.found.bytes += groups.bytes();
-        groups.each_key(|key, _| {
-            self.found.keys.push(key);
-            ControlFlow::Continue(())
-        })
+        let is_one_enough = self.waiting.is_some();
+        if self.waiting.as_mut().is_none_or(|waiting| waiting.meet(&groups.span.low)) {
+            let _ = groups.each_key(|key, _| {
+                self.found.keys.push(key);
+                if is_one_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+        }
+        ControlFlow::Continue(())
     }
 
     fn failed(&mut self, _span: &Span, why: Error) -> ControlFlow<()> {

@@ -1,8 +1,9 @@
 //! The trie of one table.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use doclog::{Content, DocImage, DocLog, Retained};
+use doclog::{Content, DocImage, DocLog, Retained, SegmentId};
 use index::{
     Again, Applied, Batch, Compacted, Error, Horizon, Index, LeafKeys, Part, Rescue, Result, Seq, TableId, Time,
     Update, View, class_of,
@@ -321,8 +322,14 @@ impl Index for Trie {
         if segments.is_empty() {
             return Ok(None);
         }
-        let keys = empty::keys(&self.current(), &segments)?;
+        let only = Some(&segments);
+        let all = Part { from: &[], until: None, bytes: usize::MAX, reclaims: true, below: None, only };
+        let Stretch { keys, .. } = stretch::stretch(&self.current(), all)?;
         self.rewrite(&keys, Room::of(Class::Emptying), through, horizon).map(Some)
+    }
+
+    fn sparse(&self, dead_bytes: u64) -> BTreeSet<SegmentId> {
+        empty::sparse(self.nodes.usage(), dead_bytes)
     }
 
     fn garbage_bytes(&self) -> u64 {

@@ -40,7 +40,7 @@ fn load(home: &Home, count: u32, expiry: impl Fn(usize) -> Option<Expiry>) -> Ve
 fn rewrite(home: &mut Home, until: Option<&[u8]>, bytes: usize, now: Time) -> usize {
     let (mut from, mut stretches) = (Some(Vec::new()), 0);
     while let Some(low) = from {
-        let part = Part { from: &low, until, bytes, reclaims: false, below: None };
+        let part = Part { from: &low, until, bytes, reclaims: false, below: None, only: None };
         let horizon = Horizon::new(Vec::new(), now);
         let Some(compacted) = home.trie.compact(part, 1, Seq::MAX, &horizon).expect("room") else { break };
         home.flush(&compacted.applied.files).expect("a disk that works");
@@ -160,7 +160,7 @@ fn what_expires_makes_its_leaves_due_and_goes_when_they_are_made_anew() {
     assert!(!covers(&sorted[0]) && !covers(&sorted[4999]));
     for keys in &due {
         let high = keys.high.as_deref();
-        let part = Part { from: &keys.low, until: high, bytes: 1 << 30, reclaims: false, below: None };
+        let part = Part { from: &keys.low, until: high, bytes: 1 << 30, reclaims: false, below: None, only: None };
         let horizon = Horizon::new(Vec::new(), Time(50 << 10));
         let compacted = home.trie.compact(part, 1, Seq::MAX, &horizon).expect("room").expect("not empty");
         home.flush(&compacted.applied.files).expect("a disk that works");

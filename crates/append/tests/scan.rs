@@ -75,7 +75,7 @@ fn a_short_scan_reads_little_and_a_long_one_nothing_twice() {
 fn who_makes_a_few_keys_anew_reads_the_way_to_them_and_little_beside() {
     let (store, trie) = uncached(&Arc::new(ReadAhead::new(u64::MAX)));
     let (from, until) = (key(5000), key(5001));
-    let part = Part { from: &from, until: Some(&until), bytes: 1 << 20, reclaims: true, below: None };
+    let part = Part { from: &from, until: Some(&until), bytes: 1 << 20, reclaims: true, below: None, only: None };
     let before = read_bytes(&store);
     let done = trie.compact(part, 1, Seq::MAX, &Horizon::default()).expect("whole").expect("not empty");
     trie.publish(&done.applied);

@@ -295,7 +295,7 @@ impl Run<'_, '_> {
             let mut rewritten = Rewritten::default();
             from = turn(self.engine, table, || {
                 let bytes = stretch_bytes(self.engine);
-                let part = Part { from: &low, until: keys.high.as_deref(), bytes, reclaims: false, below };
+                let part = Part { from: &low, until: keys.high.as_deref(), bytes, reclaims: false, below, only: None };
                 rewritten = rewrite(self.engine, table, part, leaf_pages)?;
                 Ok(rewritten.next.take().filter(|next| part.has(next)))
             })?;
@@ -415,14 +415,17 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
         full @ Error::DiskFull { .. } if part.below.is_some() => full,
         error => engine.write_error(error),
     })?;
+    // Leaves that stay as they are keep what range deletes hide.
+    let clear = |tombstones: &mut RangeTombstones, end: Option<&[u8]>| {
+        if part.only.is_none() {
+            sweep::clear(tombstones, &table.state.load(), &horizon, low, end);
+        }
+    };
     let Some(compacted) = compacted else {
-        table.change_tombstones(|tombstones| sweep::clear(tombstones, &table.state.load(), &horizon, low, None));
+        table.change_tombstones(|tombstones| clear(tombstones, None));
         return Ok(Rewritten::default());
     };
-    let end = compacted.next.as_deref();
-    finish(engine, table, &compacted.applied, |tombstones| {
-        sweep::clear(tombstones, &table.state.load(), &horizon, low, end);
-    })?;
+    finish(engine, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
     Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
 }
 

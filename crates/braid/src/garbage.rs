@@ -1,32 +1,80 @@
-//! Space that structures leave behind in files of their own: the worker has tables swept in which there is too much of it.
+//! Space that structures leave behind in files of their own: the worker has it swept where there is too much of it.
 //!
-//! A structure that only appends leaves a little alive in each of its segments, and a segment goes as a whole. When what is dead in segments that are in use is more
-//! than what is alive, and more than [`LEAST_BYTES`], the table is made anew in key order, stretch by stretch ([`crate::sweep`]), and what was there before dies. So it seldom takes
-//! much more than twice what is alive, and what the sweep has written; what died whole goes with a checkpoint, which comes when there is much of it ([`crate::clean`]).
+//! A structure that only appends leaves a little alive in each of its segments, and a segment goes as a whole. When half as much is dead in segments that are in use
+//! as is alive ([`WORKING`]), the segments in which least lives are swept: what lives in them is made anew, stretch by stretch ([`crate::sweep`]), until no more than a part of what is alive is dead
+//! in the others ([`AT_REST`]). So it seldom takes much more than one and a half times what is alive, and what the sweep has written; what died whole goes with a checkpoint, which comes when there is much of it
+//! ([`crate::clean`]).
 //!
-//! On a full disk a sweep in key order would take space for all that is alive before it gives any back. There the segments in which least lives are emptied, a few at a time, in the
+//! Where nobody writes ([`crate::rest`]), as little as that is left in any case ([`settle`]): to apply all that waits makes nearly every leaf anew, and leaves some of the old ones in all segments.
+//!
+//! On a full disk a sweep would take space for all that lives in its segments before it gives any back. There a few segments are emptied at a time, in the
 //! room that is kept for that ([`relieve`]).
 
 use std::{cmp::Reverse, sync::Arc};
 
 use crate::{Error, Result, catalog::TableCore, compact, engine::Engine, sweep};
 
-/// Less is not worth it: about what two segments hold.
-const LEAST_BYTES: u64 = 32 << 20;
+/// How much garbage a table may have: this part of what is alive, or so many bytes, for less is not worth it.
+#[derive(Clone, Copy)]
+struct Limit {
+    part: u64,
+    least_bytes: u64,
+}
+
+/// While others write: half as much as is alive, or what two segments hold.
+const WORKING: Limit = Limit { part: 2, least_bytes: 32 << 20 };
+/// When nobody does, and what a sweep leaves.
+const AT_REST: Limit = Limit { part: 4, least_bytes: 4 << 20 };
+
+impl Limit {
+    /// Bytes of garbage above it.
+    fn excess(self, table: &TableCore) -> u64 {
+        let most = self.least_bytes.max(table.tree.room().live_bytes / self.part);
+        table.tree.garbage_bytes().saturating_sub(most)
+    }
+}
+
 /// What lives in files that are emptied together on a full disk: far less than the room that is kept for it.
 const EMPTIED_BYTES: u64 = 128 << 10;
 
-/// Asks for sweeps of tables with too much garbage, unless others wait. One that is being compacted will have none.
+/// Asks for sweeps of tables with too much garbage, unless others wait.
 pub(crate) fn look(engine: &Engine) {
-    if engine.sweeps.are_waiting() {
-        return;
+    if !engine.sweeps.are_waiting() {
+        sweep_above(engine, WORKING);
     }
-    for table in engine.catalog.live().into_iter().filter(|table| !engine.sweeps.is_compacted(table)) {
-        let dead = table.tree.garbage_bytes();
-        if dead > LEAST_BYTES.max(table.tree.room().live_bytes) {
-            engine.sweep(&table, &[], None);
+}
+
+/// Whether there is more than there is to be at rest.
+pub(crate) fn is_left(engine: &Engine) -> bool {
+    above(engine, AT_REST).next().is_some()
+}
+
+/// Sweeps what is more than there is to be at rest, as long as nobody commits: so no writer waits for it. On a full disk it stays.
+pub(crate) fn settle(engine: &Engine) -> Result<()> {
+    sweep_above(engine, AT_REST);
+    let last = engine.wal.last_seq();
+    while engine.sweeps.are_waiting() && engine.wal.last_seq() == last {
+        match sweep::turn(engine) {
+            Err(Error::DiskFull { .. }) => {
+                engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_files(table));
+                break;
+            }
+            outcome => outcome.map(drop)?,
         }
     }
+    Ok(())
+}
+
+fn sweep_above(engine: &Engine, limit: Limit) {
+    for table in above(engine, limit) {
+        engine.sweep_files(&table, table.tree.sparse(AT_REST.excess(&table)));
+    }
+}
+
+/// Tables with more garbage than that. One that is being compacted will have none.
+fn above(engine: &Engine, limit: Limit) -> impl Iterator<Item = Arc<TableCore>> {
+    let is_swept = |table: &TableCore| !engine.sweeps.is_compacted(table) && !table.is_damaged();
+    engine.catalog.live().into_iter().filter(move |table| is_swept(table) && limit.excess(table) > 0)
 }
 
 /// On a full disk: empties files of a table in which little lives, those of one table that has them. Whether there was any, room for that, and something to be had
@@ -80,9 +128,10 @@ pub(crate) fn dead_bytes(engine: &Engine) -> u64 {
 mod tests {
     use std::path::Path;
 
+    use index::Part;
     use psync::sim::SimDisk;
 
-    use crate::{Options, Structure};
+    use crate::{Durability, Options, Structure, Table, choice, compact, round};
 
     #[test]
     fn tries_that_are_overwritten_all_over_stay_bounded() {
@@ -109,11 +158,58 @@ mod tests {
         }
         db.checkpoint().expect("a checkpoint");
         let live = tree.room().live_bytes;
-        let limit = 2 * live + super::LEAST_BYTES + (64 << 20);
+        let limit = 2 * live + super::WORKING.least_bytes + (64 << 20);
         assert!(written > 3 * limit, "{written} bytes written, and {limit} may be there");
         assert!(most <= limit, "{most} bytes of {live} that live");
         assert_eq!(table.iter().count(), 20_000);
         assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    }
+
+    #[test]
+    fn a_sweep_of_files_leaves_nothing_in_them_and_keeps_what_range_deletes_hide() {
+        let options = Options::new().background(false).segment_bytes(64 << 10);
+        let key = |number: u32| number.to_be_bytes();
+        for operations in 0.. {
+            let disk = SimDisk::new(operations);
+            let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+            let table = db.table("t", Structure::Append).expect("a table");
+            let put = |numbers: &mut dyn Iterator<Item = u32>, byte: u8| {
+                numbers.for_each(|number| table.put_with(key(number), [byte; 100], Durability::Os).expect("put"));
+                db.drain().expect("applies");
+            };
+            put(&mut (0..4000), 1);
+            put(&mut (0..2000), 2);
+            // The range delete cannot be swept before that is applied.
+            table.put(key(2000), "waits").expect("put");
+            table.delete_range(key(1000)..key(3000)).expect("deleted");
+            let is_whole = |table: &Table| {
+                let pairs: Vec<_> = table.iter().map(|pair| pair.expect("a pair")).collect();
+                let expected = (0..1000).map(|number| (number, 2)).chain((3000..4000).map(|number| (number, 1)));
+                pairs.into_iter().eq(expected.map(|(number, byte)| (key(number).to_vec(), vec![byte; 100])))
+            };
+            let (engine, core) = (table.engine(), &table.core);
+            round::run(engine, &choice::fullest(engine, |_| true)).expect("a round");
+            let files = core.tree.sparse(u64::MAX);
+            assert!(!files.is_empty());
+            disk.crash_after(operations);
+            let part =
+                Part { from: &[], until: None, bytes: usize::MAX, reclaims: true, below: None, only: Some(&files) };
+            let is_swept = compact::rewrite(engine, core, part, 1).is_ok();
+            if is_swept {
+                assert!(core.tree.sparse(u64::MAX).is_disjoint(&files), "something lives in them");
+                assert!(!core.state.load().tombstones.is_empty(), "other leaves have what it hides");
+                assert!(is_whole(&table));
+            }
+            drop((table, db));
+            disk.restart();
+            let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+            assert!(is_whole(&db.table("t", Structure::Append).expect("a table")), "after {operations} operations");
+            assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+            if is_swept {
+                assert!(operations > 3, "{operations} operations are too few to say much");
+                break;
+            }
+        }
     }
 
     #[test]

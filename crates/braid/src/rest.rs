@@ -1,10 +1,11 @@
 //! What a database gives back to the disk when nobody writes any more: at the close, behind a checkpoint that was asked for, and after half a minute without a commit. A compaction has the data
 //! file give its part back in any case.
 //!
-//! 1. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where what it has of the disk is more than [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
-//! 2. Free pages of the data file are left out, all but its reserve.
-//! 3. A checkpoint is written, which needs no log before it, and knows what was left out. Where the image before it stood in the way, another one is.
-//! 4. Then the log's other segments are unlinked, and the data file is cut and punched.
+//! 1. Files of structures in which little lives are swept, as long as nobody commits ([`garbage::settle`]).
+//! 2. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where what it has of the disk is more than [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
+//! 3. Free pages of the data file are left out, all but its reserve.
+//! 4. A checkpoint is written, which needs no log before it, and knows what was left out. Where the image before it stood in the way, another one is.
+//! 5. Then the log's other segments are unlinked, and the data file is cut and punched.
 //!
 //! Whoever writes next has all of it made anew, step by step as it is used.
 //!
@@ -22,11 +23,12 @@ const LOG_PART: u64 = 50;
 /// Whether there is anything to be given back that is worth a checkpoint.
 pub(crate) fn is_due(engine: &Engine) -> bool {
     let is_long = engine.options.retain_log_bytes == 0 && engine.wal.is_beyond(log_bytes(engine));
-    is_long || engine.pages.has_surplus()
+    is_long || engine.pages.has_surplus() || garbage::is_left(engine)
 }
 
 /// Writes a checkpoint, and gives back what is not needed at rest.
 pub(crate) fn checkpoint(engine: &Engine) -> Result<()> {
+    garbage::settle(engine)?;
     // What is kept of the log for others is counted by positions, of which this skips many.
     let keeps_log = engine.options.retain_log_bytes > 0;
     if !keeps_log && engine.wal.turn_over(log_bytes(engine)).map_err(|error| engine.log_error(error))? {

@@ -1,6 +1,6 @@
 //! Sweeps: parts of tables rewritten in the background, so that what nobody sees in them any more gives its space back.
 //!
-//! 1. Whoever knows of keys under which there is something to be had asks for them ([`Engine::sweep`]).
+//! 1. Whoever knows of keys under which there is something to be had asks for them ([`Engine::sweep`]), or for files of a structure in which little lives ([`Engine::sweep_files`]).
 //! 2. A range delete ([`index::RangeTombstones`]) asks by being there, once everything older under its keys is in the structure and no snapshot is
 //!    older than it. What was swept needs its tombstones no more.
 //! 3. Where a round finds the disk full, what range deletes hide and what has expired is swept at once ([`relieve`]).
@@ -14,14 +14,14 @@
 //! step in which the view comes that needs it no more; it comes back after a crash if no checkpoint was written since, and hides nothing.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-use index::{Fragment, Horizon, Part, RangeTombstones, Seq, TableId};
+use index::{Fragment, Horizon, Part, RangeTombstones, SegmentId, Seq, TableId};
 use parking_lot::Mutex;
 use space::PAGE;
 
@@ -45,11 +45,14 @@ struct Sweep {
     low: Vec<u8>,
     /// Where they end, if they do.
     high: Option<Vec<u8>>,
+    /// Of these only what is in some files of the structure.
+    only: Option<Arc<BTreeSet<SegmentId>>>,
 }
 
 impl PartialEq for Sweep {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.table, &other.table) && (&self.low, &self.high) == (&other.low, &other.high)
+        Arc::ptr_eq(&self.table, &other.table)
+            && (&self.low, &self.high, &self.only) == (&other.low, &other.high, &other.only)
     }
 }
 
@@ -132,6 +135,11 @@ impl Sweeps {
         self.asked.lock().retain(|sweep| !Arc::ptr_eq(&sweep.table, table));
     }
 
+    /// Forgets the files of a table's structure that were asked for.
+    pub(crate) fn forget_files(&self, table: &Arc<TableCore>) {
+        self.asked.lock().retain(|sweep| sweep.only.is_none() || !Arc::ptr_eq(&sweep.table, table));
+    }
+
     /// Whether anything is to be swept.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.asked.lock().is_empty()
@@ -148,14 +156,27 @@ impl Engine {
         let has = |sweep: &Sweep| {
             let ends_there = |end: &Vec<u8>| high.is_some_and(|high| high <= end.as_slice());
             Arc::ptr_eq(&sweep.table, table)
+                && sweep.only.is_none()
                 && sweep.low.as_slice() <= low
                 && sweep.high.as_ref().is_none_or(ends_there)
         };
         if !asked.iter().any(has) {
-            asked.push_back(Sweep { table: Arc::clone(table), low: low.to_vec(), high: high.map(<[u8]>::to_vec) });
+            let (low, high) = (low.to_vec(), high.map(<[u8]>::to_vec));
+            asked.push_back(Sweep { table: Arc::clone(table), low, high, only: None });
             drop(asked);
             self.signal.kick();
         }
+    }
+
+    /// Has files of a table's structure swept, instead of those that wait already.
+    pub(crate) fn sweep_files(&self, table: &Arc<TableCore>, files: BTreeSet<SegmentId>) {
+        if table.is_damaged() || files.is_empty() {
+            return;
+        }
+        self.sweeps.forget_files(table);
+        let (low, only) = (Vec::new(), Some(Arc::new(files)));
+        self.sweeps.asked.lock().push_back(Sweep { table: Arc::clone(table), low, high: None, only });
+        self.signal.kick();
     }
 }
 
@@ -245,7 +266,7 @@ fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
         let first = fragments.iter().find(is_due)?;
         let last = fragments.iter().rfind(is_due).filter(|_| fragments.len() >= MANY_FRAGMENTS).unwrap_or(first);
         let (low, high) = (first.low.clone(), last.high.clone());
-        Some(Sweep { table, low, high })
+        Some(Sweep { table, low, high, only: None })
     };
     let found = engine.catalog.live().into_iter().find_map(of_table);
     (found, waits)
@@ -287,7 +308,8 @@ impl Relief {
             let hidden = fragments.map(|fragment| (fragment.low.clone(), fragment.high.clone()));
             let due = unless_damaged(&table, table.tree.due(horizon.now, PIECES_MAX).map_err(Error::from))?;
             let due = due.into_iter().flatten().map(|keys| (keys.low, keys.high));
-            let of_table = hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high });
+            let of_table =
+                hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high, only: None });
             self.left.extend(of_table);
         }
         self.left.append(&mut self.again);
@@ -349,8 +371,8 @@ fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let mut part =
-        Part { from: &sweep.low, until: high, bytes: compact::stretch_bytes(engine), reclaims: true, below: None };
+    let (bytes, only) = (compact::stretch_bytes(engine), sweep.only.as_deref());
+    let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, below: None, only };
     let rewritten = loop {
         match compact::rewrite(engine, table, part, table.tree.leaf_pages()) {
             // What it gives up is had only when it is through: a shorter one needs less before.

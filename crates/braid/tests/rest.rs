@@ -49,6 +49,7 @@ fn compact(db: &Database) {
 
 on_every_structure!(
     a_table_that_was_emptied_gives_its_room_back,
+    what_was_loaded_in_random_order_takes_little_more_than_half_as_much_again,
     what_is_packed_takes_little_more_than_it_is,
     what_was_given_back_comes_again_with_its_use,
 );
@@ -66,6 +67,19 @@ fn a_table_that_was_emptied_gives_its_room_back(structure: Structure) {
     disk.restart();
     let db = open(&disk);
     assert_eq!(db.table("t", structure).expect("a table").iter().count(), 0);
+    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+}
+
+fn what_was_loaded_in_random_order_takes_little_more_than_half_as_much_again(structure: Structure) {
+    let disk = SimDisk::new(1);
+    let db = open(&disk);
+    let table = db.table("t", structure).expect("a table");
+    fill(&db, &table, 0..300_000, 1);
+    db.checkpoint().expect("a checkpoint");
+    let most = if structure == Structure::Append { 1.6 } else { 1.5 };
+    let taken = per_user_byte(&disk, 300_000);
+    assert!(taken <= most, "{taken} bytes for each of the user");
+    assert_eq!(table.iter().count(), 300_000);
     assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
 }
 

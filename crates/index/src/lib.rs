@@ -26,7 +26,7 @@ mod types;
 
 pub use again::{Again, Touches};
 pub use class::class_of;
-pub use doclog::DocPointer;
+pub use doclog::{DocPointer, SegmentId};
 pub use error::{Damage, Error, Result};
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
@@ -37,6 +37,7 @@ pub use types::{
     Seen, Seq, Stored, TableId, Time, Update, common_prefix, head, part_of,
 };
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -130,6 +131,11 @@ pub trait Index: Send + Sync {
         Ok(None)
     }
 
+    /// Files of its own with as many dead bytes as asked for, as far as there are files in which much is dead: those first in which least lives.
+    fn sparse(&self, _dead_bytes: u64) -> BTreeSet<SegmentId> {
+        BTreeSet::new()
+    }
+
     /// Bytes of files of its own that are in use which nothing refers to: what making all of it anew would give back.
     fn garbage_bytes(&self) -> u64 {
         0
@@ -159,6 +165,8 @@ pub struct Part<'a> {
     pub reclaims: bool,
     /// In a file of pages it goes below this one, or nowhere: then it fails as on a full disk.
     pub below: Option<PageId>,
+    /// Only what is in these files of its own, and leaves on the way to which something is.
+    pub only: Option<&'a BTreeSet<SegmentId>>,
 }
 
 impl Part<'_> {
