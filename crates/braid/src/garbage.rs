@@ -44,16 +44,16 @@ pub(crate) fn look(engine: &Engine) {
     }
 }
 
-/// Whether there is more than there is to be at rest.
+/// Whether there is more than there is to be at rest, and files that are worth sweeping.
 pub(crate) fn is_left(engine: &Engine) -> bool {
-    above(engine, AT_REST).next().is_some()
+    above(engine, AT_REST).any(|table| !table.tree.sparse(1).is_empty())
 }
 
-/// Sweeps what is more than there is to be at rest, as long as nobody commits: so no writer waits for it. On a full disk it stays.
+/// Sweeps what is more than there is to be at rest, as long as nobody commits, or closes the database: so nobody waits for it. On a full disk it stays.
 pub(crate) fn settle(engine: &Engine) -> Result<()> {
     sweep_above(engine, AT_REST);
     let last = engine.wal.last_seq();
-    while engine.sweeps.are_waiting() && engine.wal.last_seq() == last {
+    while engine.sweeps.are_waiting() && engine.wal.last_seq() == last && !engine.is_closed() {
         match sweep::turn(engine) {
             Err(Error::DiskFull { .. }) => {
                 engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_files(table));

@@ -1,7 +1,7 @@
 //! What a database gives back to the disk when nobody writes any more: at the close, behind a checkpoint that was asked for, and after half a minute without a commit. A compaction has the data
 //! file give its part back in any case.
 //!
-//! 1. Files of structures in which little lives are swept, as long as nobody commits ([`garbage::settle`]).
+//! 1. Files of structures in which little lives are swept, as long as nobody commits, and not at the close, which would have to wait for it ([`garbage::settle`]).
 //! 2. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where what it has of the disk is more than [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
 //! 3. Free pages of the data file are left out, all but its reserve.
 //! 4. A checkpoint is written, which needs no log before it, and knows what was left out. Where the image before it stood in the way, another one is.
