@@ -37,9 +37,9 @@ impl Limit {
 /// What lives in files that are emptied together on a full disk: far less than the room that is kept for it.
 const EMPTIED_BYTES: u64 = 128 << 10;
 
-/// Asks for sweeps of tables with too much garbage, unless others wait.
+/// Asks for sweeps of tables with too much garbage, unless others wait, or the disk is full.
 pub(crate) fn look(engine: &Engine) {
-    if !engine.sweeps.are_waiting() {
+    if !engine.sweeps.are_waiting() && engine.pressure.full_disk().is_none() {
         sweep_above(engine, WORKING);
     }
 }
@@ -55,13 +55,11 @@ pub(crate) fn settle(engine: &Engine) -> Result<()> {
     let last = engine.wal.last_seq();
     while engine.sweeps.are_waiting() && engine.wal.last_seq() == last && !engine.is_closed() {
         match sweep::turn(engine) {
-            Err(Error::DiskFull { .. }) => {
-                engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_files(table));
-                break;
-            }
+            Err(Error::DiskFull { .. }) => break,
             outcome => outcome.map(drop)?,
         }
     }
+    engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_files(table));
     Ok(())
 }
 

@@ -183,7 +183,7 @@ impl Engine {
 /// Sweeps a stretch, if there is one to be swept; whether there is more. By the worker, who holds [`Engine::maintenance`].
 ///
 /// # Errors
-/// As a compaction's; the stretch is then the next one again.
+/// As a compaction's; the stretch is then the next one again, but for files on a full disk, which are forgotten.
 pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     // Values may expire as fast as they are swept, and range tombstones are not to wait for that.
     let first = engine.sweeps.tombstones_first.fetch_not(Ordering::Relaxed).then(|| of_tombstones(engine)).flatten();
@@ -194,6 +194,8 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
             // A compaction rewrites all of it.
             Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
             Ok(Some(Some(low))) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
+            // Its files are emptied one by one then.
+            Err(error @ Error::DiskFull { .. }) if sweep.only.is_some() => return Err(error),
             Err(error) => {
                 engine.sweeps.asked.lock().push_front(sweep);
                 return Err(error);

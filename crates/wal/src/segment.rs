@@ -61,7 +61,7 @@ const ZERO_WRITES_PER_RUN: usize = 16;
 const FIRST_ROOM: u64 = 64 << 10;
 const ROOM_GROWTH: u64 = 4;
 /// Bytes of one that the log is brought into when nobody writes any more.
-pub const QUIET_ROOM: u64 = 2 << 20;
+pub const QUIET_ROOM: u64 = 1 << 20;
 /// Quarters of what room there is are left to those who claim more, as many as spares.
 const ROOM_PARTS: u64 = 4;
 

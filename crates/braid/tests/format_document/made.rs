@@ -72,7 +72,7 @@ pub(crate) fn make() -> Made {
         let mut batch = WriteBatch::new();
         for number in (0..3000).filter(|number| number % 100 == chunk) {
             let key = format!("{:03}/of the first table/{number:05}", number % 7).into_bytes();
-            let value = value(number, if number % 500 == 0 { 3000 } else { 310 });
+            let value = value(number, if number % 500 == 0 { 3000 } else { 330 });
             match number % 250 < 60 {
                 true => batch.put_expiring(&first, &key, &value, expiry),
                 false => batch.put(&first, &key, &value),
