@@ -186,7 +186,7 @@ impl Database {
     }
 
     /// Applies everything that is visible now to the structures and writes a checkpoint, which trims the log. Where nobody commits meanwhile, the disk gets back what only writers need: room that the log and
-    /// the data file keep ahead of use.
+    /// the data file keep ahead of use. What is dead in `append` tables beyond a quarter of what lives goes too: this takes a walk through the table, and ends with the first commit.
     ///
     /// # Errors
     /// On a full disk, or when the database does not write.
