@@ -49,7 +49,7 @@ pub(crate) fn is_left(engine: &Engine) -> bool {
     above(engine, AT_REST).any(|table| !table.tree.sparse(1).is_empty())
 }
 
-/// Sweeps what is more than there is to be at rest, as long as nobody commits, or closes the database: so nobody waits for it. On a full disk it stays.
+/// Sweeps what is more than there is to be at rest, until somebody commits or closes the database: so nobody waits for it. On a full disk it stays.
 pub(crate) fn settle(engine: &Engine) -> Result<()> {
     sweep_above(engine, AT_REST);
     let last = engine.wal.last_seq();

@@ -13,7 +13,7 @@ use psync::{Identity, Psync};
 /// More are forgotten, and synced again.
 const KNOWN_MAX: usize = 1024;
 
-/// Directories whose name, and all names above it, this process has synced.
+/// Directories whose name this process has synced. What is above each is known by itself: a relative path ends at the working directory.
 static KNOWN: LazyLock<Mutex<HashSet<Identity>>> = LazyLock::new(Mutex::default);
 
 /// A directory to sync, for a name in it.
@@ -26,18 +26,14 @@ pub(crate) struct Above {
 /// What is to be synced for the names that lead to a database: from the directory that it is in upwards.
 pub(crate) fn of(psync: &Psync, database: &Path) -> Vec<Above> {
     let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
-    let mut above = Vec::new();
-    for path in database.ancestors().take_while(named) {
-        let child = if above.is_empty() { None } else { psync.identity(path) };
-        if child.is_some_and(|child| KNOWN.lock().contains(&child)) {
-            break;
-        }
-        above.push(Above { directory: parent_of(path), child });
-    }
-    above
+    let above = database.ancestors().take_while(named).map(|path| {
+        let child = if path == database { None } else { psync.identity(path) };
+        Above { directory: parent_of(path), child }
+    });
+    above.filter(|above| above.child.is_none_or(|child| !KNOWN.lock().contains(&child))).collect()
 }
 
-/// All of these are synced, and so is what was left out above them.
+/// All of these are synced.
 pub(crate) fn note_synced(above: impl IntoIterator<Item = Above>) {
     let mut known = KNOWN.lock();
     for child in above.into_iter().filter_map(|above| above.child) {

@@ -140,7 +140,7 @@ impl Apply<'_> {
             let free = last.rewritten && next.rewritten && (last.bytes == 0 || next.bytes == 0);
             let (entries, bytes) = (last.entries + next.entries, last.bytes + next.bytes);
             let small = is_small(last) || is_small(&next);
-            if free || last.is_row_with(&next) || small && bytes <= self.capacity(entries, bytes) * 2 / 3 {
+            if free || last.is_row_with(&next) || small && !self.is_full(entries, bytes) {
                 last.join(next);
             } else {
                 out.push(next);
