@@ -58,8 +58,9 @@ const LONGEST_OWN_SLEEP: Duration = Duration::from_secs(1);
 const SLACK_SEGMENTS: u64 = 4;
 /// A cycle moves this part of what lives, or a segment.
 const CYCLE_PART: u64 = 8;
-/// A checkpoint comes where this part of what lives is dead, and waits for one.
+/// A checkpoint comes where this part of what lives, and what so many segments hold, is dead and waits for one.
 const DEAD_PART: u64 = 16;
+const DEAD_SEGMENTS: u64 = 2;
 /// As long as readers of older states hold more dead bytes than this part of what lives, nothing is emptied.
 const HELD_PART: u64 = 4;
 /// A segment that is fuller than this, in tenths, is left alone.
@@ -498,7 +499,7 @@ fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u
 }
 
 /// Writes a checkpoint where that releases enough. Whether there is more to do.
-fn release(engine: &Engine) -> Result<bool> {
+pub(crate) fn release(engine: &Engine) -> Result<bool> {
     let dead = releasable(engine);
     // What a checkpoint has left is left by the next one, until there is twice as much.
     if dead == 0 || dead < 2 * engine.cleaning.stuck.load(Ordering::Relaxed) {
@@ -514,7 +515,7 @@ fn releasable(engine: &Engine) -> u64 {
     let of_table = |table: &Arc<TableCore>| {
         let dead = released_dead(engine, table) + table.tree.dead_bytes();
         let live = table.documents.stats().live_bytes + table.tree.room().live_bytes;
-        if dead > live / DEAD_PART + SLACK_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
+        if dead > live / DEAD_PART + DEAD_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
     };
     engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()).map(of_table).sum()
 }

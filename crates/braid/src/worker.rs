@@ -215,7 +215,7 @@ impl Worker {
     }
 }
 
-/// Applies every queue that is `wanted`, round by round.
+/// Applies every queue that is `wanted`, round by round. What dies of that goes with checkpoints where it is much.
 fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
     loop {
         let mut choices = choice::left_over(engine);
@@ -226,6 +226,7 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
             return Ok(());
         }
         round(engine, &choices)?;
+        clean::release(engine)?;
     }
 }
 
