@@ -225,8 +225,9 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
         if choices.is_empty() {
             return Ok(());
         }
-        round(engine, &choices)?;
+        // Before a round, and not behind the last one: the checkpoint or the cleaning that follows releases what that leaves.
         clean::release(engine)?;
+        round(engine, &choices)?;
     }
 }
 
