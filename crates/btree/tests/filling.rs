@@ -1,4 +1,4 @@
-//! How full leaves are where keys come in random order.
+//! How full leaves are where keys come in random order, and where packed ones are overwritten.
 
 mod common;
 
@@ -44,5 +44,31 @@ fn leaves_of_random_keys_are_three_quarters_full_at_any_size() {
         assert!(later.iter().all(|fill| *fill >= 70), "{batch} to a batch, {leaf_pages} pages: {fills:?} %");
         let mean = later.iter().sum::<u64>() / later.len() as u64;
         assert!(mean >= 73, "{batch} to a batch, {leaf_pages} pages: {fills:?} %");
+    }
+}
+
+#[test]
+fn packed_leaves_that_are_overwritten_are_cut_as_rows_and_not_each_into_halves() {
+    const KEYS: u64 = 60_000;
+    for (batch, leaf_pages) in [(1000, 4), (4000, 4), (1000, 1)] {
+        let mut home = Home::new(1, leaf_pages, 1 << 20);
+        let mut numbers: Vec<u64> = (0..KEYS).collect();
+        for (seq, numbers) in (1..).zip(numbers.chunks(4000)) {
+            let updates = Updates::puts(numbers.iter().copied().map(key), seq, &[5; VALUE]);
+            home.apply(&updates, &[]).expect("a disk that works");
+        }
+        let packed = home.tree.view().stats().expect("whole").leaves;
+        let mut most = 0;
+        for turn in 1..4 {
+            numbers.shuffle(&mut StdRng::seed_from_u64(turn));
+            for (seq, numbers) in (1..).zip(numbers.chunks(batch)) {
+                let updates = Updates::puts(numbers.iter().copied().map(key), 1_000_000 * turn + seq, &[6; VALUE]);
+                home.apply(&updates, &[]).expect("a disk that works");
+            }
+            most = most.max(home.tree.view().stats().expect("whole").leaves);
+        }
+        home.check_pages();
+        assert_eq!(home.verify().keys, KEYS);
+        assert!(10 * most <= 16 * packed, "{batch} to a batch, {leaf_pages} pages: {packed} leaves became {most}");
     }
 }

@@ -3,9 +3,9 @@
 //! 1. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, if both can be
 //!    expected to fill at most two thirds of a leaf. Where neither fits, it shares with the smaller one what both have,
 //!    unless it is the end at which the tree grows. One that has no neighbour is looked at again ([`index::Again`]).
-//! 2. A leaf that grew all over and has to be cut takes a neighbour along that is full too, as in a B*-tree (Knuth, "The
-//!    Art of Computer Programming", vol. 3, section 6.2.4): both are cut into three, where each alone would be cut into
-//!    halves. Full neighbours that are rewritten in any case make a row of up to [`ROW_MAX`].
+//! 2. A leaf that has to be cut, at no end of the tree, takes a neighbour along that is full too, as in a B*-tree (Knuth,
+//!    "The Art of Computer Programming", vol. 3, section 6.2.4): both are cut into three, where each alone would be cut
+//!    into halves. Full neighbours that are rewritten in any case make a row of up to [`ROW_MAX`].
 //! 3. A neighbour that was to be appended to, or left alone, is read and rewritten too.
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use space::PAGE;
 
 use super::Apply;
-use super::layout::{Growth, SPREAD, part};
+use super::layout::{Growth, SPREAD, packed, part};
 use super::rewrite::Merged;
 use super::window::{How, Parent, Task};
 
@@ -45,7 +45,7 @@ struct Candidate {
     rewritten: bool,
     /// Whether it is not just the end at which the tree grows.
     settled: bool,
-    /// Whether little room is left, and it grows all over as far as is known.
+    /// Whether it has to be cut, or, where it is not rewritten yet, whether little room is left.
     full: bool,
 }
 
@@ -104,6 +104,17 @@ impl Apply<'_> {
         bytes > part(self.capacity(entries, bytes), SPREAD)
     }
 
+    /// Whether a leaf that grew all over is to be cut, or one whose keys are nearly all as they were, and that has no room left: as after a
+    /// load, when entries of a later commit take a little more.
+    fn has_to_be_cut(&self, merged: &Merged<'_>) -> bool {
+        let (entries, bytes) = (merged.entries.len(), merged.length);
+        match merged.growth {
+            Growth::Anywhere => self.is_full(entries, bytes),
+            Growth::Nowhere => bytes > packed(self.capacity(entries, bytes)),
+            _ => false,
+        }
+    }
+
     fn candidates(&self, parent: &Parent, tasks: &[Task], merged: &[Option<Merged<'_>>]) -> Vec<Candidate> {
         let rewritten = tasks.iter().zip(merged).filter_map(|(task, merged)| {
             let children = task.child..task.child + 1;
@@ -114,9 +125,7 @@ impl Apply<'_> {
                 entries: merged.entries.len(),
                 rewritten: true,
                 settled: settled(merged.growth),
-                full: !self.touching
-                    && merged.growth == Growth::Anywhere
-                    && self.is_full(merged.entries.len(), merged.length),
+                full: !self.touching && self.has_to_be_cut(merged),
             })
         });
         let rewritten: Vec<_> = rewritten.collect();
