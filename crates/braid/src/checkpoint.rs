@@ -176,7 +176,7 @@ pub(crate) fn write_first(engine: &Engine) -> Result<()> {
     let choice = retention::choose(engine);
     let (place, image, bytes) = place(engine, &Leaving::default(), &[], choice)?;
     engine.store.psync().run_all(vec![write_of(engine, place, &bytes)])?;
-    superblock.set_first_image(image_place(place, &bytes), engine.pages.file())?;
+    superblock.set_first_image(&engine.store, image_place(place, &bytes), engine.pages.file())?;
     engine.note_checkpoint(&image);
     engine.retention.set(choice);
     Ok(())

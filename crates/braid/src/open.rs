@@ -33,8 +33,8 @@ use crate::{
 
 pub(crate) const DATA: &str = "data";
 pub(crate) const LOCK: &str = "LOCK";
-/// A creation makes a data file of no more bytes.
-const CREATED_DATA_BYTES: u64 = 4 * space::GROWTH_BYTES_MIN;
+/// A creation makes a data file of no more bytes, also one by an earlier version.
+const CREATED_DATA_BYTES: u64 = 256 << 10;
 /// What a directory can hold before its superblock is there.
 const OURS: [&str; 9] = [
     LOCK,
@@ -179,7 +179,6 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     };
     let engine = Engine::new(parts);
     checkpoint::write_first(&engine)?;
-    engine.store.sync_directories()?;
     engine.superblock.lock().finish(&engine.store)?;
     Ok(engine)
 }

@@ -139,12 +139,12 @@ impl SuperblockFile {
         self.write(Superblock { image: Some(image), ..self.current.newer() })
     }
 
-    /// Makes an image the first checkpoint of a database that is being created: in both slots, so that each tells of one. What is written before is flushed with it, for the file has not got its name yet.
-    pub(crate) fn set_first_image(&mut self, image: ImagePlace, written: &File) -> Result<()> {
+    /// Makes an image the first checkpoint of a database that is being created: in both slots, so that each tells of one. What is written before is flushed with it, and so are the names of all files, for this one has not got its name yet.
+    pub(crate) fn set_first_image(&mut self, store: &FileStore, image: ImagePlace, written: &File) -> Result<()> {
         let next = Superblock { image: Some(image), ..self.current.newer() };
         let again = next.newer();
-        let flushes = [written, &self.file].map(|file| Request::flush(file, 0));
-        self.psync.run_all([self.slot(&next), self.slot(&again)].into_iter().chain(flushes).collect())?;
+        self.psync.run_all(vec![self.slot(&next), self.slot(&again)])?;
+        store.flush_with_names(&[written, &self.file])?;
         self.current = again;
         Ok(())
     }

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Least bytes that a file grows by.
-pub const GROWTH_BYTES_MIN: u64 = 64 << 10;
+pub const GROWTH_BYTES_MIN: u64 = 16 << 10;
 /// A file that is shorter than this doubles, and a longer one grows by this at least.
 const GROWTH_BYTES_SMALL: u64 = 1 << 20;
 /// Most bytes that a file grows ahead by; a larger request still gets all it asks for.

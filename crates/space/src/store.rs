@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use psync::{Counters, File, OpenOptions, Psync};
+use psync::{Counters, File, OpenOptions, Psync, Request};
 
 use crate::above::{self, Above, parent_of};
 use crate::open_files::OpenFiles;
@@ -311,6 +311,19 @@ impl FileStore {
             Ok(()) => above::note_synced(above),
         }
         outcome
+    }
+
+    /// Flushes these files, and does meanwhile what [`FileStore::sync_directories`] does.
+    ///
+    /// # Errors
+    /// When a file cannot be flushed, and as [`FileStore::sync_directories`].
+    pub fn flush_with_names(&self, files: &[&File]) -> Result<()> {
+        let mut flushes = self.psync.stream(files.len());
+        files.iter().for_each(|file| flushes.push(Request::flush(file, 0)));
+        flushes.submit();
+        let named = self.sync_directories();
+        flushes.try_for_each(|completion| completion.result)?;
+        named
     }
 
     fn check_syncing(&self) -> Result<()> {

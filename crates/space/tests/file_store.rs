@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use psync::sim::SimDisk;
+use psync::sim::{Fault, SimDisk};
 use psync::{Buffer, Psync, Request};
 use space::{Error, FileStore, StreamKind};
 
@@ -100,7 +100,7 @@ fn a_directory_above_that_may_not_be_read_is_no_obstacle() {
     drop(open(&disk));
     let sync = |errno| {
         let store = open(&disk);
-        disk.fail_operation(psync::sim::Fault::Name, 1, errno);
+        disk.fail_operation(Fault::Name, 1, errno);
         store.sync_directories()
     };
     sync(13).expect("it is left to others");
@@ -113,11 +113,49 @@ fn a_directory_that_could_not_be_synced_is_believed_by_no_later_call() {
         let disk = SimDisk::new(seed);
         let store = open(&disk);
         store.create(StreamKind::Wal, "wal/1.log", false).expect("creates");
-        disk.fail_operation(psync::sim::Fault::Name, 1, 5);
+        disk.fail_operation(Fault::Name, 1, 5);
         assert!(store.sync_directories().expect_err("fails").is_flush_failure());
         store.create(StreamKind::Wal, "wal/2.log", false).expect_err("its entry would never be durable");
         store.sync_directories().expect_err("nobody knows what is there of the first");
         open(&disk).sync_directories().expect("another opening begins anew");
+    }
+}
+
+#[test]
+fn files_that_are_flushed_with_names_are_there_with_both() {
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        let store = open(&disk);
+        let [first, second] = ["data", "wal/1.log"].map(|name| {
+            let file = store.create(StreamKind::Meta, name, false).expect("creates");
+            let write = Request::write(&file, 0, Buffer::from_slice(&[7; 512]), 0);
+            store.psync().run_all(vec![write]).expect("writes");
+            file
+        });
+        store.flush_with_names(&[&first, &second]).expect("flushes");
+        disk.restart();
+        let store = open(&disk);
+        for name in ["data", "wal/1.log"] {
+            let file = store.open_existing(StreamKind::Meta, name, false).expect("its name is durable");
+            let read = Request::read(&file, 0, Buffer::zeroed(512), 0);
+            let bytes = store.psync().run_all(vec![read]).expect("its bytes are").pop().flatten().expect("a buffer");
+            assert_eq!(&bytes[..], [7; 512], "seed {seed}, {name}");
+        }
+    }
+}
+
+#[test]
+fn whatever_fails_of_files_and_names_is_told() {
+    for (fault, at) in [(Fault::Flush, 0), (Fault::Flush, 1), (Fault::Name, 0), (Fault::Name, 2)] {
+        let disk = SimDisk::new(1);
+        let store = open(&disk);
+        let [first, second] =
+            ["data", "wal/1.log"].map(|name| store.create(StreamKind::Meta, name, false).expect("creates"));
+        disk.fail_operation(fault, at, 5);
+        assert!(store.flush_with_names(&[&first, &second]).expect_err("fails").is_flush_failure());
+        assert_eq!(disk.faults_left(), 0);
+        // Names that did not fail are durable all the same.
+        assert_eq!(store.sync_directories().is_err(), matches!(fault, Fault::Name));
     }
 }
 

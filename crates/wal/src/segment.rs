@@ -590,8 +590,7 @@ impl Pool {
         };
         self.fill(&file, 0, bytes)?;
         if flush {
-            self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
-            self.store.sync_directories()?;
+            self.store.flush_with_names(&[&file])?;
         }
         Ok(file)
     }
