@@ -392,6 +392,7 @@ impl Engine {
 
     /// Makes a record that was announced as safe as asked, and waits until it is visible.
     fn settle(&self, position: &wal::Position, durability: Durability) -> Result<()> {
+        self.threads.note_log(position.end);
         let safe = match durability {
             // Who flushes publishes for all that it flushed.
             Durability::Sync => self.wal.commit(position, &|| self.publish()),
@@ -413,6 +414,10 @@ impl Engine {
     }
 
     fn lazily(&self, end: wal::Lsn, interval: Duration) -> std::result::Result<(), wal::Error> {
+        if let Err(error) = self.threads.note_lazy() {
+            tracing::debug!(%error, "a lazy commit is flushed at once");
+            return self.wal.flush_through(end);
+        }
         self.keeper.flush_within(end, interval);
         if end.0.saturating_sub(self.wal.written().0) > LAZY_BYTES_MAX {
             self.wal.write_through(end)?;

@@ -1,29 +1,33 @@
 //! The database handle.
 
-use std::{path::Path, sync::Arc, thread::JoinHandle};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use psync::Psync;
 
 use crate::{
     Durability, Error, Options, Result, Structure, Table, TableOptions, TableSettings, WriteBatch,
     engine::Engine,
-    keeper, learned, open,
+    learned, open,
     stats::Stats,
     verify::{self, Verification, VerifyProgress},
-    worker,
 };
 
 /// What keeps a database open: the engine and its background threads. The last handle to go closes it.
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
-    threads: parking_lot::Mutex<Option<Vec<JoinHandle<()>>>>,
+    is_closed: AtomicBool,
 }
 
 impl Handle {
     /// Applies what waits and writes a checkpoint, unless that is so little that the next opening has it in no time, makes the log durable, and ends the threads. Only the first call does anything.
     fn close(&self) -> Result<()> {
-        let Some(threads) = self.threads.lock().take() else { return Ok(()) };
-        if self.engine.options.read_only {
+        if self.is_closed.swap(true, Ordering::Relaxed) || self.engine.options.read_only {
             return Ok(());
         }
         self.engine.close_doors();
@@ -31,7 +35,7 @@ impl Handle {
         self.engine.signal.stop();
         self.engine.work_inline();
         self.engine.keeper.stop();
-        for thread in threads {
+        for thread in self.engine.threads.close() {
             if thread.join().is_err() {
                 self.engine.fail("a background thread panicked");
             }
@@ -94,17 +98,10 @@ impl Database {
     pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
         let engine = Arc::new(open::open(psync, path, options)?);
         engine.lend();
-        let handle = Handle { engine: Arc::clone(&engine), threads: Some(Vec::new()).into() };
+        // Threads that do not all start end with the handle.
+        let handle = Handle { engine: Arc::clone(&engine), is_closed: AtomicBool::new(false) };
         if options.background && !options.read_only {
-            // A thread that does not start drops the handle, which ends those that did.
-            for (name, run) in [
-                ("braid-worker", worker::run as fn(&Arc<Engine>)),
-                ("braid-log", keeper::flush_in_time),
-                ("braid-segments", keeper::prepare_ahead),
-            ] {
-                let thread = spawn(name, &engine, run)?;
-                handle.threads.lock().get_or_insert_default().push(thread);
-            }
+            engine.threads.open(&engine)?;
         }
         Ok(Self { handle: Arc::new(handle) })
     }
@@ -262,19 +259,4 @@ impl std::fmt::Debug for Database {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Database").field("path", &self.path()).finish_non_exhaustive()
     }
-}
-
-fn spawn(name: &str, engine: &Arc<Engine>, run: fn(&Arc<Engine>)) -> Result<JoinHandle<()>> {
-    let engine = Arc::clone(engine);
-    let guarded = move || {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&engine)));
-        if let Err(panic) = outcome {
-            engine.fail("a background thread panicked");
-            std::panic::resume_unwind(panic);
-        }
-    };
-    std::thread::Builder::new().name(name.into()).spawn(guarded).map_err(|error| Error::Option {
-        option: "threads",
-        problem: format!("a background thread could not be started: {error}"),
-    })
 }

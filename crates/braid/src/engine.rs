@@ -40,6 +40,7 @@ use crate::{
     snapshot::Snapshots,
     superblock::SuperblockFile,
     sweep::Sweeps,
+    threads::Threads,
     transaction::Budget,
     tree::Trees,
     tuning::Tuning,
@@ -75,6 +76,7 @@ pub(crate) struct Engine {
     pub(crate) health: Health,
     pub(crate) signal: Signal,
     pub(crate) keeper: Keeper,
+    pub(crate) threads: Threads,
     pub(crate) clock: Arc<Clock>,
     pub(crate) superblock: Mutex<SuperblockFile>,
     /// What the newest image has; none where recovery has brought more.
@@ -164,6 +166,7 @@ impl Engine {
             health: Health::default(),
             signal: Signal::default(),
             keeper: Keeper::new(Arc::clone(&parts.clock)),
+            threads: Threads::default(),
             clock: parts.clock,
             superblock: Mutex::new(parts.superblock),
             saved: Mutex::new((parts.replayed.records == 0).then_some(Saved { visible, log_end: end })),

@@ -102,6 +102,7 @@ mod superblock;
 mod swap;
 mod sweep;
 mod table;
+mod threads;
 mod traffic;
 mod transaction;
 mod tree;
