@@ -414,8 +414,7 @@ impl Engine {
     }
 
     fn lazily(&self, end: wal::Lsn, interval: Duration) -> std::result::Result<(), wal::Error> {
-        if let Err(error) = self.threads.note_lazy() {
-            tracing::debug!(%error, "a lazy commit is flushed at once");
+        if !self.threads.note_lazy() {
             return self.wal.flush_through(end);
         }
         self.keeper.flush_within(end, interval);

@@ -98,10 +98,10 @@ impl Database {
     pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
         let engine = Arc::new(open::open(psync, path, options)?);
         engine.lend();
-        // Threads that do not all start end with the handle.
         let handle = Handle { engine: Arc::clone(&engine), is_closed: AtomicBool::new(false) };
         if options.background && !options.read_only {
-            engine.threads.open(&engine)?;
+            // The handle closes without a worker to wait for.
+            engine.threads.open(&engine).inspect_err(|error| engine.fail(error))?;
         }
         Ok(Self { handle: Arc::new(handle) })
     }

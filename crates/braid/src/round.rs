@@ -251,6 +251,7 @@ pub(crate) fn append_flush_end(engine: &Engine, record: &FlushEnd) -> Result<()>
         let kind = if number + 1 == count { kind::FLUSH_END } else { kind::FLUSH_END_PART };
         engine.wal.append(kind, &[payload], false, wal::Claim::Upkeep).map_err(|error| engine.log_error(error))?;
     }
+    engine.threads.note_log(engine.wal.end());
     Ok(())
 }
 

@@ -1,16 +1,13 @@
 //! The threads of a database that writes. Each starts when it has something to do, so that a small database has one.
 //!
 //! 1. The worker starts with the database.
-//! 2. The one that flushes lazy commits starts with the first of them. Where it can't be started, the commit is flushed at once.
-//! 3. The one that keeps log segments ready starts once the log is longer than [`SMALL_LOG`]. Where it can't be started, an append makes what it needs.
+//! 2. The one that flushes lazy commits starts with the first of them. Where it can't be started, each of them is flushed at once.
+//! 3. The one that keeps log segments ready starts once more than [`SMALL_LOG`] was ever logged. Where it can't be started, an append makes what it needs.
 //!
 //! Invariant: none starts once the database closes.
 
 use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock, Weak},
     thread::JoinHandle,
 };
 
@@ -30,8 +27,6 @@ enum Thread {
 }
 
 impl Thread {
-    const ALL: [Self; 3] = [Self::Worker, Self::Log, Self::Segments];
-
     const fn name(self) -> &'static str {
         match self {
             Self::Worker => "braid-worker",
@@ -52,8 +47,11 @@ impl Thread {
 /// Those of one database. None starts before [`Threads::open`].
 #[derive(Default)]
 pub(crate) struct Threads {
-    started: [AtomicBool; Thread::ALL.len()],
     running: Mutex<Option<Running>>,
+    /// Whether the thread for lazy commits is there, where it is needed; not known before the first of them.
+    log: OnceLock<bool>,
+    /// The same of the one for log segments.
+    segments: OnceLock<bool>,
 }
 
 struct Running {
@@ -64,24 +62,21 @@ struct Running {
 impl Threads {
     /// Starts the worker, and allows the others.
     pub(crate) fn open(&self, engine: &Arc<Engine>) -> Result<()> {
-        *self.running.lock() = Some(Running { engine: Arc::downgrade(engine), handles: Vec::new() });
-        self.start(Thread::Worker)?;
+        let worker = spawn(Thread::Worker, Arc::clone(engine))?;
+        *self.running.lock() = Some(Running { engine: Arc::downgrade(engine), handles: vec![worker] });
         self.note_log(engine.wal.end());
         Ok(())
     }
 
-    /// There is a lazy commit.
-    pub(crate) fn note_lazy(&self) -> Result<()> {
-        self.start(Thread::Log)
+    /// There is a lazy commit. False where nobody will flush it in time.
+    pub(crate) fn note_lazy(&self) -> bool {
+        *self.log.get_or_init(|| self.start(Thread::Log))
     }
 
     /// The log ends here.
     pub(crate) fn note_log(&self, end: Lsn) {
-        if end <= SMALL_LOG {
-            return;
-        }
-        if let Err(error) = self.start(Thread::Segments) {
-            tracing::debug!(%error, "log segments are made when they are needed");
+        if end > SMALL_LOG {
+            self.segments.get_or_init(|| self.start(Thread::Segments));
         }
     }
 
@@ -90,22 +85,27 @@ impl Threads {
         self.running.lock().take().map_or_else(Vec::new, |running| running.handles)
     }
 
-    /// Starts a thread once, where threads may be started.
-    fn start(&self, thread: Thread) -> Result<()> {
-        let started = &self.started[thread as usize];
-        if started.load(Ordering::Relaxed) {
-            return Ok(());
-        }
+    /// Starts a thread where threads may be started. False where it could not be.
+    fn start(&self, thread: Thread) -> bool {
         let mut running = self.running.lock();
-        let Some(running) = running.as_mut().filter(|_| !started.load(Ordering::Relaxed)) else { return Ok(()) };
-        let Some(engine) = running.engine.upgrade() else { return Ok(()) };
-        running.handles.push(spawn(thread, engine)?);
-        started.store(true, Ordering::Relaxed);
-        Ok(())
+        let Some(running) = &mut *running else { return true };
+        let Some(engine) = running.engine.upgrade() else { return true };
+        let started = spawn(thread, engine).map(|handle| running.handles.push(handle));
+        started
+            .inspect_err(|error| tracing::warn!(%error, thread = thread.name(), "the database goes on without it"))
+            .is_ok()
     }
 }
 
 fn spawn(thread: Thread, engine: Arc<Engine>) -> Result<JoinHandle<()>> {
+    let refused = |error| Error::Option {
+        option: "threads",
+        problem: format!("a background thread could not be started: {error}"),
+    };
+    #[cfg(test)]
+    if tests::REFUSED.get() {
+        return Err(refused(std::io::Error::from_raw_os_error(11)));
+    }
     let guarded = move || {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| thread.run(&engine)));
         if let Err(panic) = outcome {
@@ -113,19 +113,21 @@ fn spawn(thread: Thread, engine: Arc<Engine>) -> Result<JoinHandle<()>> {
             std::panic::resume_unwind(panic);
         }
     };
-    std::thread::Builder::new().name(thread.name().into()).spawn(guarded).map_err(|error| Error::Option {
-        option: "threads",
-        problem: format!("a background thread could not be started: {error}"),
-    })
+    std::thread::Builder::new().name(thread.name().into()).spawn(guarded).map_err(refused)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, time::Duration};
+    use std::{cell::Cell, path::Path, time::Duration};
 
     use psync::sim::SimDisk;
 
     use crate::{Database, Durability, Options, Structure};
+
+    thread_local! {
+        /// No thread can be started by this one.
+        pub(super) static REFUSED: Cell<bool> = const { Cell::new(false) };
+    }
 
     fn names(database: &Database) -> Vec<String> {
         let running = database.engine().threads.running.lock();
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn none_starts_without_background_threads_or_once_the_database_closes() {
+    fn none_starts_without_background_threads() {
         let disk = SimDisk::new(1);
         let options = Options::new().cache_bytes(1 << 20).background(false);
         let database = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
@@ -164,10 +166,38 @@ mod tests {
         let lazily = Durability::Lazy(Duration::from_secs(1));
         (0..40).for_each(|_| table.put_with(b"1", [1; 1000], lazily).expect("puts"));
         assert_eq!(names(&database), [""; 0]);
-        let threads = &table.engine().threads;
-        threads.close();
-        threads.note_log(table.engine().wal.end());
-        threads.note_lazy().expect("nothing to start");
+    }
+
+    #[test]
+    fn none_starts_once_the_database_closes() {
+        let disk = SimDisk::new(1);
+        let database = Options::new().cache_bytes(1 << 20).open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let table = database.table("t", Structure::BTree).expect("a table");
+        database.clone().close().expect("closes");
+        assert!(table.engine().threads.note_lazy());
+        table.engine().threads.note_log(wal::Lsn(1 << 20));
         assert_eq!(names(&database), [""; 0]);
+    }
+
+    #[test]
+    fn without_its_threads_a_database_goes_on_and_without_its_worker_it_does_not_open() {
+        let disk = SimDisk::new(1);
+        let open = || Options::new().cache_bytes(1 << 20).open_on(disk.psync(), Path::new("/db"));
+        let database = open().expect("opens");
+        let table = database.table("t", Structure::BTree).expect("a table");
+        REFUSED.set(true);
+        let lazily = Durability::Lazy(Duration::from_secs(1000));
+        for key in 0..200_u8 {
+            let before = table.engine().wal.durable();
+            table.put_with([key], [key; 1000], lazily).expect("puts");
+            assert!(table.engine().wal.durable() > before, "it is flushed at once");
+        }
+        assert_eq!(names(&database), ["braid-worker"]);
+        drop((table, database));
+        let error = open().expect_err("it has no worker");
+        assert!(error.to_string().contains("could not be started"), "{error}");
+        REFUSED.set(false);
+        let table = open().expect("opens").open_table("t").expect("it is there");
+        assert_eq!(table.iter().count(), 200);
     }
 }

@@ -176,11 +176,12 @@ impl<K: Eq + Hash + Clone> Shard<K> {
         while self.bytes() + wanted > share {
             match self.give_up() {
                 Some(memory) => given_up = Some(memory),
-                None => return,
+                None => return self.forget(key),
             }
         }
         if !has_room || self.chunks.is_empty() {
-            let Some(memory) = given_up.or_else(|| Memory::try_used_before(self.chunk_bytes)) else { return };
+            let memory = given_up.or_else(|| Memory::try_used_before(self.chunk_bytes));
+            let Some(memory) = memory else { return self.forget(key) };
             self.chunks.push_back(Chunk { memory, used: 0, keys: Vec::new() });
         }
         let number = self.oldest + self.chunks.len() as u64 - 1;
@@ -192,6 +193,11 @@ impl<K: Eq + Hash + Clone> Shard<K> {
         last.keys.push(key.clone());
         self.keys += 1;
         self.places.insert(key.clone(), place);
+    }
+
+    /// What is there of a key that has other bytes now.
+    fn forget(&mut self, key: &K) {
+        self.places.remove(key);
     }
 
     /// Gives up the oldest chunk; none where there is none.

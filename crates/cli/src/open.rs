@@ -34,7 +34,7 @@ pub(crate) struct Tuning {
     /// Memory for the cache of pages, e.g. 64MiB or 1g [default: 256MiB]
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) cache: Option<u64>,
-    /// Memory for writes that wait to be applied to their table [default: 48MiB]
+    /// Memory for writes that wait to be applied to their table [default: 36MiB]
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) write_buffer: Option<u64>,
     /// When a commit is done: `sync` on stable storage, `os` handed to the operating system (survives a killed process, not a power cut),

@@ -316,14 +316,20 @@ impl FileStore {
     /// Flushes these files, and does meanwhile what [`FileStore::sync_directories`] does.
     ///
     /// # Errors
-    /// When a file cannot be flushed, and as [`FileStore::sync_directories`].
+    /// When a file cannot be flushed, and as [`FileStore::sync_directories`]. Of several failures one of a directory's flush comes first, for it
+    /// stays, and a full disk last ([`psync::Error::of_both`]).
     pub fn flush_with_names(&self, files: &[&File]) -> Result<()> {
         let mut flushes = self.psync.stream(files.len());
         files.iter().for_each(|file| flushes.push(Request::flush(file, 0)));
         flushes.submit();
         let named = self.sync_directories();
-        flushes.try_for_each(|completion| completion.result)?;
-        named
+        let unflushed = flushes.filter_map(|flush| flush.result.err());
+        let unflushed = unflushed.fold(None, |one, other| psync::Error::of_both(one, Some(other)));
+        match (named, unflushed) {
+            (Err(error), _) if error.is_flush_failure() => Err(error),
+            (_, Some(error)) => Err(error.into()),
+            (named, None) => named,
+        }
     }
 
     fn check_syncing(&self) -> Result<()> {

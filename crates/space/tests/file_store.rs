@@ -145,17 +145,36 @@ fn files_that_are_flushed_with_names_are_there_with_both() {
 }
 
 #[test]
-fn whatever_fails_of_files_and_names_is_told() {
-    for (fault, at) in [(Fault::Flush, 0), (Fault::Flush, 1), (Fault::Name, 0), (Fault::Name, 2)] {
-        let disk = SimDisk::new(1);
+fn whatever_fails_of_files_and_names_is_told_and_does_not_keep_the_others_from_being_durable() {
+    const EIO: i32 = 5;
+    const ENOSPC: i32 = 28;
+    let (flush, name) = (|at, errno| (Fault::Flush, at, errno), |at| (Fault::Name, at, EIO));
+    // What fails, and the number of the error that is told.
+    let cases: [(&[_], i32); 6] = [
+        (&[flush(0, EIO)], EIO),
+        (&[flush(1, EIO)], EIO),
+        (&[name(0)], EIO),
+        (&[name(2)], EIO),
+        (&[flush(0, ENOSPC), flush(0, EIO)], EIO),
+        (&[flush(0, ENOSPC), name(0)], EIO),
+    ];
+    for (seed, (faults, told)) in (0..60).zip(cases.iter().cycle()) {
+        let disk = SimDisk::new(seed);
         let store = open(&disk);
         let [first, second] =
             ["data", "wal/1.log"].map(|name| store.create(StreamKind::Meta, name, false).expect("creates"));
-        disk.fail_operation(fault, at, 5);
-        assert!(store.flush_with_names(&[&first, &second]).expect_err("fails").is_flush_failure());
+        faults.iter().for_each(|(fault, at, errno)| disk.fail_operation(*fault, *at, *errno));
+        let error = store.flush_with_names(&[&first, &second]).expect_err("fails");
+        assert!(error.is_flush_failure(), "{error}");
+        assert!(error.to_string().ends_with(&format!("(os error {told})")), "{error}");
         assert_eq!(disk.faults_left(), 0);
-        // Names that did not fail are durable all the same.
-        assert_eq!(store.sync_directories().is_err(), matches!(fault, Fault::Name));
+        let is_of_a_name = faults.iter().any(|(fault, ..)| matches!(fault, Fault::Name));
+        if is_of_a_name {
+            store.sync_directories().expect_err("nobody knows which names are there");
+        } else {
+            disk.restart();
+            assert!(open(&disk).exists("data").expect("known") && open(&disk).exists("wal/1.log").expect("known"));
+        }
     }
 }
 

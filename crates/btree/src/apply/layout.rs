@@ -31,7 +31,7 @@ const ROW: (usize, usize) = (17, 20);
 pub(super) enum Growth {
     /// All over.
     Anywhere,
-    /// All over, and it is a row of full leaves.
+    /// It is a row of full leaves, one of which grew all over or has no room left.
     Row,
     /// Above all that was there.
     Above,
@@ -104,13 +104,7 @@ pub(super) fn length(entries: &[Update<'_>]) -> usize {
 pub(super) fn cut(entries: &[Update<'_>], leaf_pages: u32, growth: Growth) -> Result<Vec<Cut>> {
     let capacity = leaf_pages as usize * PAGE;
     let total = length(entries);
-    let leaves = match growth {
-        Growth::Anywhere => spread(total, capacity, SINGLE),
-        Growth::Nowhere => spread(total, capacity, PACKED),
-        Growth::Row => total.div_ceil(part(capacity, ROW)),
-        Growth::Above | Growth::Below => total.div_ceil(part(capacity, PACKED)),
-        Growth::Compacted => total.div_ceil(part(capacity, COMPACTED)),
-    };
+    let leaves = leaves(total, capacity, growth);
     let mut cutter = Cutter { entries, capacity, leaf_pages, left: total, leaves, first: true, growth };
     let (mut cuts, mut start) = (Vec::new(), 0);
     while start < entries.len() {
@@ -119,6 +113,17 @@ pub(super) fn cut(entries: &[Update<'_>], leaf_pages: u32, growth: Growth) -> Re
         cuts.push(cut);
     }
     Ok(cuts)
+}
+
+/// Into how many leaves so many bytes are cut.
+fn leaves(total: usize, capacity: usize, growth: Growth) -> usize {
+    match growth {
+        Growth::Anywhere => spread(total, capacity, SINGLE),
+        Growth::Nowhere => spread(total, capacity, PACKED),
+        Growth::Row => total.div_ceil(part(capacity, ROW)),
+        Growth::Above | Growth::Below => total.div_ceil(part(capacity, PACKED)),
+        Growth::Compacted => total.div_ceil(part(capacity, COMPACTED)),
+    }
 }
 
 /// Into how many leaves entries are spread that came from all over, where one may be filled up to `single`.
@@ -176,7 +181,10 @@ impl Cutter<'_> {
             }
         }
         self.left = self.left.saturating_sub(length);
-        self.leaves = self.leaves.saturating_sub(1);
+        // A longer leaf took the bytes of several.
+        let is_longer = length > self.capacity;
+        self.leaves =
+            if is_longer { leaves(self.left, self.capacity, self.growth) } else { self.leaves.saturating_sub(1) };
         self.first = false;
         let used = length.div_ceil(PAGE);
         Ok(Cut { end, pages: self.pages_for(used, end - start)?, used })
@@ -282,6 +290,19 @@ mod tests {
         let cuts = cut(&entries, 2, Growth::Anywhere).expect("small");
         assert_eq!(cuts.iter().map(|cut| cut.end).collect::<Vec<_>>(), vec![1000, 2000, 3000]);
         assert!(cuts.iter().all(|cut| cut.pages as usize >= cut.used * 4 / 3 && cut.pages % 2 == 0), "{cuts:?}");
+    }
+
+    #[test]
+    fn what_comes_behind_a_key_with_many_versions_is_cut_as_if_it_were_alone() {
+        let (hot, others) = (keys(1), keys(331));
+        let mut both = entries(&hot, 2700);
+        both.extend(entries(&others[1..], 1));
+        for growth in [Growth::Row, Growth::Anywhere, Growth::Nowhere] {
+            let cuts = cut(&both, 4, growth).expect("small");
+            assert!(cuts[0].end == 2700 && cuts[0].used > 20, "{cuts:?}");
+            let alone = cut(&both[2700..], 4, growth).expect("small");
+            assert_eq!(cuts.len(), 1 + alone.len(), "{growth:?}: {cuts:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::ops::Range;
 use space::PAGE;
 
 use super::Apply;
-use super::layout::{Growth, SPREAD, packed, part};
+use super::layout::{Growth, SPREAD, length, packed, part};
 use super::rewrite::Merged;
 use super::window::{How, Parent, Task};
 
@@ -45,16 +45,19 @@ struct Candidate {
     rewritten: bool,
     /// Whether it is not just the end at which the tree grows.
     settled: bool,
-    /// Whether it has to be cut, or, where it is not rewritten yet, whether little room is left.
+    /// Whether little room is left, and there are keys to cut it between.
     full: bool,
+    /// Whether it is full, and will be cut by itself as far as is known.
+    cut: bool,
 }
 
 impl Candidate {
-    /// Whether both are cut as a row: leaves that are rewritten in any case, or one such and one that it takes along.
+    /// Whether both are cut as a row, of which one would be cut by itself: leaves that are rewritten in any case, or one such and one that it
+    /// takes along.
     fn is_row_with(&self, next: &Self) -> bool {
         let leaves = self.children.len() + next.children.len();
         let most = if self.rewritten && next.rewritten { ROW_MAX } else { 2 };
-        self.full && next.full && (self.rewritten || next.rewritten) && leaves <= most
+        self.full && next.full && (self.cut || next.cut) && leaves <= most
     }
 
     fn join(&mut self, next: Self) {
@@ -64,6 +67,7 @@ impl Candidate {
         self.rewritten = true;
         self.settled |= next.settled;
         self.full &= next.full;
+        self.cut |= next.cut;
     }
 }
 
@@ -104,33 +108,38 @@ impl Apply<'_> {
         bytes > part(self.capacity(entries, bytes), SPREAD)
     }
 
-    /// Whether a leaf that grew all over is to be cut, or one whose keys are nearly all as they were, and that has no room left: as after a
-    /// load, when entries of a later commit take a little more.
-    fn has_to_be_cut(&self, merged: &Merged<'_>) -> bool {
-        let (entries, bytes) = (merged.entries.len(), merged.length);
+    /// Whether a full leaf grew all over, or has nearly all keys as they were and no room left: as after a load, when entries of a later
+    /// commit take a little more.
+    fn has_outgrown(&self, merged: &Merged<'_>) -> bool {
         match merged.growth {
-            Growth::Anywhere => self.is_full(entries, bytes),
-            Growth::Nowhere => bytes > packed(self.capacity(entries, bytes)),
+            Growth::Anywhere => true,
+            Growth::Nowhere => merged.length > packed(self.capacity(merged.entries.len(), merged.length)),
             _ => false,
         }
+    }
+
+    /// Whether no key has versions that fill half of a leaf: they could not be cut, and whatever is taken along would be rewritten in vain.
+    fn can_be_cut(&self, merged: &Merged<'_>) -> bool {
+        let most = self.capacity(merged.entries.len(), merged.length) / 2;
+        let mut keys = merged.entries.chunk_by(|one, next| one.key == next.key);
+        self.rules.horizon.is_empty() || keys.all(|versions| length(versions) <= most)
     }
 
     fn candidates(&self, parent: &Parent, tasks: &[Task], merged: &[Option<Merged<'_>>]) -> Vec<Candidate> {
         let rewritten = tasks.iter().zip(merged).filter_map(|(task, merged)| {
             let children = task.child..task.child + 1;
             let settled = |growth| matches!(growth, Growth::Anywhere | Growth::Nowhere);
-            merged.as_ref().map(|merged| Candidate {
-                children,
-                bytes: merged.length,
-                entries: merged.entries.len(),
-                rewritten: true,
-                settled: settled(merged.growth),
-                full: !self.touching && self.has_to_be_cut(merged),
+            merged.as_ref().map(|merged| {
+                let (entries, bytes) = (merged.entries.len(), merged.length);
+                let settled = settled(merged.growth);
+                let full = settled && !self.touching && self.is_full(entries, bytes) && self.can_be_cut(merged);
+                let cut = full && self.has_outgrown(merged);
+                Candidate { children, bytes, entries, rewritten: true, settled, full, cut }
             })
         });
         let rewritten: Vec<_> = rewritten.collect();
         let is_small = |of: &Candidate| of.rewritten && self.is_small(of.entries, of.bytes);
-        if !rewritten.iter().any(|one| one.full || is_small(one)) {
+        if !rewritten.iter().any(|one| one.cut || is_small(one)) {
             return rewritten;
         }
         let (mut tasks, mut rewritten) = (tasks.iter().peekable(), rewritten.into_iter().peekable());
@@ -139,8 +148,10 @@ impl Apply<'_> {
             let task = tasks.next_if(|task| task.child == child);
             let next = rewritten.next_if(|candidate| candidate.children.start == child).unwrap_or_else(|| {
                 let (entries, bytes) = expected(parent, child, task, !self.rules.horizon.is_empty());
-                let full = self.is_full(entries, bytes);
-                Candidate { children: child..child + 1, bytes, entries, rewritten: false, settled: false, full }
+                // A longer leaf has keys with many versions.
+                let full = self.is_full(entries, bytes) && bytes <= self.capacity(entries, bytes);
+                let (children, rewritten, settled, cut) = (child..child + 1, false, false, false);
+                Candidate { children, bytes, entries, rewritten, settled, full, cut }
             });
             let Some(last) = out.last_mut() else {
                 out.push(next);

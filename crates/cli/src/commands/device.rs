@@ -60,7 +60,7 @@ pub(crate) struct Device {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
     cache: u64,
     /// Memory for writes that wait to be applied
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "36MiB")]
     write_buffer: u64,
     /// Memory for both, for the model to divide
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["cache", "write_buffer"])]
