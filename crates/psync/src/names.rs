@@ -64,9 +64,13 @@ impl fmt::Debug for Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if let Held::System { file, exclusive: true } = &self.0 {
-            // Only so that a later reader of the file is not told of a process that has left.
-            let _ = file.set_len(0);
+        if let Held::System { file, exclusive } = &self.0 {
+            if *exclusive {
+                // Only so that a later reader of the file is not told of a process that has left.
+                let _ = file.set_len(0);
+            }
+            // To close it is not enough: a process that another thread is starting has a copy of the descriptor until it runs its program.
+            let _ = file.unlock();
         }
     }
 }
@@ -218,4 +222,25 @@ fn holder(file: &mut fs::File) -> Option<u32> {
     file.take(16).read_to_string(&mut text).ok()?;
     let pid: u32 = text.trim().parse().ok()?;
     Path::new("/proc").join(pid.to_string()).exists().then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_dropped_is_free_though_its_descriptor_was_inherited() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("LOCK");
+        for shared in [false, true] {
+            let lock = SystemNames.lock(&path, shared).expect("free");
+            let Held::System { file, .. } = &lock.0 else { panic!("of the system") };
+            // As a process has that is started meanwhile, until it runs its program.
+            let inherited = file.try_clone().expect("a copy");
+            SystemNames.lock(&path, false).map(drop).expect_err("held");
+            drop(lock);
+            drop(SystemNames.lock(&path, false).expect("free again"));
+            drop(inherited);
+        }
+    }
 }
