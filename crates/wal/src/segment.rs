@@ -590,7 +590,8 @@ impl Pool {
         };
         self.fill(&file, 0, bytes)?;
         if flush {
-            self.store.flush_with_names(&[&file])?;
+            self.store.psync().run_all(vec![Request::flush(&file, 0)])?;
+            self.store.sync_directories()?;
         }
         Ok(file)
     }
