@@ -1,12 +1,6 @@
 //! The database handle.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{path::Path, sync::Arc};
 
 use psync::Psync;
 
@@ -21,16 +15,14 @@ use crate::{
 /// What keeps a database open: the engine and its background threads. The last handle to go closes it.
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
-    is_closed: AtomicBool,
 }
 
 impl Handle {
     /// Applies what waits and writes a checkpoint, unless that is so little that the next opening has it in no time, makes the log durable, and ends the threads. Only the first call does anything.
     fn close(&self) -> Result<()> {
-        if self.is_closed.swap(true, Ordering::Relaxed) || self.engine.options.read_only {
+        if self.engine.options.read_only || !self.engine.close_doors() {
             return Ok(());
         }
-        self.engine.close_doors();
         let ticket = (!self.engine.is_quick_to_replay()).then(|| self.engine.signal.post_rest(false));
         self.engine.signal.stop();
         self.engine.work_inline();
@@ -98,7 +90,7 @@ impl Database {
     pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
         let engine = Arc::new(open::open(psync, path, options)?);
         engine.lend();
-        let handle = Handle { engine: Arc::clone(&engine), is_closed: AtomicBool::new(false) };
+        let handle = Handle { engine: Arc::clone(&engine) };
         if options.background && !options.read_only {
             // The handle closes without a worker to wait for.
             engine.threads.open(&engine).inspect_err(|error| engine.fail(error))?;

@@ -207,11 +207,14 @@ impl Engine {
         self.health.check().is_ok() && !retains && !gives_up && self.wal.bytes_to_replay() <= QUICK_BYTES
     }
 
-    /// Lets no more writes in and waits for those under way.
-    pub(crate) fn close_doors(&self) {
-        self.closed.store(true, Ordering::Release);
+    /// Lets no more writes in and waits for those under way. False where that was done before.
+    pub(crate) fn close_doors(&self) -> bool {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
         self.pressure.close();
         self.let_writes_end();
+        true
     }
 
     /// Notes that the newest image is all there is, if it is, so that the next opening need not read the log, and else in the log how far that is durable. Nobody writes any more, nor does anything in the
