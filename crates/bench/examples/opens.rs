@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const TIMES: usize = 5;
-/// What a process puts before it is killed: eight times the write buffer.
+/// What a process puts before it is killed: fourteen times the write buffer.
 const PUT_BYTES: u64 = 512 << 20;
 const VALUE: [u8; 100] = [7; 100];
 

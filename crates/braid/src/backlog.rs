@@ -2,7 +2,8 @@
 //!
 //! 1. While the log is replayed the operations of a table come one after the other, and only their order is kept. Where they take much memory, those that a later flush-end covers
 //!    are taken out now and then.
-//! 2. Then the sections of the table are cut, if anything is left for them, and every thread fills the queues of some of them.
+//! 2. Then the sections of the table are cut, if anything is left for them. Every thread finds the section of some of the operations, and then fills the queues of some of the sections,
+//!    each of which is put in order at once.
 //!
 //! So an operation is moved about twice, whatever the log holds.
 
@@ -16,12 +17,14 @@ use crate::{
     applied::AppliedThrough,
     catalog::TableCore,
     engine::Engine,
-    opq::{Opq, Sections, Sequence},
+    opq::{Opq, Sections, Sequence, Sorting},
     round,
 };
 
 /// Fewer operations than this are not worth a thread, nor taking the applied ones out while replay goes on.
 const WORTH_IT: usize = 10_000;
+/// Stands for no section.
+const NO_SECTION: u16 = u16::MAX;
 
 /// The replayed operations of one table.
 #[derive(Default)]
@@ -62,39 +65,60 @@ impl Backlog {
         // Where there is nothing, the first round cuts the sections: to open reads no node.
         let fences = if self.operations.len() == 0 { Vec::new() } else { round::fences(engine, &*table.tree.view()) };
         let sections = Sections::new(sorting).recut(&[0], &fences, engine.pressure.sections());
-        let mut queues: Vec<Opq> = (0..sections.len()).map(|_| Opq::new(sorting)).collect();
-        let threads = if self.operations.len() < WORTH_IT { 1 } else { tally::processors() };
-        let (applied, operations) = (table.applied(), &self.operations);
-        // Every thread looks at all operations, which costs little, and takes those of its sections. Rounds went through the sections in order, so neighbours have about as many:
-        // each thread gets one of them.
-        let fill = |part: usize, mut queues: Vec<&mut Opq>| {
-            for (update, lsn) in lacked(operations, &applied) {
-                let section = sections.of_key(update.key);
-                if section % threads == part {
-                    queues[section / threads].append(&update, lsn);
-                }
-            }
-        };
-        let mut parts: Vec<Vec<&mut Opq>> = (0..threads).map(|_| Vec::new()).collect();
-        queues.iter_mut().enumerate().for_each(|(section, queue)| parts[section % threads].push(queue));
-        std::thread::scope(|scope| {
-            let mut parts = parts.into_iter().enumerate();
-            let own = parts.next();
-            for (part, queues) in parts {
-                let fill = &fill;
-                Builder::new().spawn_scoped(scope, move || fill(part, queues)).map_err(|error| {
-                    let problem = format!("a thread that fills queues could not be started: {error}");
-                    Error::Option { option: "threads", problem }
-                })?;
-            }
-            own.into_iter().for_each(|(part, queues)| fill(part, queues));
-            Ok::<_, Error>(())
-        })?;
-        let sections = Arc::new(sections.with_queues(queues));
+        let sections = Arc::new(sections.with_queues(self.queues(&table.applied(), &sections, sorting)?));
         engine.note_growth(table, 0, sections.bytes(), false);
         table.replace_state(sections, None, table.tree.view());
         Ok(())
     }
+
+    /// A queue for each section, with the operations that a structure lacks which has the commits that `applied` says.
+    fn queues(self, applied: &AppliedThrough, sections: &Sections, sorting: Sorting) -> Result<Vec<Opq>> {
+        let operations = &self.operations;
+        let threads = if operations.len() < WORTH_IT { 1 } else { tally::processors() };
+        let mut homes = vec![NO_SECTION; operations.len()];
+        let stretch = operations.len().div_ceil(threads).max(1);
+        let stretches = (0..operations.end()).step_by(stretch).zip(homes.chunks_mut(stretch)).collect();
+        on_threads(stretches, |(first, homes)| {
+            for (index, home) in (first..).zip(homes) {
+                let update = operations.update(index);
+                if update.seq > applied.at(update.key) {
+                    *home = u16::try_from(sections.of_key(update.key)).expect("a few dozen");
+                }
+            }
+        })?;
+        let mut queues: Vec<Opq> = (0..sections.len()).map(|_| Opq::new(sorting)).collect();
+        // Rounds went through the sections in order, so neighbours have about as many: each thread gets one of them.
+        let mut parts: Vec<(usize, Vec<&mut Opq>)> = (0..threads).map(|part| (part, Vec::new())).collect();
+        queues.iter_mut().enumerate().for_each(|(section, queue)| parts[section % threads].1.push(queue));
+        on_threads(parts, |(part, queues)| {
+            let mut own: Vec<Sequence> = queues.iter().map(|_| Sequence::default()).collect();
+            // In the order in which they lie in memory: what is looked for there takes longer than what is written.
+            for (index, &section) in (0..).zip(&homes) {
+                let section = usize::from(section);
+                if section != usize::from(NO_SECTION) && section % threads == part {
+                    own[section / threads].append(&operations.update(index), operations.lsn(index));
+                }
+            }
+            queues.into_iter().zip(own).for_each(|(queue, own)| *queue = Opq::of(own, sorting));
+        })?;
+        Ok(queues)
+    }
+}
+
+/// Does each part on a thread of its own, the first on the caller's.
+fn on_threads<T: Send>(parts: Vec<T>, run: impl Fn(T) + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let (mut parts, run) = (parts.into_iter(), &run);
+        let own = parts.next();
+        for part in parts {
+            Builder::new().spawn_scoped(scope, move || run(part)).map_err(|error| {
+                let problem = format!("a thread that fills queues could not be started: {error}");
+                Error::Option { option: "threads", problem }
+            })?;
+        }
+        own.into_iter().for_each(run);
+        Ok(())
+    })
 }
 
 fn lacked<'a>(operations: &'a Sequence, applied: &'a AppliedThrough) -> impl Iterator<Item = (Update<'a>, Lsn)> {

@@ -270,6 +270,8 @@ struct Replay<'a> {
 struct Filling {
     table: Arc<TableCore>,
     applied: AppliedThrough,
+    /// Of the structure: nearly all that come are newer.
+    newest: Seq,
     has_tombstones: bool,
     backlog: Backlog,
 }
@@ -350,7 +352,7 @@ impl Replay<'_> {
                 self.put_back(filling.take());
                 *filling = self.catalog.read().by_id(id).map(|table| self.fill(table));
             }
-            let Some(Filling { table, applied, has_tombstones, backlog }) = &mut *filling else { continue };
+            let Some(Filling { table, applied, newest, has_tombstones, backlog }) = &mut *filling else { continue };
             table.history.note_change(seq);
             let update = match logged {
                 Logged::Update(update) => update,
@@ -372,7 +374,7 @@ impl Replay<'_> {
             if update.operation.expiry().is_some() {
                 table.note_expiring();
             }
-            if seq > applied.at(update.key) {
+            if seq > *newest || seq > applied.at(update.key) {
                 backlog.append(&update, lsn);
             }
         }
@@ -381,9 +383,11 @@ impl Replay<'_> {
 
     /// Begins to fill the backlog of a table.
     fn fill(&self, table: &Arc<TableCore>) -> Filling {
+        let applied = table.applied();
         Filling {
             table: Arc::clone(table),
-            applied: table.applied(),
+            newest: applied.newest(),
+            applied,
             has_tombstones: !table.state.load().tombstones.is_empty(),
             backlog: self.backlogs.borrow_mut().remove(&table.id).unwrap_or_default(),
         }

@@ -43,7 +43,7 @@ const OLDEST_CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long to wait before a full disk, or a read that failed, is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The log may hold so many times the write buffer before a checkpoint trims it.
-const LOG_PER_WRITE_BUFFER: u64 = 3;
+const LOG_PER_WRITE_BUFFER: u64 = 2;
 /// It may hold so many segments in any case.
 const LOG_SEGMENTS: u64 = 4;
 

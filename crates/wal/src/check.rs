@@ -26,18 +26,19 @@ const AHEAD: usize = 1;
 pub(crate) struct Checked {
     bytes: Arc<Buffer>,
     groups: Vec<Place>,
-    /// The offset of its segment that it begins at.
-    from: usize,
+    /// The position that it begins at.
+    first: Lsn,
     /// How many of them were taken.
     taken: usize,
     /// The largest durable position that a group states, up to the last one of these.
     pub(crate) durable: Lsn,
 }
 
-/// Where in its segment a group is that checks, and the seq behind its last. No more, for most groups are short.
+/// Where a group is that checks, and what checking it told. No more, for most groups are short.
 struct Place {
-    offset: u32,
+    lsn: Lsn,
     next_seq: u64,
+    payload_bytes: u32,
 }
 
 impl Checked {
@@ -48,8 +49,9 @@ impl Checked {
 
     /// The first group that was not taken.
     pub(crate) fn next(&self) -> Option<WholeGroup<'_>> {
-        let Place { offset, next_seq } = self.groups.get(self.taken)?;
-        GroupHeader::open_again(*next_seq, self.bytes.get(*offset as usize - self.from..)?)
+        let Place { lsn, next_seq, payload_bytes } = *self.groups.get(self.taken)?;
+        let at = usize::try_from(lsn.0 - self.first.0).ok()?;
+        GroupHeader::open_again(next_seq, payload_bytes, self.bytes.get(at..)?)
     }
 
     /// Takes that one.
@@ -61,7 +63,6 @@ impl Checked {
 /// Follows a chain, a window at a time.
 pub(crate) struct Checker<'a> {
     scanner: Scanner<'a>,
-    geometry: Geometry,
     end: ChainEnd,
     /// How many groups were in the window before.
     before: usize,
@@ -70,7 +71,7 @@ pub(crate) struct Checker<'a> {
 impl<'a> Checker<'a> {
     /// One that begins with segment `first`.
     pub(crate) fn new(scanner: Scanner<'a>, geometry: Geometry, first: u64) -> Self {
-        Self { scanner, geometry, end: ChainEnd::before(geometry.first(first)), before: 0 }
+        Self { scanner, end: ChainEnd::before(geometry.first(first)), before: 0 }
     }
 
     /// The next window; none where the chain has ended.
@@ -79,19 +80,14 @@ impl<'a> Checker<'a> {
             return Ok(None);
         }
         let mut groups = Vec::with_capacity(self.before);
-        while let Some(group) = self.scanner.group(&mut self.end)? {
-            let (header, next_seq) = (group.header, group.next_seq);
-            let offset = u32::try_from(self.geometry.offset(header.lsn)).expect("segments are at most 1 GiB");
-            groups.push(Place { offset, next_seq });
-            self.end.pass(self.geometry, &header, next_seq);
-            if !self.scanner.has(self.end.lsn) {
-                break;
-            }
-        }
+        self.scanner.follow_in_window(&mut self.end, |group| {
+            let WholeGroup { header, next_seq, payload_bytes, .. } = group;
+            groups.push(Place { lsn: header.lsn, next_seq: *next_seq, payload_bytes: *payload_bytes });
+        })?;
         self.before = groups.len();
-        let nothing = || (0, Arc::new(Buffer::zeroed(0)));
-        let (from, bytes) = self.scanner.loaded().unwrap_or_else(nothing);
-        Ok(Some(Checked { bytes, groups, from, taken: 0, durable: self.end.durable }))
+        let nothing = || (Lsn(0), Arc::new(Buffer::zeroed(0)));
+        let (first, bytes) = self.scanner.loaded().unwrap_or_else(nothing);
+        Ok(Some(Checked { bytes, groups, first, taken: 0, durable: self.end.durable }))
     }
 
     /// Shows all windows to `take`, until it fails. Where the chain ends, and what read it.

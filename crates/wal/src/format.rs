@@ -254,8 +254,12 @@ impl GroupHeader {
 
     /// Reads and checks the group that is expected at `lsn`; `rest` is everything from there to the end of the segment.
     pub(crate) fn open<'a>(database: &[u8; 16], lsn: Lsn, rest: &'a [u8]) -> Result<WholeGroup<'a>, Flaw> {
+        Self::open_of(crc32c(database), lsn, rest)
+    }
+
+    /// The same of a database whose uuid has that CRC.
+    pub(crate) fn open_of(database: u32, lsn: Lsn, rest: &[u8]) -> Result<WholeGroup<'_>, Flaw> {
         ensure!(rest.len() >= GROUP_HEADER, "group header cut short", GROUP_HEADER, rest.len());
-        let database = crc32c(database);
         let header = Self::decode(database, &rest[..GROUP_HEADER])?;
         ensure!(header.lsn == lsn, "group position", lsn, header.lsn);
         ensure!(header.durable <= lsn, "group durable position", format!("at most {lsn}"), header.durable);
@@ -272,15 +276,15 @@ impl GroupHeader {
         let stored = u32_at(rest, 48);
         ensure!(crc == stored, "group checksum", hex32(crc), hex32(stored));
         let records = header.records(content);
-        let next_seq = header.check_records(&records)?;
-        Ok(WholeGroup { header, records, next_seq })
+        let (next_seq, payload_bytes) = header.check_records(&records)?;
+        Ok(WholeGroup { header, records, next_seq, payload_bytes })
     }
 
-    /// The group at the beginning of `rest`, where one was found whole, with that seq behind its last.
-    pub(crate) fn open_again(next_seq: u64, rest: &[u8]) -> Option<WholeGroup<'_>> {
+    /// The group at the beginning of `rest`, where one was found whole, with that seq behind its last and so many bytes of payload.
+    pub(crate) fn open_again(next_seq: u64, payload_bytes: u32, rest: &[u8]) -> Option<WholeGroup<'_>> {
         let header = Self::fields(rest)?;
         let records = header.records(rest.get(GROUP_HEADER..header.length as usize)?);
-        Some(WholeGroup { header, records, next_seq })
+        Some(WholeGroup { header, records, next_seq, payload_bytes })
     }
 
     const fn records<'a>(&self, content: &'a [u8]) -> Records<'a> {
@@ -342,10 +346,10 @@ impl GroupHeader {
         crc32c_append(crc32c_append(seed, &self.epoch.to_le_bytes()), content)
     }
 
-    /// Checks that the records fill the content exactly, so that walking them later cannot fail. The seq behind the last one.
-    fn check_records(&self, records: &Records<'_>) -> Result<u64, Flaw> {
+    /// Checks that the records fill the content exactly, so that walking them later cannot fail. The seq behind the last one, and the bytes of their payloads.
+    fn check_records(&self, records: &Records<'_>) -> Result<(u64, u32), Flaw> {
         let mut rest = records.bytes;
-        let (mut count, mut sequenced) = (0u32, 0u32);
+        let (mut count, mut sequenced, mut payload_bytes) = (0u32, 0u32, 0u32);
         while !rest.is_empty() {
             ensure!(rest.len() >= RECORD_HEADER, "record header cut short", RECORD_HEADER, rest.len());
             let space =
@@ -363,13 +367,15 @@ impl GroupHeader {
             ensure!(u32_at(rest, 4) == delta, "record seq", delta, u32_at(rest, 4));
             sequenced += u32::from(rest[9]);
             count += 1;
+            payload_bytes += u32_at(rest, 0);
             rest = &rest[space..];
         }
         ensure!(count == self.records, "number of records", self.records, count);
         ensure!(self.kind == GroupType::Records || count == 0, "records in an empty group", 0, count);
-        self.first_seq.checked_add(u64::from(sequenced)).ok_or_else(|| {
+        let next_seq = self.first_seq.checked_add(u64::from(sequenced)).ok_or_else(|| {
             Flaw::new("group first seq", format!("at most {}", u64::MAX - u64::from(sequenced)), self.first_seq)
-        })
+        })?;
+        Ok((next_seq, payload_bytes))
     }
 }
 
@@ -380,6 +386,8 @@ pub(crate) struct WholeGroup<'a> {
     pub(crate) records: Records<'a>,
     /// The seq behind its last one.
     pub(crate) next_seq: u64,
+    /// Of all its records.
+    pub(crate) payload_bytes: u32,
 }
 
 /// The header of a record; `delta` is its seq less the group's first, if it has one.
@@ -424,6 +432,10 @@ pub struct Records<'a> {
 }
 
 impl Records<'_> {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Leaves out the records that begin before `start`.
     pub(crate) fn skip_before(&mut self, start: Lsn) {
         while self.lsn < start && self.next().is_some() {}

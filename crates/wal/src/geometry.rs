@@ -64,9 +64,10 @@ impl Geometry {
     /// The first position from `lsn` on where a group can begin: behind the segment's header, and not where
     /// the rest of the segment is too short even for a pad.
     pub(crate) fn normal(self, lsn: Lsn) -> Lsn {
-        if self.offset(lsn) < SEGMENT_HEADER {
+        let offset = self.offset(lsn);
+        if offset < SEGMENT_HEADER {
             self.first(self.number(lsn))
-        } else if self.rest(lsn) < GROUP_HEADER {
+        } else if self.segment_len() - offset < GROUP_HEADER {
             self.first(self.number(lsn) + 1)
         } else {
             lsn

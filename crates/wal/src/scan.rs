@@ -6,13 +6,14 @@
 //!    torn tail from damage.
 //! 4. A scanner that is [patient](Scanner::patient) takes what a device cannot read for zeros, block by block.
 //!
-//! Invariants: memory is one window, and those that others still look at ([`Scanner::loaded`]); nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
+//! Invariants: memory is one window, those that others still look at ([`Scanner::loaded`]), and [`WINDOWS_BEFORE`]; nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use checksum::crc32c;
 use psync::{BLOCK, Buffer, File, Psync, Request};
 use space::{FileStore, StreamKind};
 
@@ -30,6 +31,9 @@ const READS: usize = 4;
 /// Most bytes that are read of a segment at a time, but for a group that is longer: few enough for a processor's cache.
 const WINDOW_BYTES_MAX: usize = 2 << 20;
 
+/// Windows that others may look at while the next is read, as a rule.
+const WINDOWS_BEFORE: usize = 2;
+
 /// Windows of a segment that is not long.
 const WINDOWS: usize = 8;
 
@@ -45,21 +49,26 @@ pub(crate) struct Scanner<'a> {
     database: [u8; 16],
     files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     loaded: Option<Window>,
+    /// Windows before it, of which the memory is read into again once nobody looks at it any more.
+    before: VecDeque<Arc<Buffer>>,
     is_patient: bool,
 }
 
-/// Bytes of segment `number` from offset `from` on.
+/// Bytes of a segment from a position on.
 struct Window {
-    number: u64,
-    from: usize,
+    first: Lsn,
     bytes: Arc<Buffer>,
 }
 
 impl Window {
-    /// What is at an offset of a segment and behind it, if that is at least `length` bytes.
-    fn get(&self, number: u64, at: usize, length: usize) -> Option<&[u8]> {
-        let rest = self.bytes.get(at.checked_sub(self.from)?..)?;
-        (self.number == number && rest.len() >= length).then_some(rest)
+    /// What is at a position and behind it, if that is at least `length` bytes.
+    fn get(&self, lsn: Lsn, length: usize) -> Option<&[u8]> {
+        self.bytes.get(usize::try_from(lsn.0.checked_sub(self.first.0)?).ok()?..).filter(|rest| rest.len() >= length)
+    }
+
+    /// What is there and behind it, if all is there that the group would have which that begins.
+    fn group(&self, lsn: Lsn) -> Option<&[u8]> {
+        self.get(lsn, GROUP_HEADER).filter(|rest| GroupHeader::claimed_length(rest) <= rest.len())
     }
 }
 
@@ -114,7 +123,7 @@ impl<'a> Scanner<'a> {
     pub(crate) fn new(
         psync: &'a Psync, geometry: Geometry, database: [u8; 16], files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     ) -> Self {
-        Self { psync, geometry, database, files, loaded: None, is_patient: false }
+        Self { psync, geometry, database, files, loaded: None, before: VecDeque::new(), is_patient: false }
     }
 
     /// The same, for a log of which not all can be read.
@@ -139,13 +148,41 @@ impl<'a> Scanner<'a> {
 
     /// The group that comes at `end`; where none does, that says why.
     pub(crate) fn group(&mut self, end: &mut ChainEnd) -> Result<Option<WholeGroup<'_>>> {
-        let number = self.geometry.number(end.lsn);
+        let geometry = self.geometry;
         let Some(group) = self.open(end.lsn)? else {
+            let number = geometry.number(end.lsn);
             end.flaw = Some(Flaw::new("segment", format!("segment {number}"), "none"));
             return Ok(None);
         };
         let group = group.and_then(|group| group.header.follows(end.epoch, end.next_seq).map(|()| group));
         Ok(group.map_err(|flaw| end.flaw = Some(flaw)).ok())
+    }
+
+    /// Shows the groups from `end` on, as far as the window has them that has the first, until one does not check. That one is read if it has to be.
+    pub(crate) fn follow_in_window(
+        &mut self, end: &mut ChainEnd, mut visit: impl FnMut(&WholeGroup<'_>),
+    ) -> Result<()> {
+        let geometry = self.geometry;
+        if let Some(group) = self.group(end)? {
+            visit(&group);
+            end.pass(geometry, &group.header, group.next_seq);
+        }
+        let Some(window) = self.loaded.as_ref().filter(|_| end.flaw.is_none()) else { return Ok(()) };
+        let database = crc32c(&self.database);
+        while let Some(rest) = window.group(end.lsn) {
+            let group = GroupHeader::open_of(database, end.lsn, rest);
+            match group.and_then(|group| group.header.follows(end.epoch, end.next_seq).map(|()| group)) {
+                Ok(group) => {
+                    visit(&group);
+                    end.pass(geometry, &group.header, group.next_seq);
+                }
+                Err(flaw) => {
+                    end.flaw = Some(flaw);
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What whole groups behind `lsn`, where the chain ended, say.
@@ -167,7 +204,7 @@ impl<'a> Scanner<'a> {
             let mut at = if *number == geometry.number(lsn) { geometry.offset(lsn) } else { SEGMENT_HEADER };
             while at + GROUP_HEADER <= there {
                 let position = |at: usize| Lsn(geometry.base(*number).0 + at as u64);
-                let bytes = self.bytes(*number, at, GROUP_HEADER)?.unwrap_or_default();
+                let bytes = self.bytes(position(at), GROUP_HEADER)?.unwrap_or_default();
                 let heads = (0..).step_by(ALIGNMENT).take_while(|skip| skip + GROUP_HEADER <= bytes.len());
                 let is_candidate = |skip: &usize| GroupHeader::is_candidate(position(at + skip), &bytes[*skip..]);
                 let Some(skip) = heads.clone().find(is_candidate) else {
@@ -190,7 +227,7 @@ impl<'a> Scanner<'a> {
 
     /// Whether a group was begun at `lsn`, whole or not.
     pub(crate) fn is_begun(&mut self, lsn: Lsn) -> Result<bool> {
-        let bytes = self.bytes(self.geometry.number(lsn), self.geometry.offset(lsn), GROUP_HEADER)?;
+        let bytes = self.bytes(lsn, GROUP_HEADER)?;
         Ok(bytes.is_some_and(|bytes| GroupHeader::claimed_lsn(bytes) == Some(lsn)))
     }
 
@@ -207,7 +244,8 @@ impl<'a> Scanner<'a> {
         let path = self.files.get(&number).map(|segment| segment.file.path().to_owned()).unwrap_or_default();
         let damaged = |flaw: Flaw, at: usize| flaw.at(path.clone(), at as u64);
         self.loaded = None;
-        let header = self.bytes(number, 0, SEGMENT_HEADER)?.and_then(|bytes| bytes.get(..SEGMENT_HEADER));
+        let header =
+            self.bytes(self.geometry.base(number), SEGMENT_HEADER)?.and_then(|bytes| bytes.get(..SEGMENT_HEADER));
         let header = header.unwrap_or_default();
         if !SegmentHeader::decode(header).is_ok_and(|header| header.number == number) {
             return Err(damaged(Flaw::new("segment header", format!("that of segment {number}"), "another"), 0));
@@ -215,7 +253,7 @@ impl<'a> Scanner<'a> {
         show(0, header)?;
         let mut at = geometry.first(number);
         while at < end && geometry.number(at) == number {
-            let begin = geometry.offset(at);
+            let (first, begin) = (at, geometry.offset(at));
             let length = loop {
                 let none = || Flaw::new("segment", format!("segment {number}"), "none");
                 let group = self.open(at)?.unwrap_or_else(|| Err(none()));
@@ -226,7 +264,7 @@ impl<'a> Scanner<'a> {
                     break length;
                 }
             };
-            show(begin, &self.bytes(number, begin, length)?.unwrap_or_default()[..length])?;
+            show(begin, &self.bytes(first, length)?.unwrap_or_default()[..length])?;
         }
         Ok(())
     }
@@ -262,48 +300,53 @@ impl<'a> Scanner<'a> {
         (file.map(|segment| segment.file.path().to_owned()), self.geometry.offset(lsn) as u64)
     }
 
-    /// The window that was loaded last, and the offset of its segment that it begins at.
-    pub(crate) fn loaded(&self) -> Option<(usize, Arc<Buffer>)> {
-        self.loaded.as_ref().map(|window| (window.from, Arc::clone(&window.bytes)))
+    /// The window that was loaded last, and the position that it begins at.
+    pub(crate) fn loaded(&self) -> Option<(Lsn, Arc<Buffer>)> {
+        self.loaded.as_ref().map(|window| (window.first, Arc::clone(&window.bytes)))
     }
 
     /// Whether that window tells whether a group is at `lsn`.
     pub(crate) fn has(&self, lsn: Lsn) -> bool {
-        let (number, at) = (self.geometry.number(lsn), self.geometry.offset(lsn));
-        let bytes = |length| self.loaded.as_ref().and_then(|window| window.get(number, at, length));
-        bytes(GROUP_HEADER).is_some_and(|head| bytes(claimed(self.geometry, at, head)).is_some())
+        let rest = self.loaded.as_ref().and_then(|window| window.get(lsn, GROUP_HEADER));
+        rest.is_some_and(|rest| {
+            GroupHeader::claimed_length(rest) <= rest.len() || claimed(self.geometry, lsn, rest) <= rest.len()
+        })
     }
 
     /// The group at `lsn`, or what is wrong with it; none where there is no such segment.
     fn open(&mut self, lsn: Lsn) -> Result<Option<std::result::Result<WholeGroup<'_>, Flaw>>> {
         let (geometry, database) = (self.geometry, self.database);
-        let (number, at) = (geometry.number(lsn), geometry.offset(lsn));
-        let Some(head) = self.bytes(number, at, GROUP_HEADER)? else { return Ok(None) };
-        let mut length = claimed(geometry, at, head);
-        if length > head.len() && GroupHeader::peek(&database, lsn, head).is_none() {
+        let mut length = GROUP_HEADER;
+        if self.loaded.as_ref().is_none_or(|window| window.group(lsn).is_none()) {
+            let Some(head) = self.bytes(lsn, GROUP_HEADER)? else { return Ok(None) };
+            let claimed = claimed(geometry, lsn, head);
             // Not for what anybody may have put into a value.
-            length = GROUP_HEADER;
+            if claimed <= head.len() || GroupHeader::peek(&database, lsn, head).is_some() {
+                length = claimed;
+            }
         }
-        let bytes = self.bytes(number, at, length)?;
+        let bytes = self.bytes(lsn, length)?;
         Ok(bytes.map(|bytes| GroupHeader::open(&database, lsn, bytes)))
     }
 
-    /// What is at an offset of a segment and behind it: at least `length` bytes, which it must have room for. None where there is no such segment.
-    fn bytes(&mut self, number: u64, at: usize, length: usize) -> Result<Option<&[u8]>> {
-        if self.loaded.as_ref().is_none_or(|window| window.get(number, at, length).is_none()) {
+    /// What is at a position and behind it, in its segment: at least `length` bytes, which that must have room for. None where there is no such segment.
+    fn bytes(&mut self, lsn: Lsn, length: usize) -> Result<Option<&[u8]>> {
+        if self.loaded.as_ref().is_none_or(|window| window.get(lsn, length).is_none()) {
+            let (number, at) = (self.geometry.number(lsn), self.geometry.offset(lsn));
             let Some(segment) = self.files.get(&number) else { return Ok(None) };
-            // What is not looked at any more is for the next.
-            self.loaded = None;
+            self.before.extend(self.loaded.take().map(|window| window.bytes));
             let (from, there) = (at / BLOCK * BLOCK, self.length(segment)?);
             // What does not fit any more is read once more with the next, so that has to be little of it.
             let end = (at + length + window_bytes(self.geometry)).min(there).max(from);
-            let mut bytes = self.read(segment, from, end - from)?;
+            let memory = self.memory(end - from);
+            let mut bytes = self.read(segment, from, memory)?;
             if bytes.len() < at + length - from {
                 bytes = Buffer::gathered(&[&bytes], at + length - from);
             }
-            self.loaded = Some(Window { number, from, bytes: Arc::new(bytes) });
+            let first = Lsn(self.geometry.base(number).0 + from as u64);
+            self.loaded = Some(Window { first, bytes: Arc::new(bytes) });
         }
-        Ok(self.loaded.as_ref().and_then(|window| window.get(number, at, length)))
+        Ok(self.loaded.as_ref().and_then(|window| window.get(lsn, length)))
     }
 
     /// How many bytes of a segment there are.
@@ -311,11 +354,21 @@ impl<'a> Scanner<'a> {
         Ok(usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(self.geometry.segment_len()))
     }
 
-    fn read(&self, segment: &SegmentFile, from: usize, length: usize) -> Result<Buffer> {
+    /// A buffer of so many bytes for a read. To touch memory for the first time takes longer than to read a log into it from the page cache.
+    fn memory(&mut self, length: usize) -> Buffer {
+        let free = self.before.iter().position(|bytes| Arc::strong_count(bytes) == 1);
+        let free = free.and_then(|place| self.before.remove(place)).and_then(Arc::into_inner);
+        self.before.drain(..self.before.len().saturating_sub(WINDOWS_BEFORE));
+        free.and_then(|bytes| bytes.reused(length)).unwrap_or_else(|| Buffer::for_read(length))
+    }
+
+    /// What a segment has from an offset on, as much as the buffer has room for.
+    fn read(&self, segment: &SegmentFile, from: usize, buffer: Buffer) -> Result<Buffer> {
+        let length = buffer.len();
         if length == 0 {
-            return Ok(Buffer::zeroed(0));
+            return Ok(buffer);
         }
-        let request = Request::read(&segment.file, from as u64, Buffer::for_read(length), 0);
+        let request = Request::read(&segment.file, from as u64, buffer, 0);
         match self.psync.run_all(vec![request]) {
             Err(_) if self.is_patient => {
                 Ok(Buffer::from_slice(&read_patiently(self.psync, &segment.file, from, length)?))
@@ -325,9 +378,9 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Bytes from the offset `at` of a segment on that tell whether a group is there, which begins with `head` if it is.
-fn claimed(geometry: Geometry, at: usize, head: &[u8]) -> usize {
-    GroupHeader::claimed_length(head).clamp(GROUP_HEADER, geometry.segment_len() - at)
+/// Bytes from a position on that tell whether a group is there, which begins with `head` if it is.
+fn claimed(geometry: Geometry, lsn: Lsn, head: &[u8]) -> usize {
+    GroupHeader::claimed_length(head).clamp(GROUP_HEADER, geometry.rest(lsn))
 }
 
 /// Reads `length` bytes of a file from an offset on, or as many as it has, with zeros for the blocks that cannot be read.

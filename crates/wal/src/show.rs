@@ -96,12 +96,14 @@ impl<'r, E: From<Error>> Shower<'r, E> {
     fn show(&mut self, whole: &WholeGroup<'_>) -> Result<bool, E> {
         let lsn = whole.header.lsn;
         let end = Lsn(lsn.0 + u64::from(whole.header.length));
-        let mut records = whole.records.clone();
-        records.skip_before(self.start);
+        let (mut records, begins) = (whole.records.clone(), lsn < self.start);
+        if begins {
+            records.skip_before(self.start);
+        }
         // A group is written whole before a flush that counts for any of it begins.
         let durable = (lsn < self.durable || self.knows_all).then_some(lsn < self.durable);
         let group = Group { lsn, end, epoch: whole.header.epoch, durable, records };
-        if group.records().next().is_some() {
+        if !group.records.is_empty() {
             match (self.replayer)(&group)? {
                 Verdict::Accept => {}
                 Verdict::Wait if !self.knows_all => return Ok(false),
@@ -111,10 +113,13 @@ impl<'r, E: From<Error>> Shower<'r, E> {
                 }
             }
             self.groups += 1;
-            for record in group.records() {
-                self.records += 1;
-                self.bytes += record.payload.len() as u64;
+            let [mut shown, mut bytes] = [whole.header.records, whole.payload_bytes].map(u64::from);
+            if begins {
+                shown = group.records().count() as u64;
+                bytes = group.records().map(|record| record.payload.len() as u64).sum();
             }
+            self.records += shown;
+            self.bytes += bytes;
         }
         self.end.pass(self.geometry, &whole.header, whole.next_seq);
         Ok(true)

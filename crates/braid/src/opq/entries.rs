@@ -158,6 +158,15 @@ impl Entries {
         }
     }
 
+    /// Says which entry was the one before on the key of another.
+    pub(super) fn set_older(&mut self, index: u32, older: u32) {
+        let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
+        match &mut self.chunks[chunk] {
+            Chunk::Narrow(_, entries) => entries[index].older = older,
+            Chunk::Wide(entries) => entries[index].older = older,
+        }
+    }
+
     pub(super) fn get(&self, index: u32) -> Entry {
         let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
         match &self.chunks[chunk] {

@@ -7,9 +7,9 @@
 //! 3. Some full queues are frozen together: [`Frozen`] keeps of each key the newest version and those a snapshot can see, and is the batch that a
 //!    structure applies.
 //!
-//! What recovery replays waits in a [`Sequence`], without an order, until it is known which section it belongs to.
+//! What recovery replays waits in a [`Sequence`], without an order, until it is known which section it belongs to. All that a section gets is put in order at once ([`Opq::of`]).
 //!
-//! Invariants: entries are never changed or removed; all entries of one commit are appended before its seq is visible, so a
+//! Invariants: entries of a queue are never changed or removed; all entries of one commit are appended before its seq is visible, so a
 //! reader at a visible seq sees all of a commit or nothing. A queue covers a gapless interval of seqs of its section.
 //!
 //! Left to others: what to freeze and when, and what is visible.
@@ -23,6 +23,7 @@ mod queue;
 mod runs;
 mod sections;
 mod sequence;
+mod sort;
 
 pub(crate) use arena::ARENA_BYTES_MAX;
 pub(crate) use frozen::Frozen;

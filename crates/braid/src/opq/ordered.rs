@@ -9,7 +9,7 @@
 //! 4. Inner nodes know the newest entry below each child. So a walk comes to the next key that was written since a moment, past all others, with a descent
 //!    ([`Ordered::nearest_since`]).
 //!
-//! Invariants: entries get higher numbers as they come; each key has one slot in a leaf; leaf 0 has the lowest keys; heads that stand for no key are the highest there are.
+//! Invariants: entries of a key get higher numbers as they come; each key has one slot in a leaf; leaf 0 has the lowest keys; heads that stand for no key are the highest there are.
 
 use std::cmp::Ordering;
 use std::ops::{Index, IndexMut, Range};
@@ -332,7 +332,7 @@ impl Ordered {
         for _ in 0..self.height {
             let inner = &mut self.inners[node];
             let slot = if is_last { inner.slots.len - 1 } else { inner.slot_of(key, &keys) };
-            inner.newest[slot] = index;
+            inner.newest[slot] = inner.newest[slot].max(index);
             self.path.push(Step { node, slot, fences });
             fences = fences.of_child(slot, &inner.slots);
             node = inner.children[slot];

@@ -19,6 +19,7 @@ use super::{
     ordered::{Ordered, Position},
     runs::Runs,
     sequence::{NO_ENTRY, Sequence},
+    sort::sorted_stretch,
 };
 
 /// One key of a range, with its newest version at the reader's seq.
@@ -96,6 +97,41 @@ impl Opq {
             newest: Seq(0),
             is_by_age: true,
         }
+    }
+
+    /// A queue of operations that are there already, by age: to put all in order at once takes less than to find a place for each.
+    pub(crate) fn of(mut operations: Sequence, sorting: Sorting) -> Self {
+        let mut queue = Self::new(sorting);
+        let Order::Tree(tree) = &mut queue.order else {
+            operations.updates().for_each(|(update, lsn)| queue.append(&update, lsn));
+            return queue;
+        };
+        for entry in (0..operations.end()).map(|index| operations.entry(index)) {
+            let oldest = (entry.seq, entry.lsn);
+            queue.oldest = Some(queue.oldest.map_or(oldest, |known| known.min(oldest)));
+            queue.is_by_age &= queue.newest <= entry.seq;
+            queue.newest = queue.newest.max(entry.seq);
+        }
+        let sorted = sorted_stretch(&operations, 0..operations.len());
+        let is_same = |one: &u32, other: &u32| operations.key(*one) == operations.key(*other);
+        let rises = sorted.is_sorted() && !sorted.windows(2).any(|pair| is_same(&pair[0], &pair[1]));
+        let mut older = Vec::new();
+        for versions in sorted.chunk_by(is_same) {
+            older.extend(versions.windows(2).map(|pair| (pair[1], pair[0])));
+            let newest = versions[versions.len() - 1];
+            let key = operations.key(newest);
+            tree.note(key, true, newest, &operations);
+            if rises {
+                queue.filter.cover(key);
+            } else {
+                queue.filter.add(queue.hasher.hash_one(key), queue.filtered);
+                queue.filtered += 1;
+            }
+        }
+        queue.rising = if rises { operations.end() } else { 0 };
+        older.into_iter().for_each(|(index, older)| operations.set_older(index, older));
+        queue.operations = operations;
+        queue
     }
 
     /// Which keys it may have.
@@ -428,13 +464,22 @@ mod tests {
 
     #[test]
     fn a_walk_passes_over_what_is_gone() {
-        let mut opq = Opq::new(Sorting::Always);
         let key = |number: u64| number.to_be_bytes().to_vec();
         let count = 20_000_u64;
+        let (mut appended, mut operations) = (Opq::new(Sorting::Always), Sequence::default());
         for number in 0..count {
-            let mixed = number.wrapping_mul(7919) % count;
-            opq.append(&Update { key: &key(mixed), seq: Seq(number + 1), operation: Operation::Delete }, Lsn(number));
+            let mixed = key(number.wrapping_mul(7919) % count);
+            let update = Update { key: &mixed, seq: Seq(number + 1), operation: Operation::Delete };
+            appended.append(&update, Lsn(number));
+            operations.append(&update, Lsn(number));
         }
+        for opq in [appended, Opq::of(operations, Sorting::Always)] {
+            passes_over(opq, count);
+        }
+    }
+
+    fn passes_over(mut opq: Opq, count: u64) {
+        let key = |number: u64| number.to_be_bytes().to_vec();
         // What came later is met, and everything behind the end.
         [(700, 1), (9_000, 2), (15_000, 3)].iter().for_each(|&(number, more)| {
             opq.append(&put(&key(number), count + more, b"v"), Lsn(count + more));
@@ -495,6 +540,46 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn operations_in_order_at_once_are_as_if_they_came_one_by_one(
+            keys in prop::collection::vec((prop::collection::vec(0u8..4, 0..5), 0usize..9), 0..600),
+            rises: bool,
+            at_once: prop::sample::Index,
+            sorting in prop::sample::select(vec![Sorting::Always, Sorting::Every(50)]),
+        ) {
+            let mut keys: Vec<Vec<u8>> = keys.iter().map(|(key, more)| [key.as_slice(), &[7; 9][..*more]].concat()).collect();
+            if rises {
+                keys.sort();
+                keys.dedup();
+            }
+            let (mut one, mut operations) = (Opq::new(sorting), Sequence::default());
+            let seq = |index: usize| index as u64 / 2 + 1;
+            let at_once = at_once.index(keys.len() + 1);
+            for (index, key) in keys.iter().enumerate() {
+                let update = put(key, seq(index), &[]);
+                one.append(&update, Lsn(seq(index)));
+                if index < at_once {
+                    operations.append(&update, Lsn(seq(index)));
+                }
+            }
+            let mut other = Opq::of(operations, sorting);
+            prop_assert_eq!(other.is_rising(), at_once == 0 || keys[..at_once].is_sorted_by(|one, other| one < other));
+            for (index, key) in keys.iter().enumerate().skip(at_once) {
+                other.append(&put(key, seq(index), &[]), Lsn(seq(index)));
+            }
+            prop_assert_eq!((one.first_lsn(), one.first_seq(), one.len()), (other.first_lsn(), other.first_seq(), other.len()));
+            prop_assert!(one.sorted_indexes() == other.sorted_indexes());
+            for (index, key) in keys.iter().enumerate() {
+                prop_assert!(other.filter().may_have(key));
+                for seq in [seq(index) - 1, seq(index), u64::MAX] {
+                    prop_assert_eq!(one.get(key, Seq(seq).into()), other.get(key, Seq(seq).into()));
+                }
+            }
+            for direction in [Direction::Forward, Direction::Backward] {
+                prop_assert_eq!(met(&one, direction, 0, None), met(&other, direction, 0, None));
+            }
+        }
+
         #[test]
         fn ranges_agree_with_a_map(
             keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..5), 1..400),

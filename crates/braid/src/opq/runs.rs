@@ -3,24 +3,22 @@
 //! 1. A hash table knows the newest entry of each key.
 //! 2. Every `speriod` operations the tail is sorted, for those who walk ranges. A run is a stretch of the operations. As soon as there are [`FANOUT`] runs of
 //!    a level, their stretch is sorted as one of the next level: so there are few, and each operation is sorted rarely. A walk sorts what it needs of the tail.
-//! 3. Sorting reads the keys of a stretch in the order in which they lie in memory, and compares their first eight bytes as numbers.
 //!
 //! Invariant: runs are adjacent stretches from the first operation on.
 
-use std::{cmp::Ordering, ops::Range};
+use std::cmp::Ordering;
 
 use hashbrown::{HashTable, hash_table};
-use index::{Bounds, Direction, common_prefix, head};
+use index::{Bounds, Direction};
 use mapped::{List, Mapped};
 
-use super::sequence::Sequence;
+use super::{
+    sequence::Sequence,
+    sort::{sorted, sorted_stretch},
+};
 
 /// So many runs of a level become one of the next.
 const FANOUT: usize = 4;
-/// Fewer keys are compared as a whole.
-const SORTED_WHOLE: usize = 16;
-/// So often keys that are alike are told apart by what comes next.
-const SORT_DEPTH: u8 = 8;
 
 /// A stretch of the operations, sorted.
 struct Run {
@@ -105,7 +103,7 @@ impl Runs {
         let end = operations.end();
         let start = u32::try_from(self.sorted).expect("bounded by append");
         let tail = (start..end).filter(|index| bounds.contains(operations.key(*index)) && is_ahead(index));
-        let tail = sorted_of(operations, tail);
+        let tail = sorted(operations, tail);
         let mut heads: Vec<(&[u32], usize)> = Vec::with_capacity(self.runs.len() + 1);
         for run in self.runs.iter().map(|run| &run.indexes).chain(std::iter::once(&tail)) {
             let start = match direction {
@@ -136,38 +134,5 @@ impl Runs {
                 return;
             }
         }
-    }
-}
-
-/// Some of the operations, by key and then by age.
-fn sorted_stretch(operations: &Sequence, stretch: Range<usize>) -> List<u32> {
-    let index = |position| u32::try_from(position).expect("bounded by append");
-    sorted_of(operations, index(stretch.start)..index(stretch.end))
-}
-
-fn sorted_of(operations: &Sequence, indexes: impl Iterator<Item = u32>) -> List<u32> {
-    let mut keyed = List::with_capacity_in(indexes.size_hint().0, Mapped);
-    keyed.extend(indexes.map(|index| (0, index)));
-    sort(operations, &mut keyed, 0, SORT_DEPTH);
-    // In memory of its own, which is no more than it needs.
-    let mut sorted = List::with_capacity_in(keyed.len(), Mapped);
-    sorted.extend(keyed.into_iter().map(|(_, index)| index));
-    sorted
-}
-
-/// Sorts entries, which come in order of age, by key and then by age: by the eight bytes behind what all have in common, and those that are still
-/// alike by what comes behind those, `depth` times at most. All have at least the first `known` bytes in common, or else they are compared as a whole.
-fn sort(operations: &Sequence, keyed: &mut [(u64, u32)], known: usize, depth: u8) {
-    let Some(&(_, first)) = keyed.first() else { return };
-    let first = operations.key(first);
-    let common =
-        keyed.iter().fold(first.len(), |common, &(_, index)| common_prefix(&first[..common], operations.key(index)));
-    if keyed.len() < SORTED_WHOLE || depth == 0 || common < known {
-        return keyed.sort_by(|&(_, left), &(_, right)| operations.key(left).cmp(operations.key(right)));
-    }
-    keyed.iter_mut().for_each(|(number, index)| *number = head(&operations.key(*index)[common..]));
-    keyed.sort_unstable();
-    for alike in keyed.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|alike| alike.len() > 1) {
-        sort(operations, alike, common + 1, depth - 1);
     }
 }

@@ -31,6 +31,11 @@ impl Sequence {
         self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind, expires });
     }
 
+    /// Says that the key of entry `index` had entry `older` before.
+    pub(super) fn set_older(&mut self, index: u32, older: u32) {
+        self.entries.set_older(index, older);
+    }
+
     fn store(&mut self, update: &Update<'_>) -> (Kind, Place, u16, bool) {
         let expiry = update.operation.expiry().map(Expiry::encode);
         let behind = expiry.as_ref().map_or(&[][..], |expiry| expiry);
@@ -63,7 +68,7 @@ impl Sequence {
     }
 
     /// The index that the next entry gets.
-    pub(super) fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations")
     }
 
@@ -82,13 +87,13 @@ impl Sequence {
     }
 
     /// The update that entry `index` holds.
-    pub(super) fn update(&self, index: u32) -> Update<'_> {
+    pub(crate) fn update(&self, index: u32) -> Update<'_> {
         let entry = self.entries.get(index);
         Update { key: self.key_of(&entry), seq: entry.seq, operation: self.operation(&entry) }
     }
 
     /// Where the log holds the commit of entry `index`.
-    pub(super) fn lsn(&self, index: u32) -> Lsn {
+    pub(crate) fn lsn(&self, index: u32) -> Lsn {
         self.entries.get(index).lsn
     }
 
