@@ -37,7 +37,18 @@ impl AppliedThrough {
 
     /// The structure has all commits up to this one of `key`.
     pub(crate) fn at(&self, key: &[u8]) -> Seq {
-        self.steps[index::part_of(&self.heads, |step| &self.steps[step].0, key)].1
+        self.steps[self.step_of(key)].1
+    }
+
+    /// The number of the step that `key` is in.
+    pub(crate) fn step_of(&self, key: &[u8]) -> usize {
+        index::part_of(&self.heads, |step| &self.steps[step].0, key)
+    }
+
+    /// The steps that have keys from `low` to below `high`.
+    pub(crate) fn steps_between(&self, low: &[u8], high: Option<&[u8]>) -> &[(Vec<u8>, Seq)] {
+        let end = high.map_or(self.steps.len(), |high| self.steps.partition_point(|(key, _)| key.as_slice() < high));
+        self.steps.get(self.step_of(low)..end).unwrap_or_default()
     }
 
     /// The structure has nothing newer than this, whatever the key.

@@ -3,8 +3,7 @@
 //! 1. The superblock names the newest checkpoint image and gets a new epoch, durable before anything else is written.
 //! 2. The image gives tables, roots and the free list.
 //! 3. The log is replayed from where the image says, in its order: a flush-end moves a table to its new root and says which keys
-//!    have which commits there; an operation that its table lacks enters a queue. Those that a later flush-end covers are
-//!    taken out now and then, and at the end, when the queues are cut into sections.
+//!    have which commits there; an operation that its table lacks enters a queue, and leaves it when a later flush-end covers it ([`crate::backlog`]).
 //!    Nothing is replayed where the superblock says that the database was closed and not written since.
 //! 4. What the replayed flush-ends retired is free, since the log that names them is on stable storage by then.
 //!
@@ -88,7 +87,6 @@ pub(crate) fn recover(
         unflushed: &unflushed,
         time: Cell::new(image.time),
         pieces: RefCell::default(),
-        room: tuning.write_buffer_bytes + tuning.cache_bytes / 2,
         backlogs: RefCell::default(),
         filling: RefCell::default(),
     };
@@ -136,7 +134,7 @@ pub(crate) fn recover(
             engine.clock.note_expiring();
         }
         table.documents.set_segment_bytes(engine.options.segment_bytes);
-        backlogs.remove(&table.id).unwrap_or_default().settle(&engine, &table)?;
+        backlogs.remove(&table.id).unwrap_or_else(|| Backlog::new(table.applied())).settle(&engine, &table);
     }
     Ok(engine)
 }
@@ -258,8 +256,6 @@ struct Replay<'a> {
     /// The latest time that anything told.
     time: Cell<Time>,
     pieces: RefCell<Pieces>,
-    /// Memory that may be taken by operations of which structures have some by now: nothing is cached yet.
-    room: u64,
     /// What the tables' structures lack.
     backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
     /// That of the table of the newest commit is not among them, so that commits of one table have no need to look for it.
@@ -383,13 +379,13 @@ impl Replay<'_> {
 
     /// Begins to fill the backlog of a table.
     fn fill(&self, table: &Arc<TableCore>) -> Filling {
-        let applied = table.applied();
+        let (applied, backlog) = (table.applied(), self.backlogs.borrow_mut().remove(&table.id));
         Filling {
             table: Arc::clone(table),
             newest: applied.newest(),
+            backlog: backlog.unwrap_or_else(|| Backlog::new(applied.clone())),
             applied,
             has_tombstones: !table.state.load().tombstones.is_empty(),
-            backlog: self.backlogs.borrow_mut().remove(&table.id).unwrap_or_default(),
         }
     }
 
@@ -433,9 +429,7 @@ impl Replay<'_> {
         }
         let state = table.state.load_full();
         table.replace_state(Arc::clone(&state.active), None, table.tree.view());
-        let mut backlogs = self.backlogs.borrow_mut();
-        let room = self.room.checked_sub(backlogs.values().map(Backlog::bytes).sum());
-        if let (None, Some(backlog)) = (room, backlogs.get_mut(&record.table)) {
+        if let Some(backlog) = self.backlogs.borrow_mut().get_mut(&record.table) {
             backlog.sweep(&table.applied());
         }
         Ok(())

@@ -39,6 +39,12 @@ impl Sections {
         Self::made(vec![Vec::new()], vec![Arc::new(Opq::new(sorting).into())], sorting)
     }
 
+    /// Those that begin at these keys, with these queues.
+    pub(crate) fn of(queues: Vec<(Vec<u8>, Opq)>, sorting: Sorting) -> Self {
+        let (lows, queues) = queues.into_iter().map(|(low, queue)| (low, Arc::new(queue.into()))).unzip();
+        Self::made(lows, queues, sorting)
+    }
+
     fn made(lows: Vec<Vec<u8>>, queues: Vec<Arc<RwLock<Opq>>>, sorting: Sorting) -> Self {
         let heads = lows.iter().map(|low| head(low)).collect();
         let filters = queues.iter().map(|queue| Arc::clone(queue.read().filter())).collect();
@@ -173,13 +179,23 @@ impl Sections {
             let parts = (within.len() + 1) * most;
             let parts = (parts + fences.len() / 2) / (fences.len() + 1);
             push_empty(&mut lows, &mut queues, low);
-            for part in 1..parts.min(within.len() + 1) {
-                push_empty(&mut lows, &mut queues, &within[part * (within.len() + 1) / parts - 1]);
-            }
+            cuts(within, parts).for_each(|cut| push_empty(&mut lows, &mut queues, cut));
             index += 1;
         }
         Self::made(lows, queues, self.sorting)
     }
+}
+
+/// Where so many parts begin, but for the first, that the keys from `low` to below `high` are cut into at some of the fences; fewer where there are not enough of these.
+pub(crate) fn cut_between<'a>(
+    fences: &'a [Vec<u8>], low: &[u8], high: Option<&[u8]>, parts: usize,
+) -> impl Iterator<Item = &'a [u8]> {
+    cuts(between(fences, low, high), parts)
+}
+
+fn cuts(fences: &[Vec<u8>], parts: usize) -> impl Iterator<Item = &[u8]> {
+    let parts = parts.min(fences.len() + 1);
+    (1..parts).map(move |part| fences[part * (fences.len() + 1) / parts - 1].as_slice())
 }
 
 /// The fences above `low` and below `high`.

@@ -93,7 +93,7 @@ impl Sequence {
     }
 
     /// Where the log holds the commit of entry `index`.
-    pub(crate) fn lsn(&self, index: u32) -> Lsn {
+    pub(super) fn lsn(&self, index: u32) -> Lsn {
         self.entries.get(index).lsn
     }
 
