@@ -13,8 +13,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const TIMES: usize = 5;
-/// What a process puts before it is killed: fourteen times the write buffer.
-const PUT_BYTES: u64 = 512 << 20;
+/// What a process puts before it is killed: seven times the write buffer.
+const PUT_BYTES: u64 = 256 << 20;
 const VALUE: [u8; 100] = [7; 100];
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;

@@ -241,7 +241,7 @@ pub struct Options {
 
 /// Bytes of the cache where nothing is said.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
-/// Bytes of the write buffer where nothing is said. They are what opening after a kill takes its time for: a log of up to twice as much is read and replayed (`--example opens`).
+/// Bytes of the write buffer where nothing is said. They are what opening after a kill takes its time for: a log of up to one and a half times as much is read and replayed (`--example opens`).
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 36 << 20;
 
 /// Open transactions may hold so much of the sum of all memory, and scans and batches read so much: one part of so many.
