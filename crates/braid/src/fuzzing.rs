@@ -13,16 +13,17 @@ use space::{Extent, FileStore, PAGE, PageId, StreamKind};
 use wal::{Alone, Claim, Lsn, Verdict, Wal};
 
 use crate::{
-    Database, Options, Structure, TableSettings, WriteBatch,
-    applied::AppliedThrough,
     backup::fuzzing as backup,
     format::{
         CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, Restored, RetainedHeader,
-        RollBack, SLOT_BYTES, SetHistory, Superblock, TableImage, decode_table, encode_table, kind, put_commit_time,
-        put_delete_range, put_operation, seal_slot,
+        RollBack, SLOT_BYTES, SetHistory, Superblock, TableImage, TableSettings, decode_table, encode_table, kind,
+        put_commit_time, put_delete_range, put_operation, seal_slot,
     },
-    open::{DATA, log_options},
-    superblock::SuperblockFile,
+    handles::{batch::WriteBatch, database::Database},
+    open::log_options,
+    options::Options,
+    root::{DATA, superblock::SuperblockFile},
+    words::{applied::AppliedThrough, structure::Structure},
 };
 
 /// A name, what takes bytes, and the encodings to begin with.

@@ -6,7 +6,7 @@ use index::Expiry;
 use parking_lot::Mutex;
 
 use super::format::{BLOCK_HEADER_BYTES, Change, Counts, PAYLOAD_BYTES_MAX, Pair, kind};
-use crate::Result;
+use crate::error::Result;
 
 /// A block whose payload is whole and whose header is not.
 pub(super) struct Block {

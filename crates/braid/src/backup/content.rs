@@ -16,8 +16,13 @@ use super::{
     stretches::{Piece, Shows, Stretches},
 };
 use crate::{
-    ChangeEvent, ChangeOperation, ChangedTable, Changes, Error, Expires, Result, Structure, Table, TableSettings,
-    format::CreateTable,
+    error::{Error, Result},
+    format::{CreateTable, TableSettings},
+    handles::{
+        changes::{ChangeEvent, ChangeOperation, ChangedTable, Changes},
+        table::Table,
+    },
+    words::{clock::Expires, structure::Structure},
 };
 
 impl Backup {

@@ -19,7 +19,10 @@ use super::{
     format::{HEADER_BYTES, Header},
     path_error, reader,
 };
-use crate::{Error, Result, superblock};
+use crate::{
+    error::{Error, Result},
+    root::superblock,
+};
 
 const FULL: &str = "full";
 const INCREMENTAL: &str = "incremental";

@@ -12,7 +12,7 @@ use super::{
     encoder::Encoder,
     format::{Change, Pair},
 };
-use crate::{Result, Table, catalog::TableState, engine::Engine};
+use crate::{engine::Engine, error::Result, handles::table::Table, tables::catalog::TableState};
 
 /// Most bytes that are ever kept of keys and places, those of one stretch apart.
 const GATHERED_BYTES_MAX: usize = 32 << 20;

@@ -24,7 +24,7 @@ use super::{
     path_error,
 };
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     format::{CreateTable, encode_table},
 };
 

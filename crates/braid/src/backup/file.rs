@@ -5,7 +5,7 @@ use std::path::Path;
 use psync::{BLOCK, Buffer, File, OpenOptions, Psync, Request, Stream};
 
 use super::encoder::Sink;
-use crate::Result;
+use crate::error::Result;
 
 /// Bytes of a write.
 const WRITE_BYTES: usize = 1 << 20;

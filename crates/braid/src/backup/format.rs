@@ -30,7 +30,7 @@
 
 use index::{Expiry, Seq, TableId};
 
-use crate::fields::Fields;
+use crate::words::fields::Fields;
 
 /// Version of a backup.
 pub(crate) const VERSION: u32 = 1;
@@ -322,7 +322,10 @@ mod tests {
         super::encoder::{ToStream, run},
         *,
     };
-    use crate::{Structure, TableSettings, format::CreateTable};
+    use crate::{
+        format::{CreateTable, TableSettings},
+        words::structure::Structure,
+    };
 
     #[test]
     fn a_backup_has_the_bytes_of_version_1() {

@@ -8,9 +8,10 @@ use super::format::{
     BLOCK_HEADER_BYTES, Change, Counts, HEADER_BYTES, Header, Pair, decode_block_header, header_crc, kind, seal_block,
 };
 use crate::{
-    Database, Options, Structure,
-    fields::Fields,
     format::{CreateTable, decode_table, encode_table},
+    handles::database::Database,
+    options::Options,
+    words::{fields::Fields, structure::Structure},
 };
 
 /// A stream with right checksums on its header, and on its blocks as far as their lengths make sense.

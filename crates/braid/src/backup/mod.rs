@@ -36,15 +36,20 @@ use std::{
     time::Duration,
 };
 
-use psync::Request;
-use rand::RngCore;
-use space::StreamKind;
-
-use crate::{Database, Error, Result, Seq, Snapshot, Table, engine::Engine};
 use blocks::Memory;
 use directory::Directory;
 use encoder::{Encoder, ToStream};
 use format::Header;
+use index::Seq;
+use psync::Request;
+use rand::RngCore;
+use space::StreamKind;
+
+use crate::{
+    engine::Engine,
+    error::{Error, Result},
+    handles::{database::Database, snapshot::Snapshot, table::Table},
+};
 
 pub use point::BackupPoint;
 pub use restore::{RestoreProgress, RestoreReport, RestoreSummary};

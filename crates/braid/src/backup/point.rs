@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use index::Seq;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A backup, as one that continues it names it. It prints as text that [`BackupPoint::from_str`] reads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{
     format::{BLOCK_HEADER_BYTES, HEADER_BYTES, Header, HeaderError, VERSION, decode_block_header, header_crc, kind},
     path_error,
 };
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Reads the backups of a stream, one behind the other.
 pub(crate) struct Reader<R> {

@@ -17,6 +17,7 @@ use std::{
     thread,
 };
 
+use index::Seq;
 use index::{Expiry, TableId};
 use psync::Psync;
 
@@ -28,10 +29,13 @@ use super::{
     reader::{Block, Part, Reader, corrupt},
 };
 use crate::{
-    Database, Durability, Error, Loader, Options, Result, Seq, Table, TableOptions, VALUE_BYTES_MAX, WriteBatch,
-    fields::Fields,
+    commit::VALUE_BYTES_MAX,
+    error::{Error, Result},
     format::{CreateTable, decode_table},
+    handles::{batch::WriteBatch, database::Database, load::Loader, table::Table},
     open,
+    options::{Options, TableOptions},
+    words::{durability::Durability, fields::Fields},
 };
 
 /// Blocks that are read ahead.

@@ -22,7 +22,11 @@ use super::{
     documents::Documents,
     encoder::no_thread,
 };
-use crate::{Error, Result, Snapshot, Table, walk::Walk};
+use crate::{
+    error::{Error, Result},
+    handles::{snapshot::Snapshot, table::Table},
+    read::{point, walk::Walk},
+};
 
 /// About the bytes of the structure in a stretch.
 const STRETCH_BYTES: u64 = 4 << 20;
@@ -56,7 +60,7 @@ pub(super) struct Stretches<'a> {
 
 impl<'a> Stretches<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, table: &'a Table) -> Result<Self> {
-        let (state, _) = table.moment(Some(snapshot.pin()))?;
+        let (state, _) = point::moment(table.engine(), &table.core, Some(snapshot.pin()))?;
         let wanted = (state.view.stats()?.run_bytes / STRETCH_BYTES).min(STRETCHES_MAX);
         let wanted = usize::try_from(wanted).unwrap_or(0);
         let fences = if wanted > 1 { state.view.fences(wanted)? } else { Vec::new() };
@@ -134,7 +138,8 @@ impl<'a> Stretches<'a> {
 
     fn stretch(&self, stretch: usize, shows: Shows, memory: &Memory, out: &mut dyn Take) -> Result<Documents> {
         let pin = self.snapshot.pin();
-        let mut walk = Walk::begin(self.table, &self.bounds(stretch), Direction::Forward, Some(pin))?;
+        let mut walk =
+            Walk::begin(self.table.engine(), &self.table.core, &self.bounds(stretch), Direction::Forward, Some(pin))?;
         walk.expect_all();
         let mut documents = Documents::new(Arc::clone(walk.state()));
         let mut blocks = Blocks::new(memory, out);

@@ -22,7 +22,7 @@ use doclog::{Retained, SegmentId};
 use index::{RangeTombstones, Seq, TableId, Time};
 
 use super::{put_block, ranges};
-use crate::fields::Fields;
+use crate::words::fields::Fields;
 
 /// A state of a table that is retained.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 use index::{Fragment, RangeTombstones, Seq};
 
 use super::{length_of, put_block};
-use crate::fields::Fields;
+use crate::words::fields::Fields;
 
 /// Appends the tombstones of a table as a block.
 pub(super) fn put_tombstones(bytes: &mut Vec<u8>, tombstones: &RangeTombstones) {

@@ -11,7 +11,7 @@
 
 use doclog::Compression;
 
-use crate::fields::Fields;
+use crate::words::fields::Fields;
 
 /// Bytes of encoded settings.
 const BYTES: usize = 16;

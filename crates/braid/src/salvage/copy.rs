@@ -12,7 +12,11 @@ use super::{
     report::{LostDocument, LostRange},
     source::{Source, SourceTable},
 };
-use crate::{Error, Loader, Result, Table, open::DATA};
+use crate::{
+    error::{Error, Result},
+    handles::{load::Loader, table::Table},
+    root::DATA,
+};
 
 /// Bytes of documents that are read at once, unless a single one is longer.
 const DOCUMENT_BYTES: u64 = 16 << 20;

@@ -8,11 +8,13 @@ use psync::{Buffer, Request};
 use space::{FileStore, PAGE, StreamKind};
 
 use crate::{
-    Result,
+    error::Result,
     format::{IMAGE_MAGIC, Image, Superblock},
-    open::DATA,
-    recovery::{check_image, image_bytes},
-    superblock::SuperblockFile,
+    root::{
+        DATA,
+        image::{check_image, image_bytes},
+        superblock::SuperblockFile,
+    },
 };
 
 /// Bytes of the data file that are searched at a time.

@@ -12,8 +12,10 @@ use super::{
     source::Source,
 };
 use crate::{
-    Database, Durability, Result, Table, WriteBatch,
+    error::Result,
     format::{Logged, Operations},
+    handles::{batch::WriteBatch, database::Database, table::Table},
+    words::durability::Durability,
 };
 
 /// Bytes of a batch that is written.

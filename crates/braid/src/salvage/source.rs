@@ -26,14 +26,15 @@ use super::{
     report::{LostCommits, Salvage},
 };
 use crate::{
-    Error, Result, Structure, TableSettings,
-    applied::AppliedThrough,
-    convert::log_error,
-    format::{self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, RollBack, SetHistory, kind},
-    open::DATA,
-    pieces::Pieces,
-    schema::DOCUMENT_SEGMENT_BYTES,
-    tree::{self, DamagedTrees},
+    commit::schema::DOCUMENT_SEGMENT_BYTES,
+    error::{Error, Result, convert::log_error},
+    format::{
+        self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, RollBack, SetHistory, TableSettings, kind,
+        pieces::Pieces,
+    },
+    root::DATA,
+    structures::tree::{self, DamagedTrees},
+    words::{applied::AppliedThrough, structure::Structure},
 };
 
 /// A table of the damaged database.

@@ -1,0 +1,86 @@
+//! What a round takes: the sections with the most pending operations, over all tables (PIO §3.1.3: which OPQ entries a bupdate chooses).
+//!
+//! Sections of a table cover about the same number of leaves, so the fullest queue gives the most operations for each leaf that is
+//! written. Where keys come in any order, that is the section which was not taken for the longest time: it has twice as many operations as
+//! the mean when its turn comes, most leaves of it are touched, and so is every node above them, once.
+
+use std::sync::Arc;
+
+use crate::{engine::Engine, opq::Opq, tables::catalog::TableCore};
+
+/// Sections of one table.
+pub(crate) struct Choice {
+    /// Whose.
+    pub(crate) table: Arc<TableCore>,
+    /// Which ones are to be frozen, by their number; none where frozen ones are left from an earlier round.
+    pub(crate) sections: Vec<usize>,
+}
+
+/// A queue that could be taken.
+struct Candidate {
+    bytes: u64,
+    table: usize,
+    section: usize,
+}
+
+/// What earlier rounds froze and could not apply to its end; where a full disk was why, all queues of the other tables too, for any of
+/// them can have the deletes that bring space back.
+pub(crate) fn left_over(engine: &Engine) -> Vec<Choice> {
+    let mut choices = Vec::new();
+    let (mut left, full_disk) = (false, engine.pressure.full_disk().is_some());
+    for table in engine.catalog.live() {
+        let state = table.state.load_full();
+        let sections = if state.frozen.is_some() { Vec::new() } else { state.active.filled() };
+        left |= state.frozen.is_some();
+        if state.frozen.is_some() || (full_disk && !sections.is_empty()) {
+            choices.push(Choice { table, sections });
+        }
+    }
+    if left { choices } else { Vec::new() }
+}
+
+/// The fullest of the queues that are `wanted`, enough for a round.
+pub(crate) fn fullest(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Vec<Choice> {
+    let tables = engine.catalog.live();
+    let candidates = candidates(&tables, wanted);
+    choose(&tables, candidates, engine.pressure.round_bytes())
+}
+
+/// The fullest queues, enough for a round, if it is time for one.
+pub(crate) fn due(engine: &Engine) -> Vec<Choice> {
+    let tables = engine.catalog.live();
+    let candidates = candidates(&tables, |_| true);
+    let fullest = candidates.iter().map(|candidate| candidate.bytes).max().unwrap_or(0);
+    if !engine.is_round_due(fullest) {
+        return Vec::new();
+    }
+    choose(&tables, candidates, engine.pressure.round_bytes())
+}
+
+fn candidates(tables: &[Arc<TableCore>], wanted: impl Fn(&Opq) -> bool) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for (table, core) in tables.iter().enumerate() {
+        for (section, queue) in core.state.load().active.queues().iter().enumerate() {
+            let queue = queue.read();
+            if queue.len() > 0 && wanted(&queue) {
+                candidates.push(Candidate { bytes: queue.bytes() as u64, table, section });
+            }
+        }
+    }
+    candidates
+}
+
+fn choose(tables: &[Arc<TableCore>], mut candidates: Vec<Candidate>, enough: u64) -> Vec<Choice> {
+    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.bytes));
+    let mut sections = vec![Vec::new(); tables.len()];
+    let mut sum = 0;
+    for Candidate { bytes, table, section } in candidates {
+        if sum >= enough {
+            break;
+        }
+        sum += bytes;
+        sections[table].push(section);
+    }
+    let choices = tables.iter().zip(sections).filter(|(_, sections)| !sections.is_empty());
+    choices.map(|(table, sections)| Choice { table: Arc::clone(table), sections }).collect()
+}

@@ -1,0 +1,322 @@
+//! A round: some sections' queues frozen, applied to their structures, and no longer needed by recovery.
+//!
+//! 1. The chosen queues are frozen between two publications, so that each covers a gapless interval of seqs.
+//! 2. The log is flushed through everything frozen: WAL before data, in every durability mode.
+//! 3. What was frozen of a table is applied as one batch, or, where that is more than a round takes, as several: queues go as soon as their structure has all of them.
+//! 4. The files that were written are flushed, each once for all tables.
+//! 5. A flush-end is logged for each: from here on recovery begins with the new root, and knows which keys it has which commits of.
+//! 6. The new views are published, each together with the queues that it replaces.
+//!
+//! A round takes a small part of the write buffer, so its memory is back soon, and nobody waits for all of it. Before each it is looked whether
+//! rounds keep up with what is written: as long as they do, their I/O makes as much way for reads as it can.
+//!
+//! On a full disk what was frozen is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
+//! gives up serve the next. If no slice at all goes in, all queues of the table are joined, so that deletes which came later get their
+//! turn. If deletes were refused because there is no room for them behind it, slices may use half of the space that is kept for deletes:
+//! there is no other way to them.
+//!
+//! Invariant: a page that a round retires is not used again before the flush-end is durable, because every round and
+//! every checkpoint begins with a flush of the log.
+
+use std::{ops::Range, sync::Arc, time::Instant};
+
+use index::{Applied, Collected, Seq, View};
+use psync::{File, Request};
+
+use crate::{
+    apply::choice::Choice,
+    engine::Engine,
+    error::{Error, Result},
+    format::{FlushEnd, kind},
+    opq::{Frozen, Opq, Sections},
+    tables::catalog::TableCore,
+    words::{applied::AppliedThrough, structure},
+};
+
+/// A part of what is frozen of a table, on its way into the structure.
+struct Part<'a> {
+    table: &'a Arc<TableCore>,
+    frozen: Arc<Frozen>,
+    range: Range<usize>,
+    applied: Applied,
+    /// Which commits the structure has with it.
+    through: AppliedThrough,
+    /// Nothing of what is frozen is left to be applied.
+    last: bool,
+}
+
+/// Runs a round for what was chosen.
+///
+/// # Errors
+/// [`Error::DiskFull`] when nothing could be applied for want of space; any other error may have left part of the round
+/// done, but nothing published that is not logged.
+pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
+    let started = Instant::now();
+    if choices.iter().any(|choice| structure::only_appends(choice.table.structure)) {
+        match engine.make_reserves(engine.pressure.used()) {
+            // There is hardly room for more either, and what waits has to go on.
+            Err(Error::DiskFull { .. }) => {}
+            made => made?,
+        }
+    }
+    engine.tuning.pace(engine.store.psync(), engine.pressure.is_behind());
+    freeze(engine, choices);
+    engine.flush_log()?;
+    engine.publish();
+    let (parts, failed) = apply_all(engine, choices);
+    let full_disk = matches!(failed, Some(Error::DiskFull { .. }));
+    if parts.is_empty() && full_disk {
+        choices.iter().for_each(|choice| join_queues(engine, &choice.table));
+    }
+    if parts.is_empty() {
+        return failed.map_or(Ok(()), Err);
+    }
+    // What went in counts, whatever became of the rest; where only space lacked, the next round tries that again.
+    finish_all(engine, &parts, started)?;
+    failed.filter(|_| !full_disk).map_or(Ok(()), Err)
+}
+
+fn finish_all(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
+    let applied = || parts.iter().map(|part| &part.applied);
+    if seeded::on(seeded::Bug::FlushEndBeforeData) {
+        let outcome = finish(engine, parts, started);
+        flush(engine, applied())?;
+        return outcome;
+    }
+    flush(engine, applied())?;
+    finish(engine, parts, started)
+}
+
+/// Freezes the chosen queues of tables that have no frozen ones yet, and cuts the sections anew that they leave empty.
+fn freeze(engine: &Engine, choices: &[Choice]) {
+    let fresh: Vec<_> = choices.iter().filter(|choice| choice.table.state.load().frozen.is_none()).collect();
+    let fences: Vec<_> = fresh.iter().map(|choice| fences(engine, &*choice.table.state.load().view)).collect();
+    engine.publisher.between(|visible, _| {
+        for (Choice { table, sections }, fences) in fresh.into_iter().zip(fences) {
+            freeze_sections(engine, table, sections, &fences, visible);
+        }
+    });
+}
+
+/// Freezes all queues of a table, of which none is frozen, in one step with what `with` does.
+pub(crate) fn freeze_whole<R>(engine: &Engine, table: &TableCore, with: impl FnOnce() -> R) -> R {
+    let fences = fences(engine, &*table.state.load().view);
+    engine.publisher.between(|visible, _| {
+        let done = with();
+        let active = Arc::clone(&table.state.load().active);
+        if active.operations() > 0 {
+            let all: Vec<usize> = (0..active.len()).collect();
+            freeze_sections(engine, table, &all, &fences, visible);
+        }
+        done
+    })
+}
+
+fn freeze_sections(engine: &Engine, table: &TableCore, sections: &[usize], fences: &[Vec<u8>], visible: Seq) {
+    let state = table.state.load();
+    let taken = Arc::new(state.active.only(sections));
+    let bytes = taken.bytes();
+    let active = Arc::new(state.active.recut(sections, fences, engine.pressure.sections()));
+    let frozen = Arc::new(Frozen::new(taken, visible, bytes));
+    table.replace_state(active, Some(frozen), Arc::clone(&state.view));
+    engine.note_frozen(table, bytes);
+}
+
+/// Keys to cut sections at. Without them operations go on, only less well sorted.
+pub(crate) fn fences(engine: &Engine, view: &dyn View) -> Vec<Vec<u8>> {
+    view.fences(Sections::fences_for(engine.pressure.sections())).unwrap_or_else(|error| {
+        tracing::warn!(%error, "sections of a table stay as they are");
+        Vec::new()
+    })
+}
+
+/// Applies what it can of what is frozen of each table; also says what failed, if anything did.
+fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Option<Error>) {
+    let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
+    for Choice { table, .. } in choices {
+        let Some(frozen) = table.state.load().frozen.clone() else { continue };
+        frozen.sort(&engine.horizon(table), engine.options.bcnt, engine.pressure.round_bytes());
+        match apply(engine, table, &frozen, done_bytes) {
+            Ok(part) => parts.push(part),
+            Err(error @ Error::DiskFull { .. }) => failed = Some(error),
+            Err(error) => return (parts, Some(error)),
+        }
+        done_bytes += frozen.bytes();
+    }
+    (parts, failed)
+}
+
+/// Applies the largest slice that there is space for.
+fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, done_bytes: u64) -> Result<Part<'a>> {
+    let count = frozen.len().max(1) as u64;
+    let horizon = engine.horizon(table);
+    let (mut refused, mut urgent) = (0, false);
+    loop {
+        let slice = frozen.next_slice();
+        let slice = if urgent { slice.urgent() } else { slice };
+        let range = slice.range();
+        let start = range.start;
+        let progress = |done: usize| {
+            engine.pressure.progress(done_bytes + frozen.bytes() * ((start + done) as u64).min(count) / count);
+        };
+        match table.tree.apply(&Collected::of(&slice), &horizon, &progress).map_err(Error::from) {
+            Ok(applied) => {
+                let mut through = table.applied();
+                slice.for_each_span(|low, high| through.cover(low, high, frozen.through()));
+                frozen.slice_applied();
+                // Later commits have later seqs than anything that was visible when these were frozen.
+                let oldest = table.oldest_unapplied_seq().map_or(Seq::MAX, |seq| Seq(seq.0 - 1));
+                through.raise(oldest.min(frozen.through()));
+                let last = frozen.slices_left() == 0;
+                return Ok(Part { table, frozen: Arc::clone(frozen), range, applied, through, last });
+            }
+            Err(error @ Error::DiskFull { .. }) => {
+                refused = if frozen.slice_refused() { 0 } else { refused + 1 };
+                if refused >= frozen.slices_left() {
+                    if urgent || !engine.pressure.deletes_wait() {
+                        return Err(error);
+                    }
+                    (urgent, refused) = (true, 0);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Flushes what was written, each file once, in one psync.
+pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Applied>) -> Result<()> {
+    let mut files: Vec<&File> = Vec::new();
+    for file in applied.flat_map(|applied| &applied.files) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    engine.store.psync().run_all(files.into_iter().map(|file| Request::flush(file, 0)).collect())?;
+    Ok(())
+}
+
+/// Logs flush-ends and publishes. A part whose flush-end the log has no room for is taken back.
+fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
+    let mut outcome = Ok(());
+    let (mut operations, mut bytes, mut applied) = (0, 0, 0);
+    for part in parts {
+        if outcome.is_ok() {
+            outcome = log_flush_end(engine, part);
+        }
+        match &outcome {
+            Ok(()) => bytes += publish(part)?,
+            Err(Error::DiskFull { .. }) => {
+                part.table.tree.discard(&part.applied);
+                part.frozen.take_back(part.range.clone());
+                continue;
+            }
+            Err(_) => break,
+        }
+        operations += part.range.len();
+        applied += part.frozen.bytes() * part.range.len() as u64 / part.frozen.len().max(1) as u64;
+    }
+    if seeded::on(seeded::Bug::FlushEndBeforeData) {
+        engine.flush_log()?;
+    }
+    engine.pressure.give_back(bytes, applied, started.elapsed());
+    engine.lend();
+    engine.counters.applied(operations, started.elapsed());
+    outcome
+}
+
+fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
+    let record = FlushEnd {
+        table: part.table.id,
+        time: engine.clock.now(),
+        applied: part.through.clone(),
+        redo: part.applied.redo.clone(),
+        dropped: part.applied.dropped_documents.clone(),
+        retained: Vec::new(),
+        restored: None,
+    };
+    append_flush_end(engine, &record)
+}
+
+/// Appends a flush-end to the log, in pieces where it has to.
+///
+/// # Errors
+/// When the log fails, or has no room; a flush-end that is there in part counts for nothing.
+pub(crate) fn append_flush_end(engine: &Engine, record: &FlushEnd) -> Result<()> {
+    let most = usize::try_from(engine.wal.record_bytes_max()).unwrap_or(usize::MAX);
+    let payloads = record.encode(most);
+    let count = payloads.len();
+    for (number, payload) in payloads.iter().enumerate() {
+        let kind = if number + 1 == count { kind::FLUSH_END } else { kind::FLUSH_END_PART };
+        engine.wal.append(kind, &[payload], false, wal::Claim::Upkeep).map_err(|error| engine.log_error(error))?;
+    }
+    engine.threads.note_log(engine.wal.end());
+    Ok(())
+}
+
+/// Puts the new view in place, and in the same step takes the queues away that it has all of. Returns the memory that they held.
+fn publish(part: &Part<'_>) -> Result<u64> {
+    let (table, applied) = (part.table, &part.applied);
+    table.tree.publish(applied);
+    for document in &applied.dropped_documents {
+        table.documents.drop_document(document)?;
+    }
+    let state = table.state.load();
+    let (frozen, bytes) = match part.frozen.rest() {
+        _ if part.last => (None, part.frozen.bytes()),
+        Some((rest, bytes)) => (Some(Arc::new(rest)), bytes),
+        None => (Some(Arc::clone(&part.frozen)), 0),
+    };
+    table.set_applied(part.through.clone());
+    let written = || part.frozen.updates(part.range.clone()).map(|update| (update.key, update.seq));
+    table.replace_applied(Arc::clone(&state.active), frozen, Arc::clone(&applied.view), written);
+    Ok(bytes)
+}
+
+/// Freezes all queues of a table, each with what is left of the frozen ones before it: the newest operation of a key is the one that
+/// counts, and where that deletes, what was put before needs no space.
+fn join_queues(engine: &Engine, table: &TableCore) {
+    engine.publisher.between(|visible, _| {
+        let state = table.state.load();
+        let Some(older) = state.frozen.as_ref().filter(|_| state.active.operations() > 0) else { return };
+        let mut joined = lacking(engine, table, older, &state.active);
+        for (queue, joined) in state.active.queues().iter().zip(&mut joined) {
+            queue.read().updates().for_each(|(update, lsn)| joined.append(&update, lsn));
+        }
+        let joined = state.active.with_queues(joined);
+        let (before, bytes) = (older.bytes() + state.active.bytes(), joined.bytes());
+        let all: Vec<usize> = (0..joined.len()).collect();
+        let active = state.active.recut(&all, &[], 1);
+        let frozen = Frozen::new(Arc::new(joined), visible, bytes);
+        engine.pressure.exchange(before, bytes);
+        engine.loans.call_in(engine.pressure.used(), &engine.trees);
+        engine.note_frozen(table, state.active.bytes());
+        table.replace_state(Arc::new(active), Some(Arc::new(frozen)), Arc::clone(&state.view));
+    });
+}
+
+/// Takes out of the frozen queues of a table what its structure has already: for who moves documents, since readers look into queues first, and would
+/// be led there to where a document was.
+pub(crate) fn forget_applied(engine: &Engine, table: &TableCore) {
+    let state = table.state.load();
+    let Some(older) = state.frozen.as_ref().filter(|frozen| frozen.is_applied_in_part()) else { return };
+    let left = older.sections().with_queues(lacking(engine, table, older, older.sections()));
+    let bytes = left.bytes();
+    let frozen = Frozen::new(Arc::new(left), older.through(), bytes);
+    engine.pressure.exchange(older.bytes(), bytes);
+    engine.loans.call_in(engine.pressure.used(), &engine.trees);
+    table.replace_state(Arc::clone(&state.active), Some(Arc::new(frozen)), Arc::clone(&state.view));
+}
+
+/// New queues, one for each of `sections`, with what is frozen of a table and its structure lacks.
+fn lacking(engine: &Engine, table: &TableCore, frozen: &Frozen, sections: &Sections) -> Vec<Opq> {
+    let applied = table.applied();
+    let mut queues: Vec<Opq> = sections.queues().iter().map(|_| Opq::new(engine.options.sorting)).collect();
+    for queue in frozen.sections().queues() {
+        let queue = queue.read();
+        for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
+            queues[sections.of_key(update.key)].append(&update, lsn);
+        }
+    }
+    queues
+}

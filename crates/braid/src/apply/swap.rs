@@ -1,0 +1,113 @@
+//! A table that changes as a whole, in one logged step: the end of a load, and a rollback.
+//!
+//! 1. The new tree is written and flushed, and nobody refers to it.
+//! 2. A record of its own gives the change its seq; a flush-end up to that seq is logged, and made durable.
+//! 3. The table gets its new view; later its seq becomes visible.
+//!
+//! Invariants: nothing else changes the table from before its queues are empty until this is over ([`TableCore::begin_load`]); all of it happens under
+//! [`Engine::maintenance`]; the record alone changes nothing, so a crash leaves the old tree or the new one; whoever replays finds that no key lacks a
+//! commit below the seq.
+
+use std::sync::Arc;
+
+use doclog::Retained;
+use index::{Applied, Seq};
+use wal::Claim;
+
+use crate::{
+    apply::round,
+    engine::{
+        Engine,
+        publish::{Change, Pending, Safety},
+    },
+    error::{Error, Result},
+    format::{FlushEnd, Restored},
+    tables::catalog::TableCore,
+    words::applied::AppliedThrough,
+};
+
+/// What becomes of a table.
+pub(crate) struct Swap<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) table: &'a Arc<TableCore>,
+    /// Documents that live with it and did not before.
+    pub(crate) retained: &'a [Retained],
+    /// Of a rollback. After anything else no range delete has something to hide.
+    pub(crate) restored: Option<Restored>,
+}
+
+impl Swap<'_> {
+    /// Logs and shows the tree that `take` makes with its seq, under a record of this kind. The seq becomes visible with the next publication.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`], or what the log has refused: then all is as before.
+    pub(crate) fn run(&self, kind: u8, payload: &[u8], take: impl FnOnce(Seq) -> Applied) -> Result<Seq> {
+        let Self { engine, table, .. } = *self;
+        let commit = engine.wal.append(kind, &[payload], true, Claim::Upkeep);
+        let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
+        let seq = commit.as_ref().map_or(Seq(0), |position| Seq(position.seq));
+        let applied = take(seq);
+        let mut outcome = match &commit {
+            Ok(_) => self.log(&applied, seq),
+            Err(error) => Err(error.clone()),
+        };
+        match &outcome {
+            Ok(()) => {
+                // What is logged is so, and nothing may be written behind it that does not know it.
+                outcome = self.show(&applied, seq).map_err(|error| {
+                    engine.fail(error.cause());
+                    engine.outcome_unknown()
+                });
+            }
+            Err(Error::OutcomeUnknown { .. }) => {}
+            Err(_) => table.tree.discard(&applied),
+        }
+        if let Ok(position) = commit {
+            // Whatever became of the rest: the log has the record, and later ones wait for its turn.
+            let change = Change::Commit(Arc::default());
+            let pending = Pending { lsn: position.lsn, end: position.end, safety: Safety::Written, change };
+            engine.publisher.enqueue(seq, pending);
+        }
+        outcome.map(|()| seq)
+    }
+
+    /// Logs the flush-end and makes it durable.
+    fn log(&self, applied: &Applied, seq: Seq) -> Result<()> {
+        let engine = self.engine;
+        let record = FlushEnd {
+            table: self.table.id,
+            time: engine.clock.now(),
+            applied: AppliedThrough::new(seq),
+            redo: applied.redo.clone(),
+            dropped: Vec::new(),
+            retained: self.retained.to_vec(),
+            restored: self.restored.clone(),
+        };
+        round::append_flush_end(engine, &record).map_err(|error| engine.write_error(error))?;
+        engine.flush_record()
+    }
+
+    /// Puts the view in place. Its seq is not visible yet.
+    fn show(&self, applied: &Applied, seq: Seq) -> Result<()> {
+        let table = self.table;
+        if self.restored.is_some() {
+            table.keep_last(seq);
+        }
+        table.tree.publish(applied);
+        for retained in self.retained {
+            table.documents.retain_in(retained)?;
+        }
+        for (segment, bytes) in self.restored.iter().flat_map(|restored| &restored.dropped) {
+            table.documents.drop_in(*segment, *bytes)?;
+        }
+        table.set_applied(AppliedThrough::new(seq));
+        table.note_load(seq);
+        if table.tree.expires() {
+            self.engine.note_expiring(table);
+        }
+        let active = Arc::clone(&table.state.load().active);
+        let tombstones = self.restored.as_ref().map(|restored| restored.tombstones.clone()).unwrap_or_default();
+        table.replace_whole(active, Arc::clone(&applied.view), tombstones);
+        Ok(())
+    }
+}

@@ -1,0 +1,564 @@
+//! The path of a commit.
+//!
+//! 1. [`Engine::commit`] checks the batch, waits its turn ([`crate::engine::pressure`]), writes large values to the document logs, and takes log space
+//!    together with its seq. That and the check of a transaction are one step ([`crate::engine::recent`]).
+//! 2. It makes its record as safe as asked, flushing for everybody who waits with it.
+//! 3. [`crate::engine::publish::Publisher`] carries the changes out in seq order ([`crate::commit::carry_out`]).
+//!
+//! Invariants: a record names only documents that are written, and the log's flush flushes those with it; nothing enters a
+//! queue before its record is as safe as its durability says.
+
+pub(crate) mod carry_out;
+pub(crate) mod item;
+pub(crate) mod pacing;
+pub(crate) mod reads;
+pub(crate) mod schema;
+pub(crate) mod validate;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use btree::INLINE_BYTES_MAX;
+use doclog::DocPointer;
+use index::{Expiry, Operation, Payload, Seq, TableId};
+use smallvec::SmallVec;
+
+use crate::{
+    commit::{
+        item::{BatchOperation, Item},
+        validate::Check,
+    },
+    engine::{
+        Engine,
+        pressure::Refusal,
+        publish::{Change, Pending, Safety},
+        recent::{NotLocked, Owner, Place, Places, Stripes},
+        sweeps::FRAGMENTS_MAX,
+    },
+    error::{Error, ErrorKind, Result, shown},
+    format::{self, kind},
+    tables::{catalog::TableCore, usage},
+    words::{
+        clock::{Clock, Expires},
+        durability::Durability,
+        structure::{self, Structure},
+    },
+};
+
+/// Longest key of a table with structure `btree`, in bytes.
+pub const KEY_BYTES_MAX_BTREE: usize = structure::key_bytes_max(Structure::BTree);
+/// Longest key of a table with structure `append`, in bytes.
+pub const KEY_BYTES_MAX_APPEND: usize = structure::key_bytes_max(Structure::Append);
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MAX: u64 = 512 << 20;
+/// Values of together so many bytes that are documents for the structure of their table are written as such by the commit that brings them: once, and not to the log too. With fewer it would be
+/// a short write, and one more file to flush.
+const DOCUMENT_BYTES_MIN: usize = 64 << 10;
+/// Unwritten log bytes at which a lazy commit hands them to the operating system.
+const LAZY_BYTES_MAX: u64 = 256 << 10;
+
+impl Engine {
+    /// Writes what a transaction wrote, if nothing is in its way; waits for locked keys as long as `timeout`.
+    pub(crate) fn commit_checked(
+        &self, items: &[Item<'_>], durability: Durability, timeout: Duration, check: &mut Check<'_>,
+    ) -> Result<Seq> {
+        self.commit_items(items, durability, timeout, Some(check))
+    }
+
+    /// Writes what is to commit together.
+    pub(crate) fn commit_items(
+        &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
+    ) -> Result<Seq> {
+        let mut deadline = None;
+        loop {
+            if let Some(check) = &mut check {
+                // Before anything is written, and without keeping the doors open: it may read a lot.
+                check.look(self, items)?;
+            }
+            let writing = self.writing.read();
+            match self.try_commit(items, durability, check.as_deref_mut())? {
+                Tried::Committed(seq) => return Ok(seq),
+                Tried::Locked(Locked { item, key }) => {
+                    // Its holder may have to commit before it lets go.
+                    drop(writing);
+                    let (table, key) = (items[item].table, &key);
+                    let owner = owner(check.as_deref());
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
+                    let waited = self.recent.wait(table.id, key, owner, deadline);
+                    waited.map_err(|refused| not_locked(refused, &table.name, key, timeout))?;
+                }
+            }
+        }
+    }
+
+    fn try_commit(&self, items: &[Item<'_>], durability: Durability, check: Option<&mut Check<'_>>) -> Result<Tried> {
+        self.check_writable()?;
+        self.check_tables(items)?;
+        if items.is_empty() {
+            return Ok(Tried::Committed(self.publisher.visible()));
+        }
+        let inline = Inline::of(items);
+        let record_bytes = self.check_limits(items, &inline)?;
+        if let Some(check) = &check {
+            check.look_for_loads(items)?;
+        }
+        self.check_range_deletes(items)?;
+        if let Some(locked) = self.locked_document(items, &inline, check.as_deref()) {
+            return Ok(Tried::Locked(locked));
+        }
+        let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
+        // What documents take is counted where they are written.
+        self.admit(record_bytes, reclaims(items))?;
+        let documents = self.find_room_for_documents(items, &inline)?;
+        let payload = Arc::new(encode(items, &documents, record_bytes, &self.clock));
+        match self.place(items, &payload, durability, check) {
+            Ok(Placed::At(position)) => {
+                self.counters.committed(items.len(), bytes);
+                self.settle(&position, durability)?;
+                self.keep_written(items, &documents);
+                Ok(Tried::Committed(Seq(position.seq)))
+            }
+            Ok(Placed::Locked(locked)) => {
+                abandon(items, &documents);
+                Ok(Tried::Locked(locked))
+            }
+            Err(error) => {
+                abandon(items, &documents);
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps short documents in memory that is lent: they would be in a queue if there had been fewer.
+    fn keep_written(&self, items: &[Item<'_>], documents: &[Option<DocPointer>]) {
+        let short = items.iter().zip(documents).filter(|(item, _)| item.value.len() <= INLINE_BYTES_MAX);
+        for (item, pointer) in short {
+            if let Some(pointer) = pointer {
+                self.trees.documents().put_written(item.table.id, pointer, item.value);
+            }
+        }
+    }
+
+    fn check_tables(&self, items: &[Item<'_>]) -> Result<()> {
+        let mut last: Option<&Arc<TableCore>> = None;
+        for table in items.iter().map(|item| item.table) {
+            if last.is_none_or(|last| !Arc::ptr_eq(last, table)) {
+                self.check_live(table)?;
+                table.check_not_loading()?;
+                last = Some(table);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a commit its place in the order of all commits, in one step with the check of the transaction that it belongs to.
+    fn place(
+        &self, items: &[Item<'_>], payload: &Arc<Vec<u8>>, durability: Durability, mut check: Option<&mut Check<'_>>,
+    ) -> Result<Placed> {
+        let (reclaims, mut made_room) = (reclaims(items), false);
+        let deletes_ranges = items.iter().any(|item| !item.is_point());
+        let points = items.iter().filter(|item| item.is_point());
+        let places: Places = points.map(|item| self.recent.place(item.table.id, item.key)).collect();
+        let mut rising = places.clone();
+        rising.sort_unstable();
+        let mut of_all = rising.clone();
+        if let Some(check) = &check {
+            check.add_places(self, &mut of_all);
+            of_all.sort_unstable();
+        }
+        let owner = owner(check.as_deref());
+        loop {
+            let needs_all = deletes_ranges || check.as_ref().is_some_and(|check| check.needs_all());
+            let mut stripes = if needs_all { self.recent.hold_all() } else { self.recent.hold(&of_all) };
+            if let Some(locked) = locked(&stripes, items, &places, owner) {
+                return Ok(Placed::Locked(locked));
+            }
+            let confirmed = check.as_ref().map(|check| check.confirm(self, &stripes, &of_all)).transpose()?;
+            if confirmed == Some(false) {
+                drop(stripes);
+                if let Some(check) = &mut check {
+                    check.look_again(self, items)?;
+                }
+                continue;
+            }
+            // Announced before the stripes are let go: who finds it in them can wait for it.
+            let announce = &mut |position: &wal::Position| {
+                self.announce(position, Change::Commit(Arc::clone(payload)), durability);
+            };
+            let position = match self.append_once(kind::COMMIT, payload, reclaims, announce) {
+                Ok(position) => position,
+                Err(error @ wal::Error::Full { .. }) if !made_room => {
+                    drop(stripes);
+                    made_room = true;
+                    self.make_room_in_log(error)?;
+                    continue;
+                }
+                Err(error) => return Err(self.write_error(self.log_error(error))),
+            };
+            stripes.note(&rising, deletes_ranges, Seq(position.seq), payload);
+            drop(stripes);
+            // Its own versions would be kept from rounds that come before it returns.
+            if let Some(check) = &check {
+                check.release();
+            }
+            return Ok(Placed::At(position));
+        }
+    }
+
+    /// Fails when a key, a value or all together are outside the limits; most bytes that their record takes.
+    fn check_limits(&self, items: &[Item<'_>], inline: &Inline) -> Result<u64> {
+        let mut bytes = format::COMMIT_TIME_BYTES as u64;
+        for item in items {
+            if item.is_point() {
+                check_pair(item.table, item.key, item.value)?;
+            }
+            check_expires(item.expires)?;
+            bytes += inline.record_bytes(item) as u64;
+        }
+        let limit = self.wal.record_bytes_max();
+        if bytes > limit {
+            return Err(Error::BatchTooLarge { bytes, limit, inline: INLINE_BYTES_MAX });
+        }
+        Ok(bytes)
+    }
+
+    /// Lets those range deletes wait that would be too many for a table, as long as sweeps go on that bring their number down.
+    fn check_range_deletes(&self, items: &[Item<'_>]) -> Result<()> {
+        let ranges = || items.iter().filter(|item| !item.is_point());
+        let mut last: Option<&Arc<TableCore>> = None;
+        for table in ranges().map(|item| item.table) {
+            if last.replace(table).is_some_and(|last| Arc::ptr_eq(last, table)) {
+                continue;
+            }
+            let own = ranges().filter(|item| Arc::ptr_eq(item.table, table)).count();
+            let count = || table.state.load().tombstones.fragments().len();
+            let fits = || count() + own <= FRAGMENTS_MAX;
+            // A fragment may take many stretches to be swept.
+            let progress = || (count(), self.sweeps.swept());
+            let mut before = None;
+            while own <= FRAGMENTS_MAX && !fits() && before != Some(progress()) {
+                before = Some(progress());
+                self.ask(false)?;
+            }
+            if !fits() {
+                return Err(Error::TooManyRangeDeletes { table: table.name.clone(), own, limit: FRAGMENTS_MAX });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<()> {
+        self.work_inline();
+        match self.pressure.admit(bytes, reclaims) {
+            Ok(()) => Ok(()),
+            Err(Refusal::FullDisk(problem)) => {
+                self.signal.kick();
+                Err(Error::DiskFull { path: self.path.clone(), problem })
+            }
+            Err(Refusal::Closed) => {
+                self.health.check()?;
+                Err(Error::Closed)
+            }
+        }
+    }
+
+    /// Writes documents. On a full disk, again and again as long as what there is becomes less.
+    fn find_room_for_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
+        let mut least = u64::MAX;
+        loop {
+            match self.write_documents(items, inline) {
+                Err(error) if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
+                    least = least.min(usage::segment_bytes(&self.catalog));
+                    self.cleaning.want_room();
+                    let asked = self.ask(false);
+                    let left = usage::segment_bytes(&self.catalog);
+                    if asked.is_err() || left >= least {
+                        return Err(error);
+                    }
+                    least = left;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Writes the values that do not go to the log: all those of a table in one psync.
+    fn write_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
+        let mut pointers = vec![None; items.len()];
+        let is_document = |item: &Item<'_>| inline.is_document(item);
+        let coming: u64 = items.iter().filter(|item| is_document(item)).map(|item| item.value.len() as u64).sum();
+        if coming > 0 {
+            self.make_reserves(coming)?;
+        }
+        let mut done = 0;
+        while let Some(first) = (done..items.len()).find(|&i| is_document(&items[i]) && pointers[i].is_none()) {
+            let table = items[first].table;
+            let members: Vec<usize> = (first..items.len())
+                .filter(|&i| is_document(&items[i]) && Arc::ptr_eq(items[i].table, table))
+                .collect();
+            let values: Vec<&[u8]> = members.iter().map(|&i| items[i].value).collect();
+            let write = || {
+                let packed = table.documents.pack(&values)?;
+                table.document_pace.wait(packed.stored_bytes());
+                self.trees.append_documents(&table.documents, &packed)
+            };
+            match write() {
+                Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
+                Err(error) => {
+                    abandon(items, &pointers);
+                    return Err(self.write_error(error));
+                }
+            }
+            self.unflushed.note(table);
+            done = first + 1;
+        }
+        Ok(pointers)
+    }
+
+    pub(crate) fn append(&self, kind: u8, payload: &[u8], reclaims: bool) -> Result<wal::Position> {
+        let append = || self.append_once(kind, payload, reclaims, &mut |_| {});
+        let position = match append() {
+            Err(error @ wal::Error::Full { .. }) => {
+                self.make_room_in_log(error)?;
+                append()
+            }
+            position => position,
+        };
+        position.map_err(|error| self.write_error(self.log_error(error)))
+    }
+
+    fn append_once(
+        &self, kind: u8, payload: &[u8], reclaims: bool, announce: wal::Announce<'_>,
+    ) -> std::result::Result<wal::Position, wal::Error> {
+        let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
+        self.wal.append_announced(kind, &[payload], true, claim, announce)
+    }
+
+    /// A checkpoint trims the log, and what is kept for others goes first: what that makes room for need not be refused because it is `full`.
+    fn make_room_in_log(&self, full: wal::Error) -> Result<()> {
+        self.retention.yield_space();
+        let ticket = self.signal.post(true);
+        self.work_inline();
+        self.signal.answer(ticket).map_err(|_| self.write_error(self.log_error(full)))
+    }
+
+    /// An item that somebody has locked, where a document would be written for the commit in vain. It is looked again, for all items, when they get their place.
+    fn locked_document(&self, items: &[Item<'_>], inline: &Inline, check: Option<&Check<'_>>) -> Option<Locked> {
+        if !items.iter().any(|item| inline.is_document(item)) {
+            return None;
+        }
+        let owner = owner(check);
+        let is_locked = |item: &Item<'_>| item.is_point() && self.recent.is_locked(item.table.id, item.key, owner);
+        items.iter().position(is_locked).map(|item| Locked { item, key: items[item].key.to_vec() })
+    }
+
+    /// Makes a record as safe as asked, publishes what is due, and waits until it is itself visible.
+    pub(crate) fn finish(&self, position: wal::Position, change: Change, durability: Durability) -> Result<()> {
+        self.announce(&position, change, durability);
+        self.settle(&position, durability)
+    }
+
+    /// Says what a record changes once it is as safe as asked.
+    fn announce(&self, position: &wal::Position, change: Change, durability: Durability) {
+        let safety = match durability {
+            Durability::Sync => Safety::Durable,
+            Durability::Os => Safety::Written,
+            Durability::Lazy(_) => Safety::Appended,
+        };
+        let pending = Pending { lsn: position.lsn, end: position.end, safety, change };
+        self.publisher.enqueue(Seq(position.seq), pending);
+    }
+
+    /// Makes a record that was announced as safe as asked, and waits until it is visible.
+    fn settle(&self, position: &wal::Position, durability: Durability) -> Result<()> {
+        self.threads.note_log(position.end);
+        let safe = match durability {
+            // Who flushes publishes for all that it flushed.
+            Durability::Sync => self.wal.commit(position, &|| self.publish()),
+            Durability::Os => self.wal.write_through(position.end),
+            Durability::Lazy(interval) => self.lazily(position.end, interval),
+        };
+        if let Err(error) = safe {
+            let cause = self.log_error(error).cause();
+            self.fail(&cause);
+            return Err(Error::OutcomeUnknown { cause });
+        }
+        if self.publisher.visible() < Seq(position.seq) {
+            self.publish();
+        }
+        let visible = self.publisher.wait(Seq(position.seq));
+        visible.map_err(|()| self.outcome_unknown())?;
+        self.work_inline();
+        Ok(())
+    }
+
+    fn lazily(&self, end: wal::Lsn, interval: Duration) -> std::result::Result<(), wal::Error> {
+        if !self.threads.note_lazy() {
+            return self.wal.flush_through(end);
+        }
+        self.keeper.flush_within(end, interval);
+        if end.0.saturating_sub(self.wal.written().0) > LAZY_BYTES_MAX {
+            self.wal.write_through(end)?;
+        }
+        Ok(())
+    }
+}
+
+/// A key that somebody has locked, and the item that it is of.
+struct Locked {
+    item: usize,
+    key: Vec<u8>,
+}
+
+/// The first key of some items that somebody else than `owner` has locked; `places` are those of the items that are about a key.
+fn locked(stripes: &Stripes<'_>, items: &[Item<'_>], places: &Places, owner: Owner) -> Option<Locked> {
+    if stripes.are_unlocked() {
+        return None;
+    }
+    let mut places = places.iter();
+    for (index, item) in items.iter().enumerate() {
+        let key = if item.is_point() {
+            let is_locked = |place: &&Place| stripes.is_locked(item.table.id, item.key, **place, owner);
+            places.next().filter(is_locked).map(|_| item.key.to_vec())
+        } else {
+            stripes.locked_within(item.table.id, item.key, item.high(), owner)
+        };
+        if let Some(key) = key {
+            return Some(Locked { item: index, key });
+        }
+    }
+    None
+}
+
+/// What became of an attempt to commit.
+enum Tried {
+    Committed(Seq),
+    /// Somebody has locked a key.
+    Locked(Locked),
+}
+
+/// Where a commit is, or is not.
+enum Placed {
+    At(wal::Position),
+    /// Somebody has locked a key.
+    Locked(Locked),
+}
+
+/// Who commits, as locks know it.
+fn owner(check: Option<&Check<'_>>) -> Owner {
+    check.map_or(Owner::NONE, Check::owner)
+}
+
+/// Which values of a commit go to the log: those up to [`INLINE_BYTES_MAX`], or of a table to which it brings many that are documents for its structure, those that are none.
+struct Inline {
+    /// Tables of the values that are documents for their structures, and how many bytes those have.
+    documents: SmallVec<[(TableId, usize); 2]>,
+}
+
+impl Inline {
+    fn of(items: &[Item<'_>]) -> Self {
+        let mut documents: SmallVec<[(TableId, usize); 2]> = SmallVec::new();
+        for item in items {
+            if item.operation != BatchOperation::Put
+                || item.value.len() <= structure::inline_bytes_max(item.table.structure)
+            {
+                continue;
+            }
+            match documents.iter_mut().rev().find(|(table, _)| *table == item.table.id) {
+                Some((_, bytes)) => *bytes += item.value.len(),
+                None => documents.push((item.table.id, item.value.len())),
+            }
+        }
+        documents.retain(|(_, bytes)| *bytes >= DOCUMENT_BYTES_MIN);
+        Self { documents }
+    }
+
+    /// Whether its value goes to the document log.
+    fn is_document(&self, item: &Item<'_>) -> bool {
+        if item.operation != BatchOperation::Put {
+            return false;
+        }
+        let brings_many = || self.documents.iter().any(|(table, _)| *table == item.table.id);
+        let length = item.value.len();
+        length > INLINE_BYTES_MAX || (length > structure::inline_bytes_max(item.table.structure) && brings_many())
+    }
+
+    /// Most bytes that an operation takes in a log record.
+    fn record_bytes(&self, item: &Item<'_>) -> usize {
+        let value = if self.is_document(item) { DocPointer::BYTES } else { 4 + item.value.len() };
+        let expiry = if item.expires.is_some() { Expiry::BYTES } else { 0 };
+        7 + item.key.len() + expiry + value
+    }
+}
+
+/// Whether a commit only deletes.
+fn reclaims(items: &[Item<'_>]) -> bool {
+    items.iter().all(|item| item.operation != BatchOperation::Put)
+}
+
+/// Fails when a key or a value is outside the limits.
+#[inline]
+pub(crate) fn check_pair(table: &TableCore, key: &[u8], value: &[u8]) -> Result<()> {
+    let limit = structure::key_bytes_max(table.structure);
+    if key.is_empty() || key.len() > limit {
+        return Err(Error::KeyLength { table: table.name.clone(), length: key.len(), limit });
+    }
+    if value.len() as u64 > VALUE_BYTES_MAX {
+        let length = value.len() as u64;
+        return Err(Error::ValueLength { table: table.name.clone(), length, limit: VALUE_BYTES_MAX });
+    }
+    Ok(())
+}
+
+/// Fails where a value is to expire after nothing.
+pub(crate) fn check_expires(expires: Option<Expires>) -> Result<()> {
+    match expires {
+        Some(Expires::After(duration)) if duration.is_zero() => {
+            Err(Error::Option { option: "expires", problem: "a value needs more than no time until it expires".into() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The record of a commit, of so many bytes at most.
+fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], bytes_max: u64, clock: &Clock) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(usize::try_from(bytes_max).unwrap_or(0));
+    let mut now = clock.of_commit();
+    if let Some(now) = now {
+        format::put_commit_time(&mut payload, now);
+    }
+    for (item, document) in items.iter().zip(documents) {
+        let expiry = item.expires.map(|expires| expires.expiry(*now.get_or_insert_with(|| clock.now())));
+        let operation = match (item.operation, document) {
+            (BatchOperation::DeleteRange, _) => {
+                format::put_delete_range(&mut payload, item.table.id, item.key, item.high());
+                continue;
+            }
+            (BatchOperation::Delete, _) => Operation::Delete,
+            (BatchOperation::Put, Some(document)) => Operation::Put(Payload::Document(*document), expiry),
+            (BatchOperation::Put, None) => Operation::Put(Payload::Inline(item.value), expiry),
+        };
+        format::put_operation(&mut payload, item.table.id, item.key, operation);
+    }
+    payload
+}
+
+/// Gives the documents of a commit back that does not happen.
+fn abandon(items: &[Item<'_>], documents: &[Option<DocPointer>]) {
+    for (item, document) in items.iter().zip(documents) {
+        if let Some(document) = document {
+            item.table.documents.abandon(document);
+        }
+    }
+}
+
+/// A lock that was not had, as the database tells it.
+pub(crate) fn not_locked(refused: NotLocked, table: &str, key: &[u8], waited: Duration) -> Error {
+    let (table, key) = (table.to_owned(), shown(key));
+    match refused {
+        NotLocked::TimedOut => Error::LockTimeout { table, key, waited },
+        NotLocked::Deadlock => Error::Deadlock { table, key },
+    }
+}

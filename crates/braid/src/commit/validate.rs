@@ -1,0 +1,304 @@
+//! Whether a transaction may commit: nobody else committed what it wrote, or, where it is serializable, what it read, since it began.
+//!
+//! 1. [`Check::look`] runs without any lock. Keys whose place was noted since the begin are looked up themselves; ranges are
+//!    compared with the commits in the ring, or, where that does not reach back to the begin, walked again beside what they were.
+//! 2. [`Check::confirm`] runs while the stripes are held, so that no such commit gets its seq: it only makes sure that nothing came after
+//!    the look. Otherwise it is looked again at what did ([`Check::look_again`]), which reads no ranges.
+//!
+//! First committer wins: who finds a later commit in the way is the one that is in conflict.
+
+use index::{Direction, Seq};
+
+use crate::{
+    commit::{item::Item, reads::Reads},
+    engine::{
+        Engine,
+        recent::{Hit, Owner, Place, Places, Stripes},
+    },
+    error::{Error, Result},
+    read::{pin::Pin, point, walk::Walk},
+    tables::catalog::TableCore,
+};
+
+/// How often the ranges of a commit are walked while more is committed meanwhile than the ring holds.
+const WALKS_MAX: usize = 3;
+
+/// What a commit that belongs to a transaction has to be checked for.
+pub(crate) struct Check<'a> {
+    pin: &'a Pin,
+    owner: Owner,
+    reads: Option<&'a Reads>,
+    /// Keys at these places were looked up when they had these seqs: none of them was in the way. In the order of places.
+    cleared: Vec<(Place, Seq)>,
+    /// None of so many commits that were put into the ring first was in the way of a range.
+    ranges_clear: u64,
+}
+
+/// A key that may have been changed.
+struct Suspect<'a> {
+    table: &'a TableCore,
+    key: &'a [u8],
+    noted: Seq,
+}
+
+impl<'a> Check<'a> {
+    /// Of the transaction `owner` that sees what `pin` holds and, if it is serializable, read `reads`.
+    pub(crate) const fn new(pin: &'a Pin, owner: Owner, reads: Option<&'a Reads>) -> Self {
+        Self { pin, owner, reads, cleared: Vec::new(), ranges_clear: 0 }
+    }
+
+    /// The transaction.
+    pub(crate) const fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// The commit has its place: what the transaction saw is needed no more.
+    pub(crate) fn release(&self) {
+        self.pin.release();
+    }
+
+    /// Whether it is to be confirmed with every stripe held.
+    pub(crate) fn needs_all(&self) -> bool {
+        self.reads.is_some_and(|reads| reads.ranges().next().is_some())
+    }
+
+    /// Adds the places of what was read to those of what will be written.
+    pub(crate) fn add_places(&self, engine: &Engine, places: &mut Places) {
+        for (table, key) in self.reads.iter().flat_map(|reads| reads.keys()) {
+            places.push(engine.recent.place(table.id, key));
+        }
+    }
+
+    /// Looks for commits in the way, without a lock.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when there is one; when storage fails.
+    pub(crate) fn look(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
+        self.look_for_loads(items)?;
+        self.look_at_keys(engine, items)?;
+        self.look_at_ranges(engine)
+    }
+
+    /// Looks at what came since the last look.
+    ///
+    /// # Errors
+    /// As [`Check::look`]; also where so much came that ranges would have to be walked once more.
+    pub(crate) fn look_again(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
+        self.look_at_keys(engine, items)?;
+        match self.reads.filter(|_| self.needs_all()) {
+            Some(reads) if self.ranges_are_clear(engine, reads)?.is_none() => Err(too_much_came(reads)),
+            _ => Ok(()),
+        }
+    }
+
+    fn look_at_keys(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
+        if seeded::on(seeded::Bug::ConflictMissed) {
+            return Ok(());
+        }
+        let read = self.reads.iter().flat_map(|reads| reads.keys());
+        let points = items.iter().filter(|item| item.is_point());
+        let keys = points.map(|item| (&**item.table, item.key)).chain(read);
+        look_up(engine, self.pin.seq(), &mut self.cleared, keys)
+    }
+
+    /// Whether nothing came since [`Check::look`] that it did not see, now that the stripes of all its places are held.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when something is in the way for certain.
+    pub(crate) fn confirm(&self, engine: &Engine, stripes: &Stripes<'_>, places: &Places) -> Result<bool> {
+        if seeded::on(seeded::Bug::ConflictMissed) {
+            return Ok(true);
+        }
+        let begin = self.pin.seq();
+        if !places.iter().all(|place| is_clear(&self.cleared, begin, *place, stripes.newest(*place))) {
+            return Ok(false);
+        }
+        match self.reads.filter(|_| self.needs_all()) {
+            Some(reads) => Ok(self.ranges_are_clear(engine, reads)?.is_some()),
+            None => Ok(true),
+        }
+    }
+
+    /// A load changes every key of its table. To be asked once more with the doors kept open, so that none comes later.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when there was one, [`Error::Loading`] while there is.
+    pub(crate) fn look_for_loads(&self, items: &[Item<'_>]) -> Result<()> {
+        let read = self.reads.iter().flat_map(|reads| reads.tables());
+        for table in items.iter().map(|item| item.table).chain(read) {
+            // One that is under way may have its seq before this commit, and show only after it.
+            table.check_not_loading()?;
+            if table.loaded() > self.pin.seq() {
+                return Err(Error::conflict(&table.name, "the whole", None));
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_ranges(&mut self, engine: &Engine) -> Result<()> {
+        let Some(reads) = self.reads.filter(|_| self.needs_all() && !seeded::on(seeded::Bug::PhantomMissed)) else {
+            return Ok(());
+        };
+        let mut after = self.pin.seq();
+        for _ in 0..WALKS_MAX {
+            match engine.recent.ring().find_after(after, |table, logged| reads.is_changed_by(table, logged)) {
+                Ok((hit, count)) => {
+                    self.ranges_clear = count;
+                    return no_hit(reads, hit);
+                }
+                Err(floor) => {
+                    wait_until_visible(engine, floor)?;
+                    // At the same time as before: that something has expired since is no commit.
+                    let now = Pin::take_at_time_of(self.pin);
+                    for (table, bounds) in reads.ranges() {
+                        let before = Walk::begin(engine, table, bounds, Direction::Forward, Some(self.pin))?;
+                        let after = Walk::begin(engine, table, bounds, Direction::Forward, Some(&*now))?;
+                        same(table, before, after)?;
+                    }
+                    after = now.seq();
+                }
+            }
+        }
+        Err(too_much_came(reads))
+    }
+
+    /// Fails when a commit since the look is in the way of a range. None where the ring does not reach back to it.
+    fn ranges_are_clear(&self, engine: &Engine, reads: &Reads) -> Result<Option<()>> {
+        if seeded::on(seeded::Bug::PhantomMissed) {
+            return Ok(Some(()));
+        }
+        let hit =
+            engine.recent.ring().find_since(self.ranges_clear, |table, logged| reads.is_changed_by(table, logged));
+        hit.map(|hit| no_hit(reads, hit)).transpose()
+    }
+}
+
+/// The conflict of who can't be told that nothing was in the way of a range.
+fn too_much_came(reads: &Reads) -> Error {
+    let table = reads.ranges().next().map_or("", |(table, _)| &table.name);
+    Error::conflict(table, "perhaps a range", None)
+}
+
+/// Fails when a commit is in the way of a range.
+fn no_hit(reads: &Reads, hit: Hit) -> Result<()> {
+    let Some((id, key)) = hit else { return Ok(()) };
+    let name = reads.tables().find(|table| table.id == id).map_or("", |table| &table.name);
+    Err(Error::conflict(name, "a range", Some(&key)))
+}
+
+/// Whether no key at `place`, where `newest` is noted, can have been changed after `begin`.
+fn is_clear(cleared: &[(Place, Seq)], begin: Seq, place: Place, newest: Seq) -> bool {
+    let known = cleared.binary_search_by_key(&place, |(place, _)| *place);
+    newest <= begin || known.is_ok_and(|at| cleared[at].1 == newest)
+}
+
+/// Fails when the newest version of a key is of a commit after `begin`.
+///
+/// # Errors
+/// [`Error::Conflict`], or when storage fails.
+pub(crate) fn look_up_one(engine: &Engine, begin: Seq, table: &TableCore, key: &[u8]) -> Result<()> {
+    look_up(engine, begin, &mut Vec::new(), std::iter::once((table, key)))
+}
+
+/// Looks the keys up whose places were noted after `begin`, those of a table as one batch, and adds the places that are clear nevertheless to `cleared`,
+/// with the seqs that they had.
+fn look_up<'a>(
+    engine: &Engine, begin: Seq, cleared: &mut Vec<(Place, Seq)>, keys: impl Iterator<Item = (&'a TableCore, &'a [u8])>,
+) -> Result<()> {
+    let (mut seen, mut suspects) = (Vec::new(), Vec::new());
+    for (table, key) in keys {
+        let place = engine.recent.place(table.id, key);
+        let noted = engine.recent.newest(place);
+        seen.push((place, noted));
+        if !is_clear(cleared, begin, place, noted) {
+            suspects.push(Suspect { table, key, noted });
+        }
+    }
+    if let Some(newest) = suspects.iter().map(|suspect| suspect.noted).max() {
+        wait_until_visible(engine, newest)?;
+    }
+    suspects.sort_by_key(|suspect| suspect.table.id);
+    for of_table in suspects.chunk_by(|one, other| one.table.id == other.table.id) {
+        let table = of_table[0].table;
+        let keys: Vec<&[u8]> = of_table.iter().map(|suspect| suspect.key).collect();
+        for (key, newest) in keys.iter().zip(point::newest_many(engine, table, &keys)?) {
+            // Where there is nothing at all, nothing came: a deletion stays as long as a snapshot is older.
+            if newest.is_some_and(|newest| newest > begin) {
+                return Err(Error::conflict(&table.name, "a key", Some(key)));
+            }
+        }
+    }
+    seen.sort_unstable();
+    // Of a place that was noted anew between two of its keys, only the oldest seq says something about all of them.
+    seen.dedup_by_key(|(place, _)| *place);
+    seen.retain(|(_, noted)| *noted > begin);
+    *cleared = seen;
+    Ok(())
+}
+
+/// Waits for commits that have their seqs already.
+pub(crate) fn wait_until_visible(engine: &Engine, seq: Seq) -> Result<()> {
+    engine.publisher.wait(seq).map_err(|()| Error::Failed { cause: engine.why_ended() })
+}
+
+/// Fails unless two walks meet the same versions of the same keys.
+fn same(table: &TableCore, mut before: Walk, mut after: Walk) -> Result<()> {
+    loop {
+        let (one, other) = (before.advance()?, after.advance()?);
+        let version = |walk: &Walk| walk.current().map(|pair| (pair.key.to_vec(), pair.seq));
+        let (one, other) = (one.then(|| version(&before)).flatten(), other.then(|| version(&after)).flatten());
+        if one != other {
+            let key = [one, other].into_iter().flatten().map(|(key, _)| key).min();
+            return Err(Error::conflict(&table.name, "a range", key.as_deref()));
+        }
+        if one.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+    use crate::{options::Options, words::structure::Structure};
+
+    #[test]
+    fn a_commit_between_two_keys_of_one_place_is_not_overlooked() {
+        let options = Options::new().background(false);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("table", Structure::BTree).expect("a table");
+        let (engine, core) = (table.engine(), &*table.core);
+        let place = |key: u32| engine.recent.place(core.id, &key.to_be_bytes());
+        let mut known = std::collections::HashMap::new();
+        let pair = (0..).find_map(|key| known.insert(place(key), key).map(|other| (other, key)));
+        let (one, other) = pair.expect("there are more keys than places");
+        table.put(one.to_be_bytes(), "").expect("put");
+        table.put(other.to_be_bytes(), "").expect("put");
+        let begin = engine.publisher.visible();
+        let _pin = db.snapshot();
+        let (one_key, other_key) = (one.to_be_bytes(), other.to_be_bytes());
+        let keys = [(core, one_key.as_slice()), (core, other_key.as_slice())];
+        // The first key is committed after it was looked at, and before the second is.
+        let mut cleared = Vec::new();
+        let between = keys.into_iter().inspect(|(_, key)| {
+            if *key == other_key {
+                table.put(one_key, "later").expect("put");
+            }
+        });
+        look_up(engine, begin, &mut cleared, between).expect("the second is unchanged");
+        let newest = engine.recent.newest(place(one));
+        assert!(!is_clear(&cleared, begin, place(one), newest), "{cleared:?}");
+        let again = look_up(engine, begin, &mut cleared, keys.into_iter());
+        assert!(matches!(again, Err(Error::Conflict { .. })), "{again:?}");
+        // Of unchanged ones a neighbour's commit is none of their business.
+        let begin = engine.publisher.visible();
+        let _pin = db.snapshot();
+        table.put(one_key, "neighbour").expect("put");
+        look_up(engine, begin, &mut cleared, std::iter::once(keys[1])).expect("unchanged");
+        assert!(is_clear(&cleared, begin, place(other), engine.recent.newest(place(other))));
+    }
+}

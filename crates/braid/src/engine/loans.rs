@@ -1,0 +1,83 @@
+//! Lends memory of the write buffer in which nothing waits to the cache, and calls it in as operations come.
+//!
+//! 1. What waits and what is lent leave two steps of the write buffer free. When commits have taken one of them, the loan is made smaller by whoever publishes them: so it is called in
+//!    a little at a time while the buffer fills, and no writer waits for it. A step is an eighth of the write buffer, or [`STEP_BYTES_MAX`].
+//! 2. It becomes larger, likewise in steps, when a round has given memory back. A buffer that is filled and applied all the time lives nearly full, so it lends nothing.
+//! 3. The cache has it as a secondary cache ([`cache`]), which gives memory up at once.
+//!
+//! Invariant: what waits and what is lent are together at most the write buffer, but for what one commit brings.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::structures::tree::Trees;
+
+/// Part of the write buffer by which a loan changes.
+const STEP_PART: u64 = 8;
+/// Most bytes of a step: nothing becomes visible while they are given up.
+const STEP_BYTES_MAX: u64 = 8 << 20;
+/// Steps that are not lent.
+const KEPT_STEPS: u64 = 2;
+
+/// What is lent of a write buffer.
+pub(crate) struct Loans {
+    budget: u64,
+    lent: AtomicU64,
+    changing: Mutex<()>,
+}
+
+impl Loans {
+    /// Loans of a write buffer of that many bytes; 0 lends nothing.
+    pub(crate) const fn new(budget: u64) -> Self {
+        Self { budget, lent: AtomicU64::new(0), changing: Mutex::new(()) }
+    }
+
+    const fn step(&self) -> u64 {
+        let part = self.budget / STEP_PART;
+        if part < STEP_BYTES_MAX { part } else { STEP_BYTES_MAX }
+    }
+
+    /// What may be lent where operations of so many bytes wait.
+    const fn lendable(&self, used: u64) -> u64 {
+        self.budget.saturating_sub(KEPT_STEPS * self.step()).saturating_sub(used)
+    }
+
+    /// So many bytes are lent.
+    pub(crate) fn lent(&self) -> u64 {
+        self.lent.load(Ordering::Relaxed)
+    }
+
+    /// Operations of so many bytes wait now, which are more than before.
+    pub(crate) fn call_in(&self, used: u64, trees: &Trees) {
+        let is_due = |lent| lent > 0 && used + lent > self.budget - self.step();
+        if !is_due(self.lent()) {
+            return;
+        }
+        let changing = self.changing.lock();
+        if is_due(self.lent()) {
+            self.set(self.lendable(used), trees);
+        }
+        drop(changing);
+    }
+
+    /// As many operations wait as `used` says, fewer than before.
+    pub(crate) fn offer(&self, used: impl Fn() -> u64, trees: &Trees) {
+        let changing = self.changing.lock();
+        let lendable = self.lendable(used());
+        if lendable >= (self.lent() + self.step()).max(1) {
+            self.set(lendable, trees);
+            // Commits that came meanwhile saw the smaller loan.
+            let now = self.lendable(used());
+            if now < lendable {
+                self.set(now, trees);
+            }
+        }
+        drop(changing);
+    }
+
+    fn set(&self, bytes: u64, trees: &Trees) {
+        self.lent.store(bytes, Ordering::Relaxed);
+        trees.lend(bytes);
+    }
+}

@@ -1,0 +1,376 @@
+//! What was committed lately, and who has locked what: by this transactions find out whether somebody was in their way.
+//!
+//! 1. Every commit holds the stripes of its keys from the check whether it may commit until its seq is noted there: so the check and the seq are one
+//!    step for all commits of the same keys. No I/O is done meanwhile but the log's own.
+//! 2. Of each key there is the seq of its newest commit, or of another key's that shares its place: a bound from above. Who finds it too
+//!    new looks the key itself up ([`crate::commit::validate`]).
+//! 3. A delete of a range is noted once for all keys, while every stripe is held: it may have been any key's newest commit.
+//! 4. A key that a transaction locked stands in its stripe, so that a commit sees the lock in the same step.
+//! 5. While somebody reads ranges that must not change, commits also leave what they wrote in a bounded [`ring`].
+//!
+//! Invariants: stripes are held in rising order; who holds one waits for no other's transaction.
+
+mod ring;
+
+use std::{
+    collections::HashMap,
+    hash::BuildHasher,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use hashbrown::DefaultHashBuilder;
+use index::{Seq, TableId};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+pub(crate) use ring::{Hit, Ring};
+
+const STRIPES: usize = 256;
+/// Places of a stripe: 2 MiB in all.
+const PLACES: usize = 1024;
+
+/// Who holds locks: a transaction. Nobody is [`Owner::NONE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Owner(u64);
+
+impl Owner {
+    /// A commit that holds no locks.
+    pub(crate) const NONE: Self = Self(0);
+}
+
+/// Where the seq of a key's newest commit is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    const fn stripe(self) -> usize {
+        self.0 as usize / PLACES
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize % PLACES
+    }
+}
+
+/// Places of the keys of a commit.
+pub(crate) type Places = SmallVec<[Place; 4]>;
+
+/// Until when a lock is waited for; none: for as long as it takes.
+pub(crate) type Deadline = Option<Instant>;
+
+/// Why a lock was not had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotLocked {
+    /// Its holder kept it for too long.
+    TimedOut,
+    /// Its holder waits, perhaps through others, for who asks.
+    Deadlock,
+}
+
+#[derive(Default)]
+struct Stripe {
+    noted: Mutex<Noted>,
+    unlocked: Condvar,
+}
+
+#[derive(Default)]
+struct Noted {
+    /// Empty until the first commit.
+    seqs: Vec<u64>,
+    locks: HashMap<(TableId, Vec<u8>), Owner>,
+}
+
+impl Noted {
+    fn newest(&self, place: Place) -> Seq {
+        Seq(self.seqs.get(place.index()).copied().unwrap_or_default())
+    }
+
+    fn note(&mut self, place: Place, seq: Seq) {
+        if self.seqs.is_empty() {
+            self.seqs = vec![0; PLACES];
+        }
+        // Commits of one place come in the order of their seqs, for each holds the stripe meanwhile.
+        self.seqs[place.index()] = seq.0;
+    }
+
+    fn holder(&self, table: TableId, key: &[u8], but: Owner) -> Option<Owner> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        self.locks.get(&(table, key.to_vec())).copied().filter(|holder| *holder != but)
+    }
+}
+
+/// What was committed lately, and what is locked.
+pub(crate) struct Recent {
+    stripes: Box<[Stripe]>,
+    hasher: DefaultHashBuilder,
+    /// The newest commit that deleted a range.
+    range_delete: AtomicU64,
+    ring: Ring,
+    waits: Mutex<HashMap<Owner, Owner>>,
+    owners: AtomicU64,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self {
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            hasher: DefaultHashBuilder::default(),
+            range_delete: AtomicU64::new(0),
+            ring: Ring::default(),
+            waits: Mutex::default(),
+            owners: AtomicU64::new(1),
+        }
+    }
+}
+
+impl Recent {
+    /// A new transaction.
+    pub(crate) fn new_owner(&self) -> Owner {
+        Owner(self.owners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Where `key` is noted.
+    pub(crate) fn place(&self, table: TableId, key: &[u8]) -> Place {
+        let places = u64::try_from(STRIPES * PLACES).expect("a small number");
+        let place = self.hasher.hash_one((table.0, key)) % places;
+        Place(u32::try_from(place).expect("below the number of places"))
+    }
+
+    /// No commit of a key at `place` that has its seq by now has a greater one.
+    pub(crate) fn newest(&self, place: Place) -> Seq {
+        let noted = self.stripes[place.stripe()].noted.lock();
+        noted.newest(place).max(self.range_delete())
+    }
+
+    /// The newest commit that deleted a range; to be asked with a stripe held.
+    fn range_delete(&self) -> Seq {
+        Seq(self.range_delete.load(Ordering::Relaxed))
+    }
+
+    /// Holds the stripes of `places`, which rise.
+    pub(crate) fn hold(&self, places: &[Place]) -> Stripes<'_> {
+        let mut guards: SmallVec<[(usize, MutexGuard<'_, Noted>); 4]> = SmallVec::new();
+        for place in places {
+            let stripe = place.stripe();
+            if guards.last().is_none_or(|(last, _)| *last != stripe) {
+                guards.push((stripe, self.stripes[stripe].noted.lock()));
+            }
+        }
+        Stripes { recent: self, guards }
+    }
+
+    /// Holds every stripe: no commit has its seq given meanwhile.
+    pub(crate) fn hold_all(&self) -> Stripes<'_> {
+        let guards = self.stripes.iter().map(|stripe| stripe.noted.lock()).enumerate().collect();
+        Stripes { recent: self, guards }
+    }
+
+    /// Locks `key` for `owner`, who may have it already; waits for another holder.
+    ///
+    /// # Errors
+    /// When it was not had by `deadline`, or never would be. Then nothing changed.
+    pub(crate) fn lock(&self, table: TableId, key: &[u8], owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
+        let stripe = &self.stripes[self.place(table, key).stripe()];
+        let mut noted = stripe.noted.lock();
+        self.wait_for(stripe, &mut noted, (table, key), owner, deadline)?;
+        noted.locks.insert((table, key.to_vec()), owner);
+        Ok(())
+    }
+
+    /// Waits until nobody but `owner` holds `key`.
+    ///
+    /// # Errors
+    /// As [`Recent::lock`].
+    pub(crate) fn wait(&self, table: TableId, key: &[u8], owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
+        let stripe = &self.stripes[self.place(table, key).stripe()];
+        let mut noted = stripe.noted.lock();
+        self.wait_for(stripe, &mut noted, (table, key), owner, deadline)
+    }
+
+    fn wait_for(
+        &self, stripe: &Stripe, noted: &mut MutexGuard<'_, Noted>, (table, key): (TableId, &[u8]), owner: Owner,
+        deadline: Deadline,
+    ) -> Result<(), NotLocked> {
+        while let Some(holder) = noted.holder(table, key, owner) {
+            if !self.begin_wait(owner, holder) {
+                return Err(NotLocked::Deadlock);
+            }
+            let timed_out = match deadline {
+                Some(deadline) => stripe.unlocked.wait_until(noted, deadline).timed_out(),
+                None => {
+                    stripe.unlocked.wait(noted);
+                    false
+                }
+            };
+            self.waits.lock().remove(&owner);
+            if timed_out && noted.holder(table, key, owner).is_some() {
+                return Err(NotLocked::TimedOut);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that `owner` waits for `holder`; false where `holder` waits for `owner` already, perhaps through others.
+    fn begin_wait(&self, owner: Owner, holder: Owner) -> bool {
+        let mut waits = self.waits.lock();
+        let mut next = Some(holder);
+        while let Some(waiting) = next {
+            if waiting == owner {
+                return false;
+            }
+            next = waits.get(&waiting).copied();
+        }
+        if owner != Owner::NONE {
+            waits.insert(owner, holder);
+        }
+        true
+    }
+
+    /// Whether somebody other than `owner` has locked `key`.
+    pub(crate) fn is_locked(&self, table: TableId, key: &[u8], owner: Owner) -> bool {
+        self.stripes[self.place(table, key).stripe()].noted.lock().holder(table, key, owner).is_some()
+    }
+
+    /// Gives a lock back.
+    pub(crate) fn unlock(&self, table: TableId, key: &[u8]) {
+        let stripe = &self.stripes[self.place(table, key).stripe()];
+        stripe.noted.lock().locks.remove(&(table, key.to_vec()));
+        stripe.unlocked.notify_all();
+    }
+
+    /// What was committed lately, for who reads ranges.
+    pub(crate) const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// From here on commits are kept in the ring, until [`Ring::unwatch`]; `last` gives the last seq that was given out. Up to the seq that is
+    /// returned they may be missing.
+    pub(crate) fn watch(&self, last: impl FnOnce() -> Seq) -> Seq {
+        let _no_commit = self.hold_all();
+        self.ring.watch(last)
+    }
+}
+
+/// Some stripes, held.
+pub(crate) struct Stripes<'a> {
+    recent: &'a Recent,
+    guards: SmallVec<[(usize, MutexGuard<'a, Noted>); 4]>,
+}
+
+impl Stripes<'_> {
+    fn at(&self, place: Place) -> usize {
+        let at = self.guards.binary_search_by_key(&place.stripe(), |(stripe, _)| *stripe);
+        at.expect("the stripes of all places asked about are held")
+    }
+
+    fn noted(&self, place: Place) -> &Noted {
+        &self.guards[self.at(place)].1
+    }
+
+    /// As [`Recent::newest`], of a place whose stripe is held.
+    pub(crate) fn newest(&self, place: Place) -> Seq {
+        self.noted(place).newest(place).max(self.recent.range_delete())
+    }
+
+    /// A key from `low` to below `high` that somebody other than `owner` has locked. Every stripe is held.
+    pub(crate) fn locked_within(
+        &self, table: TableId, low: &[u8], high: Option<&[u8]>, owner: Owner,
+    ) -> Option<Vec<u8>> {
+        let all = self.guards.iter().flat_map(|(_, noted)| &noted.locks);
+        let is_in_the_way = |((of, key), holder): &(&(TableId, Vec<u8>), &Owner)| {
+            *of == table && key.as_slice() >= low && index::is_below(key, high) && **holder != owner
+        };
+        all.into_iter().find(is_in_the_way).map(|((_, key), _)| key.clone())
+    }
+
+    /// Whether somebody other than `owner` has locked `key`.
+    pub(crate) fn is_locked(&self, table: TableId, key: &[u8], place: Place, owner: Owner) -> bool {
+        self.noted(place).holder(table, key, owner).is_some()
+    }
+
+    /// Whether nobody has locked anything in the stripes.
+    pub(crate) fn are_unlocked(&self) -> bool {
+        self.guards.iter().all(|(_, noted)| noted.locks.is_empty())
+    }
+
+    /// Notes a commit at the places of its keys, which rise, and for all keys where it deletes a range: then every stripe is held.
+    pub(crate) fn note(&mut self, places: &[Place], deletes_ranges: bool, seq: Seq, payload: &[u8]) {
+        for of_stripe in places.chunk_by(|one, other| one.stripe() == other.stripe()) {
+            let at = self.at(of_stripe[0]);
+            let noted = &mut self.guards[at].1;
+            of_stripe.iter().for_each(|&place| noted.note(place, seq));
+        }
+        if deletes_ranges {
+            self.recent.range_delete.store(seq.0, Ordering::Relaxed);
+        }
+        self.recent.ring.note(seq, payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread, time::Duration};
+
+    use super::*;
+
+    const TABLE: TableId = TableId(1);
+
+    fn rising<const N: usize>(mut places: [Place; N]) -> [Place; N] {
+        places.sort_unstable();
+        places
+    }
+
+    fn soon() -> Deadline {
+        Some(Instant::now() + Duration::from_secs(20))
+    }
+
+    #[test]
+    fn a_commit_is_noted_where_its_keys_are() {
+        let recent = Recent::default();
+        let (one, other) = (recent.place(TABLE, b"one"), recent.place(TABLE, b"other"));
+        assert_eq!(recent.newest(one), Seq(0));
+        recent.hold(&rising([other, one, one])).note(&[one], false, Seq(7), b"");
+        assert_eq!((recent.newest(one), recent.newest(other)), (Seq(7), Seq(0)));
+        assert_eq!(recent.hold_all().newest(one), Seq(7));
+    }
+
+    #[test]
+    fn a_lock_keeps_others_out_until_it_is_given_back() {
+        let recent = Arc::new(Recent::default());
+        let (holder, waiter) = (recent.new_owner(), recent.new_owner());
+        recent.lock(TABLE, b"key", holder, soon()).expect("free");
+        recent.lock(TABLE, b"key", holder, soon()).expect("its own");
+        assert_eq!(recent.lock(TABLE, b"key", waiter, Some(Instant::now())), Err(NotLocked::TimedOut));
+        assert_eq!(recent.wait(TABLE, b"key", Owner::NONE, Some(Instant::now())), Err(NotLocked::TimedOut));
+        let place = recent.place(TABLE, b"key");
+        assert!(recent.hold(&[place]).is_locked(TABLE, b"key", place, waiter));
+        assert!(!recent.hold(&[place]).is_locked(TABLE, b"key", place, holder));
+        let waits = thread::spawn({
+            let recent = Arc::clone(&recent);
+            move || recent.lock(TABLE, b"key", waiter, soon())
+        });
+        recent.unlock(TABLE, b"key");
+        assert_eq!(waits.join().expect("no panic"), Ok(()));
+    }
+
+    #[test]
+    fn who_would_wait_for_himself_is_told() {
+        let recent = Arc::new(Recent::default());
+        let (one, other) = (recent.new_owner(), recent.new_owner());
+        recent.lock(TABLE, b"a", one, soon()).expect("free");
+        recent.lock(TABLE, b"b", other, soon()).expect("free");
+        let waits = thread::spawn({
+            let recent = Arc::clone(&recent);
+            move || recent.lock(TABLE, b"b", one, soon())
+        });
+        while recent.waits.lock().is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(recent.lock(TABLE, b"a", other, soon()), Err(NotLocked::Deadlock));
+        recent.unlock(TABLE, b"b");
+        assert_eq!(waits.join().expect("no panic"), Ok(()));
+    }
+}

@@ -1,0 +1,253 @@
+//! What follows from the device and the expected work: leaf sizes, the division of memory, requests in flight.
+//!
+//! 1. The device is an ordinary NVMe drive, so the same options give the same database everywhere, and nothing is measured. A profile that was measured enters
+//!    where it is asked for: by [`Options::profile`], or in the file `device.json` of the database, where `braid device --save` puts it.
+//! 2. The cost model (`btree::cost`) chooses. What the options say goes before what it chose.
+//! 3. What the database learned from its own requests (`learned`) is shown beside that, and enters in the same two ways alone.
+//! 4. A tree that is built anew gets leaves for what its table holds and was asked for since it was opened.
+//!
+//! Left to others: the model itself, and measuring (`psync::probe`).
+
+use std::path::Path;
+
+use btree::cost::{self, Memory, Workload};
+use psync::{
+    Psync,
+    probe::{self, DeviceProfile},
+};
+use serde::Serialize;
+
+use crate::{
+    engine::Engine,
+    error::Result,
+    options::{self, Options, TableOptions},
+    tables::{catalog::TableCore, traffic::Shares},
+    words::structure,
+};
+
+/// Without a sum of all memory, open transactions may hold so much, however small the write buffer is.
+const SMALLEST_TRANSACTION_BYTES: u64 = 1 << 20;
+/// Without a sum of all memory, scans and batches may read so much together: what one long scan has use for.
+const SMALLEST_READ_AHEAD_BYTES: u64 = 4 << 20;
+/// Bytes of an entry of a leaf besides key and value, about.
+const ENTRY_BYTES: u64 = 10;
+
+/// What was chosen for an open database, and from what.
+pub(crate) struct Tuning {
+    pub(crate) profile: DeviceProfile,
+    pub(crate) source: ProfileSource,
+    leaf_pages: Option<u32>,
+    lends: bool,
+    pub(crate) cache_bytes: u64,
+    pub(crate) write_buffer_bytes: u64,
+    /// Most bytes that open transactions hold together.
+    pub(crate) transaction_bytes: u64,
+    /// Most bytes that scans read ahead, and batches read, together.
+    pub(crate) read_ahead_bytes: u64,
+}
+
+/// Where the profile that a database goes by is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProfileSource {
+    /// [`Options::profile`].
+    Options,
+    /// The database's file `device.json`, where `braid device --save` put it.
+    Saved,
+    /// None was asked for: it is that of an ordinary NVMe drive ([`DeviceProfile::default`]).
+    OrdinaryDrive,
+}
+
+/// The profile that choices follow from: the one of the options, else the one that the database keeps, else that of an ordinary drive. What was learned from
+/// requests is none of them, unless it was given or saved as one of them.
+pub(crate) fn profile(options: &Options, psync: &Psync, path: &Path) -> (DeviceProfile, ProfileSource) {
+    if let Some(profile) = &options.profile {
+        return (profile.clone(), ProfileSource::Options);
+    }
+    match probe::known(psync, path) {
+        Some(profile) => (profile, ProfileSource::Saved),
+        None => (DeviceProfile::default(), ProfileSource::OrdinaryDrive),
+    }
+}
+
+impl Tuning {
+    /// For a database with so many bytes of data.
+    pub(crate) fn new(options: &Options, (profile, source): (DeviceProfile, ProfileSource), data_bytes: u64) -> Self {
+        let (cache_bytes, write_buffer_bytes) = divide(options, &profile, data_bytes);
+        // By default about what one commit may have.
+        let usual = (write_buffer_bytes / 3).max(SMALLEST_TRANSACTION_BYTES);
+        Self {
+            profile,
+            source,
+            leaf_pages: options.leaf_pages,
+            lends: options.lends,
+            cache_bytes,
+            write_buffer_bytes,
+            transaction_bytes: options.part_bytes().unwrap_or(usual),
+            read_ahead_bytes: options.part_bytes().unwrap_or(usual.max(SMALLEST_READ_AHEAD_BYTES)),
+        }
+    }
+
+    /// Pages of a leaf of a table that is used as `expected`.
+    pub(crate) fn leaf_pages(&self, expected: &TableOptions) -> u32 {
+        self.leaf_pages_by(&self.profile, expected)
+    }
+
+    fn leaf_pages_by(&self, profile: &DeviceProfile, expected: &TableOptions) -> u32 {
+        let memory = self.memory();
+        self.leaf_pages
+            .or(expected.leaf_pages)
+            .unwrap_or_else(|| cost::choose(profile, &workload(expected, memory)).leaf_pages)
+    }
+
+    /// Pages of a leaf of a table that is there, by the profile in use or another one: for as many entries as it has, of that size on average.
+    pub(crate) fn leaf_pages_now(&self, profile: &DeviceProfile, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
+        let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
+        let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
+        self.leaf_pages_by(profile, &expected.insert_share(shares.insert).batched_share(shares.batched))
+    }
+
+    /// Whether all leaves have the size that the options set.
+    pub(crate) const fn sets_leaf_pages(&self) -> bool {
+        self.leaf_pages.is_some()
+    }
+
+    /// Requests that the database keeps in flight.
+    pub(crate) fn pio_max(&self) -> usize {
+        cost::pio_max(&self.profile)
+    }
+
+    /// Requests that a batch of lookups keeps in flight.
+    pub(crate) fn lookups_in_flight(&self) -> usize {
+        cost::lookups_in_flight(&self.profile)
+    }
+
+    /// Pages that are read with those on both sides of them rather than left out.
+    pub(crate) fn gap_pages(&self) -> usize {
+        cost::gap_pages(&self.profile)
+    }
+
+    /// How much the I/O of background work makes way for reads ([`psync::Background`]): as much as it can, unless it is behind what is written; then
+    /// it keeps the device just busy.
+    pub(crate) fn pace(&self, psync: &Psync, is_behind: bool) {
+        psync.set_background_depth(if is_behind { self.profile.parallelism() } else { 1 });
+    }
+
+    /// Most bytes that the write buffer lends to the cache.
+    pub(crate) const fn loans_bytes(&self) -> u64 {
+        if self.lends { self.write_buffer_bytes } else { 0 }
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Divided { cache_bytes: self.cache_bytes, write_buffer_bytes: self.write_buffer_bytes }
+    }
+}
+
+fn workload(expected: &TableOptions, memory: Memory) -> Workload {
+    Workload {
+        records: expected.records,
+        record_bytes: expected.record_bytes,
+        insert_share: expected.insert_share,
+        batched_share: expected.batched_share,
+        memory,
+    }
+}
+
+/// Cache and write buffer: as the options say, or as the model divides the sum that they give.
+fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, u64) {
+    match (options.divided_bytes(), options.cache_bytes, options.write_buffer_bytes) {
+        (Some(bytes), None, None) => {
+            let usual = TableOptions::new();
+            let records = (data_bytes / usual.record_bytes).max(usual.records);
+            let choice = cost::choose(profile, &workload(&usual.records(records), Memory::Total { bytes }));
+            let write_buffer = choice.write_buffer_bytes.min(options::LARGEST_WRITE_BUFFER);
+            (bytes - write_buffer, write_buffer)
+        }
+        (Some(bytes), Some(cache), None) => (cache, bytes.saturating_sub(cache)),
+        (Some(bytes), None, Some(write_buffer)) => (bytes.saturating_sub(write_buffer), write_buffer),
+        (_, cache, write_buffer) => {
+            (cache.unwrap_or(options::CACHE_BYTES), write_buffer.unwrap_or(options::WRITE_BUFFER_BYTES))
+        }
+    }
+}
+
+impl Engine {
+    /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and is used for, or else was asked for since it was opened. As
+    /// they are where it was not asked enough to say.
+    pub(crate) fn leaf_pages_for(&self, table: &TableCore, used_for: Option<Shares>) -> Result<u32> {
+        let shares = used_for.or_else(|| table.traffic.shares()).filter(|_| structure::has_leaf_sizes(table.structure));
+        let Some(shares) = shares else { return Ok(table.tree.leaf_pages()) };
+        let shape = table.state.load_full().view.stats()?;
+        Ok(self.tuning.leaf_pages_now(&self.tuning.profile, shape.entries, shape.run_bytes, shares))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{handles::batch::WriteBatch, words::structure::Structure};
+
+    fn ordinary() -> (DeviceProfile, ProfileSource) {
+        (DeviceProfile::default(), ProfileSource::OrdinaryDrive)
+    }
+
+    fn divided(options: &Options) -> (u64, u64) {
+        divide(options, &DeviceProfile::default(), 0)
+    }
+
+    #[test]
+    fn what_the_options_say_goes_first() {
+        const M: u64 = 1 << 20;
+        assert_eq!(divided(&Options::new()), (256 * M, 36 * M));
+        assert_eq!(divided(&Options::new().cache_bytes(5 * M)), (5 * M, 36 * M));
+        let sum = Options::new().memory_bytes(160 * M);
+        assert_eq!(divided(&sum.clone().cache_bytes(90 * M)), (90 * M, 30 * M));
+        assert_eq!(divided(&sum.clone().write_buffer_bytes(90 * M)), (30 * M, 90 * M));
+        let all = sum.clone().cache_bytes(7 * M).write_buffer_bytes(9 * M);
+        assert_eq!(divided(&all), (7 * M, 9 * M));
+        let (cache, write_buffer) = divided(&sum);
+        assert_eq!(cache + write_buffer, 120 * M);
+        assert!(cache >= write_buffer && write_buffer >= 120 * M / 32, "{cache} {write_buffer}");
+        let parts = |options: &Options| {
+            let tuning = Tuning::new(options, ordinary(), 0);
+            (tuning.transaction_bytes, tuning.read_ahead_bytes)
+        };
+        assert_eq!(parts(&sum), (10 * M, 10 * M));
+        assert_eq!(parts(&Options::new()), (12 * M, 12 * M));
+        assert_eq!(parts(&Options::new().write_buffer_bytes(M)), (M, 4 * M));
+    }
+
+    #[test]
+    fn a_tree_built_anew_gets_leaves_for_what_its_table_was_asked_for() {
+        let disk = psync::sim::SimDisk::new(1);
+        let options = Options::new().cache_bytes(1 << 20).write_buffer_bytes(256 << 10);
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let expected = TableOptions::new().insert_share(0.0).records(100_000_000);
+        let table = db.table_with("t", Structure::BTree, &expected).expect("a table");
+        let core = &table.core;
+        let chosen = core.tree.leaf_pages();
+        assert_eq!(table.engine().leaf_pages_for(core, None).expect("reads"), chosen, "nothing was asked yet");
+        for first in (0..20_000_u32).step_by(500) {
+            let mut batch = WriteBatch::new();
+            (first..first + 500).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 100]));
+            db.write(batch).expect("writes");
+        }
+        db.drain().expect("applies");
+        let now = table.engine().leaf_pages_for(core, None).expect("reads");
+        assert!(now > chosen, "{now} pages for nothing but puts, {chosen} for nothing but lookups");
+        let stats = table.stats().expect("reads");
+        assert_eq!((stats.pages_of_new_leaf, stats.pages_of_leaf_for_use), (chosen, Some(now)));
+        assert_eq!(stats.insert_share, Some(1.0));
+    }
+
+    #[test]
+    fn a_table_that_is_written_gets_larger_leaves_than_one_that_is_read() {
+        let tuning = Tuning::new(&Options::new(), ordinary(), 0);
+        let leaves = |insert| {
+            tuning.leaf_pages_now(&tuning.profile, 20_000_000, 20_000_000 * 126, Shares { insert, batched: 0.0 })
+        };
+        assert!(leaves(0.05) < leaves(0.95), "{} {}", leaves(0.05), leaves(0.95));
+        let fixed = Tuning::new(&Options::new().leaf_pages(3), ordinary(), 0);
+        assert_eq!(fixed.leaf_pages(&TableOptions::new()), 3);
+    }
+}

@@ -1,0 +1,133 @@
+//! Errors of the layers below, as a user of the database meets them.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, ErrorKind};
+
+/// Sorts a device or file system error.
+pub(crate) fn io_kind(error: &psync::Error) -> ErrorKind {
+    if matches!(error, psync::Error::Locked { .. }) {
+        return ErrorKind::Locked;
+    }
+    match error.io().map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => ErrorKind::DiskFull,
+        Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem) => ErrorKind::ReadOnly,
+        Some(std::io::ErrorKind::NotFound) => ErrorKind::NotFound,
+        _ => ErrorKind::Io,
+    }
+}
+
+fn corrupt(file: &Path, offset: u64, what: &str, expected: String, found: String) -> Error {
+    Error::Corrupt { file: file.display().to_string(), offset, what: what.to_owned(), expected, found }
+}
+
+/// A record of the log of the database in `path` that makes no sense.
+pub(crate) fn malformed_record(path: &Path, lsn: wal::Lsn, expected: String, found: String) -> Error {
+    let what = "a log record (the offset is its position in the log)";
+    corrupt(&path.join("wal"), lsn.0, what, expected, found)
+}
+
+impl From<space::Error> for Error {
+    fn from(error: space::Error) -> Self {
+        match error {
+            space::Error::Io(error) => Self::Io(error),
+            space::Error::Corrupt { file, offset, what, expected, found } => {
+                corrupt(&file, offset, what, expected, found)
+            }
+            space::Error::State { file, operation, extent, expected, found } => corrupt(
+                &file,
+                extent.page.0 * space::PAGE as u64,
+                &format!("cannot {operation} {extent}"),
+                expected.to_owned(),
+                found.to_owned(),
+            ),
+            space::Error::NewerVersion { file, found, known } => {
+                Self::NewerVersion { path: file, found, supported: known }
+            }
+            space::Error::ReadOnly { .. } => Self::ReadOnly,
+            full @ (space::Error::Full { .. } | space::Error::Lent { .. }) => {
+                let path = match &full {
+                    space::Error::Full { file, .. } | space::Error::Lent { file } => file.clone(),
+                    _ => PathBuf::new(),
+                };
+                Self::DiskFull { path, problem: full.to_string() }
+            }
+            other @ (space::Error::Name { .. } | space::Error::Size { .. }) => {
+                Self::Option { option: "space", problem: other.to_string() }
+            }
+        }
+    }
+}
+
+impl From<doclog::Error> for Error {
+    fn from(error: doclog::Error) -> Self {
+        match error {
+            doclog::Error::Io(error) => Self::Io(error),
+            doclog::Error::Space(error) => error.into(),
+            doclog::Error::Corrupt { file, offset, what, expected, found } => {
+                corrupt(&file, offset, what, expected, found)
+            }
+            doclog::Error::NewerVersion { file, found, known, .. } => {
+                Self::NewerVersion { path: file, found, supported: known }
+            }
+            doclog::Error::TooLarge { length } => {
+                Self::ValueLength { table: String::new(), length, limit: doclog::DOCUMENT_BYTES_MAX }
+            }
+        }
+    }
+}
+
+/// What is appended where there is no space for it is not there, and can be tried again.
+fn full_disk(error: Error) -> Error {
+    if error.kind() != ErrorKind::DiskFull || error.is_flush_failure() {
+        return error;
+    }
+    let path = match &error {
+        Error::Io(psync::Error::Io { path, .. } | psync::Error::Path { path, .. }) => path.clone(),
+        _ => PathBuf::new(),
+    };
+    Error::DiskFull { path, problem: error.to_string() }
+}
+
+impl From<index::Error> for Error {
+    fn from(error: index::Error) -> Self {
+        match error {
+            index::Error::Io(error) => Self::Io(error),
+            index::Error::Space(error) => full_disk(error.into()),
+            index::Error::Document(error) => full_disk(error.into()),
+            versions @ index::Error::TooManyVersions { .. } => Self::Failed { cause: versions.to_string() },
+            index::Error::Corrupt { file, offset, what, expected, found } => {
+                corrupt(Path::new(&file), offset, what, expected, found)
+            }
+        }
+    }
+}
+
+/// A log error; `path` is the database directory.
+pub(crate) fn log_error(error: wal::Error, path: &Path) -> Error {
+    match error {
+        wal::Error::Io(error) => Error::Io(error),
+        wal::Error::Space(error) => error.into(),
+        full @ wal::Error::Full { .. } => Error::DiskFull { path: path.to_owned(), problem: full.to_string() },
+        wal::Error::Failed(failure) => Error::Failed { cause: failure.to_string() },
+        wal::Error::Corrupt { file, offset, what, expected, found } => corrupt(&file, offset, what, expected, found),
+        wal::Error::Foreign { file, expected, found } => {
+            Error::ForeignFile { path: file, reason: format!("it belongs to database {found}, not to {expected}") }
+        }
+        wal::Error::NewerVersion { file, found, supported } => {
+            Error::NewerVersion { path: file, found: found.into(), supported: supported.into() }
+        }
+        wal::Error::SegmentSize { file, expected, found } => {
+            corrupt(&file, 0, "size of a log segment", expected.to_string(), found.to_string())
+        }
+        wal::Error::EpochUsed { file, epoch, found } => {
+            corrupt(&file, 0, "epoch of the log", format!("below {epoch}"), found.to_string())
+        }
+        wal::Error::Trimmed { seq, oldest } => Error::ChangesGone { after: seq.saturating_sub(1), oldest },
+        wal::Error::RecordTooLarge { bytes, max } => {
+            Error::BatchTooLarge { bytes, limit: max, inline: btree::INLINE_BYTES_MAX }
+        }
+        wal::Error::ReadOnly => Error::ReadOnly,
+        other @ wal::Error::InvalidOptions(_) => Error::Option { option: "log", problem: other.to_string() },
+    }
+}

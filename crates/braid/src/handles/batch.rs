@@ -1,0 +1,223 @@
+//! Operations that commit together.
+
+use std::{
+    collections::HashMap,
+    hash::BuildHasher,
+    ops::{Range, RangeBounds},
+    sync::Arc,
+};
+
+use hashbrown::{DefaultHashBuilder, HashTable, hash_table::Entry as TableEntry};
+use index::{Bounds, Expiry, Horizon, RangeTombstones, Seq};
+
+use crate::{
+    commit::item::{BatchOperation, Item},
+    engine::Engine,
+    error::{Error, Result},
+    handles::table::{Table, prefix_bounds, range_bounds},
+    words::{
+        clock::{Expires, system_time},
+        durability::Durability,
+        key_range::KeyRange,
+    },
+};
+
+struct Entry {
+    table: usize,
+    operation: BatchOperation,
+    expires: Option<Expires>,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Entry {
+    fn is_point(&self) -> bool {
+        self.operation != BatchOperation::DeleteRange
+    }
+}
+
+/// Operations on any tables of one database that become durable and visible together, or not at all.
+///
+/// A later operation on a key, or on a range that it is in, replaces an earlier one of the same batch.
+#[derive(Default)]
+pub struct WriteBatch {
+    tables: Vec<Table>,
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets `key` of `table` to `value`. Limits are checked when the batch is written.
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.push(table, BatchOperation::Put, key.as_ref(), value.as_ref(), None);
+    }
+
+    /// Sets `key` of `table` to `value` until it expires, counted from when the batch is written: as [`Table::put_expiring`].
+    pub fn put_expiring(
+        &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
+    ) {
+        self.push(table, BatchOperation::Put, key.as_ref(), value.as_ref(), Some(expires.into()));
+    }
+
+    /// Sets `key` of `table` to `value`, until it expires where that is said.
+    pub(crate) fn put_until(&mut self, table: &Table, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
+        let expires = expiry.map(|expiry| Expires::At(system_time(expiry)));
+        self.push(table, BatchOperation::Put, key, value, expires);
+    }
+
+    /// Deletes `key` of `table`; a key that is not there stays so.
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) {
+        self.push(table, BatchOperation::Delete, key.as_ref(), &[], None);
+    }
+
+    /// Deletes every key of `table` within `range`, however many there are: what was put before, in this batch too, not what is put after.
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) {
+        self.delete_within(table, &range_bounds(&range));
+    }
+
+    /// Deletes every key of `table` that begins with `prefix`, likewise.
+    pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) {
+        self.delete_within(table, &prefix_bounds(prefix.as_ref()));
+    }
+
+    fn delete_within(&mut self, table: &Table, bounds: &Bounds) {
+        if let Some(KeyRange { low, high }) = KeyRange::of(bounds) {
+            self.push(table, BatchOperation::DeleteRange, &low, high.as_deref().unwrap_or_default(), None);
+        }
+    }
+
+    /// How many operations it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of its keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes every operation out, keeping the memory for the next ones.
+    pub fn clear(&mut self) {
+        self.tables.clear();
+        self.entries.clear();
+        self.bytes.clear();
+    }
+
+    fn push(&mut self, table: &Table, operation: BatchOperation, key: &[u8], value: &[u8], expires: Option<Expires>) {
+        let known = self.tables.iter().rposition(|known| Arc::ptr_eq(&known.core, &table.core));
+        let table = known.unwrap_or_else(|| {
+            self.tables.push(table.clone());
+            self.tables.len() - 1
+        });
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.entries.push(Entry { table, operation, expires, key: start..middle, value: middle..self.bytes.len() });
+    }
+
+    /// The tables it touches.
+    pub(crate) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    fn item(&self, entry: &Entry) -> Item<'_> {
+        Item {
+            table: &self.tables[entry.table].core,
+            operation: entry.operation,
+            expires: entry.expires,
+            key: &self.bytes[entry.key.clone()],
+            value: &self.bytes[entry.value.clone()],
+        }
+    }
+
+    /// The ranges that it deletes, and then the last operation of each key, if it is not in one that was deleted later.
+    pub(crate) fn last_items(&self) -> Vec<Item<'_>> {
+        if self.rises() {
+            return self.entries.iter().map(|entry| self.item(entry)).collect();
+        }
+        let (mut ranges, points) = self.last_points();
+        ranges.extend(points);
+        ranges
+    }
+
+    /// Whether it is about single keys of which each is above the one before it, so that all are different.
+    fn rises(&self) -> bool {
+        let place = |entry: &Entry| (entry.table, &self.bytes[entry.key.clone()]);
+        let is_single = self.entries.len() == 1;
+        is_single
+            || self.entries.iter().all(Entry::is_point)
+                && self.entries.is_sorted_by(|one, next| place(one) < place(next))
+    }
+
+    /// Its range deletes, and its other operations that count.
+    fn last_points(&self) -> (Vec<Item<'_>>, Vec<Item<'_>>) {
+        let mut ranges = Vec::new();
+        // By table, with the place of each in the batch for its seq.
+        let mut deleted: HashMap<usize, RangeTombstones> = HashMap::new();
+        for (seq, entry) in (0..).map(Seq).zip(&self.entries) {
+            let item = self.item(entry);
+            if !item.is_point() {
+                deleted.entry(entry.table).or_default().add(
+                    item.key,
+                    item.high(),
+                    seq,
+                    &Horizon { visible: Seq::MAX, ..Horizon::default() },
+                );
+                ranges.push(item);
+            }
+        }
+        let key = |position: usize| &self.bytes[self.entries[position].key.clone()];
+        let place = |position: usize| (self.entries[position].table, key(position));
+        let is_deleted = |position: usize| {
+            let deleted = deleted.get(&self.entries[position].table);
+            let newest = deleted.and_then(|deleted| deleted.newest(key(position), Seq::MAX));
+            newest.is_some_and(|range| range > Seq(position as u64))
+        };
+        // From the last operation on: the first one that is met of a key is the one that counts.
+        let hasher = DefaultHashBuilder::default();
+        let mut met: HashTable<usize> = HashTable::with_capacity(self.entries.len());
+        let mut points = Vec::with_capacity(self.entries.len());
+        for position in (0..self.entries.len()).rev().filter(|&position| self.entries[position].is_point()) {
+            let hash = hasher.hash_one(place(position));
+            let slot =
+                met.entry(hash, |&other| place(other) == place(position), |&other| hasher.hash_one(place(other)));
+            if let TableEntry::Vacant(vacant) = slot {
+                vacant.insert(position);
+                points.push(position);
+            }
+        }
+        let points = points.into_iter().rev().filter(|&position| deleted.is_empty() || !is_deleted(position));
+        (ranges, points.map(|position| self.item(&self.entries[position])).collect())
+    }
+}
+
+impl std::fmt::Debug for WriteBatch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("WriteBatch").field("operations", &self.len()).field("bytes", &self.bytes()).finish()
+    }
+}
+
+impl Engine {
+    /// Writes a batch.
+    pub(crate) fn commit(&self, batch: &WriteBatch, durability: Durability) -> Result<Seq> {
+        if let Some(foreign) = batch.tables().iter().find(|table| !std::ptr::eq(table.engine(), self)) {
+            return Err(Error::ForeignTable { name: foreign.name().to_owned() });
+        }
+        self.commit_items(&batch.last_items(), durability, self.options.lock_timeout, None)
+    }
+}

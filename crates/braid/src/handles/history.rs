@@ -1,0 +1,61 @@
+//! Retained states of tables, as users ask for them.
+
+use crate::{
+    error::Result,
+    format::{SetHistory, kind},
+    handles::table::Table,
+    options::check_history,
+    tables::history::CommitHeader,
+};
+
+impl Table {
+    /// States of the table that are retained, the oldest first. [`Table::at`] opens one, [`Table::roll_back`] goes back to one.
+    ///
+    /// Each checkpoint retains one, if the table has changed since the one before: [`Database::checkpoint`](crate::Database::checkpoint) makes one at once. How
+    /// many there are is chosen with [`TableOptions::history`](crate::TableOptions::history) or [`Table::set_history`]; beyond that the oldest goes. What a state holds
+    /// of space comes on top of what lives: [`TableStats::history_bytes`](crate::TableStats::history_bytes).
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Structure, TableOptions};
+    ///
+    /// let pages = db.table_with("pages", Structure::Append, &TableOptions::new().history(10))?;
+    /// pages.put("/", "first")?;
+    /// db.checkpoint()?;
+    /// pages.put("/", "second")?;
+    /// let first = pages.history()[0];
+    /// assert_eq!(pages.at(first.seq)?.get("/")?.as_deref(), Some(&b"first"[..]));
+    /// pages.roll_back(first.seq)?;
+    /// assert_eq!(pages.get("/")?.as_deref(), Some(&b"first"[..]));
+    /// // What there was before is retained too.
+    /// assert_eq!(pages.at(pages.history()[1].seq)?.get("/")?.as_deref(), Some(&b"second"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn history(&self) -> Vec<CommitHeader> {
+        self.core.history.headers()
+    }
+
+    /// Retains so many states from the next checkpoint on, at most [`HISTORY_MAX`](crate::HISTORY_MAX); with 0 none, and those that there are go. It is durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Option`](crate::Error::Option) where the table has another structure than [`Structure::Append`](crate::Structure::Append), or these are too many; what keeps the database from writing.
+    pub fn set_history(&self, states: u32) -> Result<()> {
+        let (engine, core) = (self.engine(), &self.core);
+        check_history(core.structure, states)?;
+        engine.check_writable()?;
+        let _open = engine.keep_open();
+        let _still = engine.maintenance.lock();
+        engine.check_writable()?;
+        engine.check_live(core)?;
+        let record = SetHistory { table: core.id, keep: states };
+        let logged = engine.wal.append(kind::SET_HISTORY, &[&record.encode()], false, wal::Claim::Upkeep);
+        logged.map_err(|error| engine.write_error(engine.log_error(error)))?;
+        engine.flush_record()?;
+        core.history.set_keep(states);
+        Ok(())
+    }
+}

@@ -1,0 +1,404 @@
+//! Ranges of pairs, as users see them.
+//!
+//! 1. A range begins its [`Walk`] when it is first advanced.
+//! 2. A pair whose value is in the structure is shown where it lies.
+//! 3. Where the walk comes to a document, pairs are gathered in a window, small at first, so that the documents of a window
+//!    are read in one psync. Once a range has proved long, the documents of the next window are read while one is shown.
+//! 4. What fails is told when everything before it was shown; the range is then at its end.
+
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc, time::SystemTime};
+
+use doclog::ReadAhead;
+use index::{Bounds, Direction, DocPointer, Expiry, Pair, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
+
+use crate::{
+    error::{Error, Result},
+    handles::table::Table,
+    read::{then::Then, walk::Walk},
+    words::clock::system_time,
+};
+
+const FIRST_WINDOW: usize = 8;
+const LARGEST_WINDOW: usize = 256;
+const DOCUMENT_BYTES_PER_WINDOW: u64 = 4 << 20;
+
+/// A range of pairs in key order. Made by [`Table::range`], [`Table::prefix`] and [`Table::iter`], and by those of a [`Snapshot`](crate::Snapshot).
+///
+/// As an iterator it hands out copies; [`Range::next_pair`] shows the same pairs without making any:
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let users = braid::Database::open(directory.path().join("data"))?.table("users", braid::Structure::BTree)?;
+/// let mut range = users.range("a".."n");
+/// let mut bytes = 0;
+/// while let Some((key, value)) = range.next_pair()? {
+///     bytes += key.len() + value.len();
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Range {
+    table: Table,
+    bounds: Bounds,
+    direction: Direction,
+    keys_only: bool,
+    /// Whose moment it shows; none: that of its begin.
+    then: Option<Arc<dyn Then>>,
+    /// Keys that it does not show.
+    deleted: Option<RangeTombstones>,
+    walk: Option<Walk>,
+    gathered: VecDeque<(Vec<u8>, Vec<u8>, Option<Expiry>)>,
+    /// What all ranges may have of documents and leaves, and this one has of documents.
+    share: Option<Share>,
+    window: usize,
+    /// The window behind those gathered.
+    ahead: Option<Window>,
+    shown: Shown,
+    /// What failed behind the pairs that were gathered.
+    failed: Option<Error>,
+    ended: bool,
+}
+
+/// A pair, and when it expires. Made by [`Range::next_entry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value; empty where values are left out.
+    pub value: &'a [u8],
+    /// When the value expires; none where it does not.
+    pub expiry: Option<SystemTime>,
+}
+
+/// Pairs whose documents are on their way.
+struct Window {
+    pairs: Vec<Pair>,
+    documents: ReadAhead,
+    document_bytes: u64,
+    /// How the walk ended behind them, if it did.
+    end: Option<Result<()>>,
+}
+
+/// Where the pair is that the range stands on.
+enum Shown {
+    Nothing,
+    /// Where the walk stands.
+    Walked,
+    /// The first of those gathered.
+    Gathered,
+}
+
+impl Range {
+    pub(crate) const fn new(table: Table, bounds: Bounds, then: Option<Arc<dyn Then>>) -> Self {
+        Self {
+            table,
+            bounds,
+            direction: Direction::Forward,
+            keys_only: false,
+            then,
+            deleted: None,
+            walk: None,
+            gathered: VecDeque::new(),
+            share: None,
+            window: FIRST_WINDOW,
+            ahead: None,
+            shown: Shown::Nothing,
+            failed: None,
+            ended: false,
+        }
+    }
+
+    /// Without the keys that are `deleted`.
+    pub(crate) fn without(mut self, deleted: Option<&RangeTombstones>) -> Self {
+        self.deleted = deleted.cloned();
+        self
+    }
+
+    /// The same pairs from the other end. To be called before the first pair is taken.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.turn();
+        self
+    }
+
+    /// As [`Range::rev`].
+    pub(crate) fn turn(&mut self) {
+        debug_assert!(self.walk.is_none(), "a range is turned round before it is walked");
+        self.direction = match self.direction {
+            Direction::Forward => Direction::Backward,
+            Direction::Backward => Direction::Forward,
+        };
+    }
+
+    /// Leaves values out: large ones are then not read. Each value shown is empty.
+    #[must_use]
+    pub const fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// The next key and value, borrowed until the range moves on; none at the end. A long scan that looks at pairs and passes on
+    /// is faster this way than as an iterator.
+    ///
+    /// # Errors
+    /// When storage fails, what it holds is damaged, or the table was dropped. Every pair before the place that it is about was
+    /// shown, and none comes after it.
+    pub fn next_pair(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(if self.advance()? { self.pair() } else { None })
+    }
+
+    /// As [`Range::next_pair`], with the expiry of the value.
+    ///
+    /// # Errors
+    /// As [`Range::next_pair`].
+    pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let expiry = self.expiry().map(system_time);
+        Ok(self.pair().map(|(key, value)| Entry { key, value, expiry }))
+    }
+
+    /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. The fastest way to look at many
+    /// pairs: nothing is copied, nothing stands between two of them, and a range with two ends that begins so is read with as many requests
+    /// in flight as it has use for from its first pair on, up to 256 KiB. Who wants only a few pairs of a long range takes [`Range::next_pair`] or
+    /// the iterator, which begin with little.
+    ///
+    /// # Errors
+    /// As [`Range::next_pair`].
+    pub fn visit<B>(&mut self, mut show: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>) -> Result<ControlFlow<B>> {
+        self.visit_expiring(|key, value, _| show(key, value))
+    }
+
+    /// As [`Range::visit`], with the expiry of each value.
+    pub(crate) fn visit_expiring<B>(
+        &mut self, mut show: impl FnMut(&[u8], &[u8], Option<Expiry>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        if self.walk.is_none() && !self.ended && !self.bounds.is_empty() {
+            match self.begin() {
+                Ok(walk) => walk.expect_all(),
+                Err(error) => return self.end(Err(error)).map(|_| ControlFlow::Continue(())),
+            }
+        }
+        while self.advance()? {
+            let expiry = self.expiry();
+            let Some((key, value)) = self.pair() else { break };
+            if let ControlFlow::Break(with) = show(key, value, expiry) {
+                return Ok(ControlFlow::Break(with));
+            }
+            if let Shown::Walked = self.shown
+                && let Some(with) = self.run(&mut show)?
+            {
+                return Ok(ControlFlow::Break(with));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Shows pairs from where the walk stands, as far as that needs no look at queues or documents; what `show` broke with.
+    fn run<B>(&mut self, show: &mut impl FnMut(&[u8], &[u8], Option<Expiry>) -> ControlFlow<B>) -> Result<Option<B>> {
+        let Some(walk) = &mut self.walk else { return Ok(None) };
+        let (mut with, mut document) = (None, false);
+        let keys_only = self.keys_only;
+        let ran = walk.run(&mut |pairs: Pairs<'_>| {
+            let mut shown = 0;
+            for pair in pairs {
+                shown += 1;
+                let value = match pair.value {
+                    Payload::Inline(value) if !keys_only => value,
+                    Payload::Document(_) if !keys_only => {
+                        document = true;
+                        return ControlFlow::Break(shown);
+                    }
+                    _ => &[],
+                };
+                if let ControlFlow::Break(broken) = show(pair.key, value, pair.expiry) {
+                    with = Some(broken);
+                    return ControlFlow::Break(shown);
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = ran {
+            return self.end(Err(error)).map(|_| None);
+        }
+        if document {
+            self.shown = Shown::Nothing;
+            self.gather();
+        }
+        Ok(with)
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        match self.moved() {
+            Ok(true) => Ok(true),
+            over => self.end(over),
+        }
+    }
+
+    fn end(&mut self, how: Result<bool>) -> Result<bool> {
+        self.shown = Shown::Nothing;
+        self.ended = true;
+        self.ahead = None;
+        self.walk = None;
+        self.share = None;
+        how
+    }
+
+    fn moved(&mut self) -> Result<bool> {
+        if let Shown::Gathered = self.shown {
+            self.gathered.pop_front();
+        }
+        loop {
+            if !self.gathered.is_empty() {
+                self.shown = Shown::Gathered;
+                return Ok(true);
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if self.ahead.is_some() {
+                self.gather();
+                continue;
+            }
+            if self.ended || self.bounds.is_empty() {
+                return Ok(false);
+            }
+            let walk = match &mut self.walk {
+                Some(walk) => walk,
+                None => self.begin()?,
+            };
+            if !walk.advance()? {
+                return Ok(false);
+            }
+            let inline = walk.current().is_some_and(|pair| matches!(pair.value, Payload::Inline(_)));
+            if inline || self.keys_only {
+                self.shown = Shown::Walked;
+                return Ok(true);
+            }
+            self.gather();
+        }
+    }
+
+    fn begin(&mut self) -> Result<&mut Walk> {
+        let (then, deleted) = (self.then.as_deref(), self.deleted.as_ref());
+        Ok(self.walk.insert(Walk::begin_without(
+            self.table.engine(),
+            &self.table.core,
+            &self.bounds,
+            self.direction,
+            then,
+            deleted,
+        )?))
+    }
+
+    fn pair(&self) -> Option<(&[u8], &[u8])> {
+        match self.shown {
+            Shown::Nothing => None,
+            Shown::Walked => match self.walk.as_ref()?.current()? {
+                PairRef { key, value: Payload::Inline(value), .. } if !self.keys_only => Some((key, value)),
+                PairRef { key, .. } => Some((key, &[])),
+            },
+            Shown::Gathered => self.gathered.front().map(|(key, value, _)| (key.as_slice(), value.as_slice())),
+        }
+    }
+
+    fn expiry(&self) -> Option<Expiry> {
+        match self.shown {
+            Shown::Nothing => None,
+            Shown::Walked => self.walk.as_ref()?.current()?.expiry,
+            Shown::Gathered => self.gathered.front()?.2,
+        }
+    }
+
+    /// Gathers the next window of pairs: the one that was begun, or one from where the walk stands.
+    fn gather(&mut self) {
+        let begun = self.ahead.take();
+        let Some(mut window) = begun.or_else(|| self.begin_window()) else { return };
+        if window.end.is_none() && window.pairs.len() > FIRST_WINDOW {
+            match self.walk.as_mut().map_or(Ok(false), Walk::advance) {
+                Ok(true) => self.ahead = self.begin_window(),
+                Ok(false) => window.end = Some(Ok(())),
+                Err(error) => window.end = Some(Err(error)),
+            }
+        }
+        let bytes = |window: &Window| usize::try_from(window.document_bytes).unwrap_or(usize::MAX);
+        let held = bytes(&window).saturating_add(self.ahead.as_ref().map_or(0, bytes));
+        if let Some(share) = &mut self.share {
+            // Until the next window is gathered: what was shown of this one is no less held for that.
+            share.hold(held);
+        }
+        let mut values = window.documents.finish().into_iter();
+        for pair in window.pairs {
+            let value = match pair.value {
+                Stored::Inline(value) => value,
+                Stored::Document(_) => match values.next().expect("a document of every pair that has one") {
+                    Ok(value) => value,
+                    Err(error) => {
+                        self.failed = Some(error.into());
+                        return;
+                    }
+                },
+            };
+            self.gathered.push_back((pair.key, value, pair.expiry));
+        }
+        match window.end {
+            Some(Ok(())) => self.ended = true,
+            Some(Err(error)) => self.failed = Some(error),
+            None => {}
+        }
+    }
+
+    /// Begins to read a window of pairs from where the walk stands.
+    fn begin_window(&mut self) -> Option<Window> {
+        let walk = self.walk.as_mut()?;
+        let share = self.share.get_or_insert_with(|| self.table.engine().trees.read_ahead().share());
+        // Two windows are there at a time.
+        let bytes_max = DOCUMENT_BYTES_PER_WINDOW.min(share.bytes_max() as u64 / 2);
+        let mut pairs = Vec::with_capacity(self.window);
+        let mut documents: Vec<DocPointer> = Vec::new();
+        let (mut document_bytes, mut end) = (0, None);
+        while let Some(pair) = walk.current() {
+            if let Payload::Document(document) = pair.value {
+                document_bytes += document.length.original();
+                documents.push(document);
+            }
+            pairs.push(pair.to_pair());
+            if pairs.len() >= self.window || document_bytes >= bytes_max {
+                break;
+            }
+            match walk.advance() {
+                Ok(true) => {}
+                Ok(false) => end = Some(Ok(())),
+                Err(error) => end = Some(Err(error)),
+            }
+        }
+        self.window = (self.window * 2).min(LARGEST_WINDOW);
+        Some(Window { pairs, documents: self.table.core.documents.read_ahead(&documents), document_bytes, end })
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.advance() {
+            Err(error) => Some(Err(error)),
+            Ok(false) => None,
+            Ok(true) => match self.shown {
+                Shown::Gathered => {
+                    self.shown = Shown::Nothing;
+                    self.gathered.pop_front().map(|(key, value, _)| Ok((key, value)))
+                }
+                _ => self.pair().map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
+            },
+        }
+    }
+}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Range").field("table", &self.table).field("bounds", &self.bounds).finish()
+    }
+}

@@ -1,0 +1,140 @@
+//! Snapshots, as users hold them.
+
+use std::{fmt, ops::RangeBounds, sync::Arc, time::Duration};
+
+use index::{Bounds, Seq};
+
+use crate::{
+    error::Result,
+    handles::{
+        database::Database,
+        range::Range,
+        table::{Table, prefix_bounds, range_bounds},
+    },
+    read::{pin::Pin, pinned::Pinned, point, then::Then},
+};
+
+/// All tables as they were at one moment. Cheap to take and to clone; keeps its database open. Older versions of keys stay for as long as
+/// it, or a range from it, is there: [`crate::Stats::snapshots`] says what that may take.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let users = db.table("users", braid::Structure::BTree)?;
+/// users.put("ada", "1815")?;
+/// let then = db.snapshot();
+/// users.put("ada", "1852")?;
+/// assert_eq!(then.get(&users, "ada")?.as_deref(), Some(&b"1815"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Snapshot {
+    pin: Arc<Pin>,
+}
+
+impl Database {
+    /// Everything as it is now, for as long as the snapshot is there. It costs the same whatever the database holds.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { pin: Pin::take(self.handle()) }
+    }
+}
+
+impl Snapshot {
+    /// The last commit that it sees.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.pin.seq()
+    }
+
+    /// How long ago it was taken.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.pin.taken.elapsed()
+    }
+
+    /// The value that `key` of `table` had.
+    ///
+    /// # Errors
+    /// As [`Table::get`], and when the table is of another database. One that was dropped since is still there.
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        table.check_own(&self.pin)?;
+        table.get_at(key.as_ref(), Some(&*self.pin))
+    }
+
+    /// Shows the value that `key` of `table` had to `look`, without a copy where it is in memory: see [`Table::get_with`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_with<R>(
+        &self, table: &Table, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        table.check_own(&self.pin)?;
+        table.get_with_at(key.as_ref(), Some(&*self.pin), look)
+    }
+
+    /// The value that `key` of `table` had, to be kept without a copy where it is in memory.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_pinned(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        table.check_own(&self.pin)?;
+        table.get_pinned_at(key.as_ref(), Some(&*self.pin))
+    }
+
+    /// The values that many keys of `table` had, read as one batch.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        table.check_own(&self.pin)?;
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        point::read_many(table.engine(), &table.core, &keys, Some(&*self.pin))
+    }
+
+    /// The pairs that `table` had within `range`.
+    ///
+    /// # Errors
+    /// When the table is of another database.
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
+        self.walk(table, range_bounds(&range))
+    }
+
+    /// The pairs that `table` had whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`].
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
+        self.walk(table, prefix_bounds(prefix.as_ref()))
+    }
+
+    /// Every pair that `table` had.
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`].
+    pub fn iter(&self, table: &Table) -> Result<Range> {
+        self.walk(table, Bounds::all())
+    }
+
+    fn then(&self) -> Arc<dyn Then> {
+        Arc::<Pin>::clone(&self.pin)
+    }
+
+    /// What it holds.
+    pub(crate) fn pin(&self) -> &Pin {
+        &self.pin
+    }
+
+    fn walk(&self, table: &Table, bounds: Bounds) -> Result<Range> {
+        table.check_own(&self.pin)?;
+        Ok(Range::new(table.clone(), bounds, Some(self.then())))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Snapshot").field("seq", &self.pin.seq().0).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,533 @@
+//! Transactions: reads of one moment, and writes that commit together unless somebody else was in the way.
+//!
+//! 1. A transaction reads what its snapshot shows, and what it has written itself ([`writes`], [`range`]). Nothing of it is in the log or in a
+//!    queue before it commits, so a rollback is to forget it.
+//! 2. Its commit is a commit like any other, but that it is checked first, in one step with getting its seq ([`crate::commit::validate`]): under snapshot
+//!    isolation nobody may have committed a key that it wrote since it began; a serializable one may not have read anything either that
+//!    has changed since ([`reads`]). So serializable transactions are as if they ran one after the other in the order of their seqs.
+//! 3. A key can be locked on the way ([`Transaction::get_for_update`]): then everybody else's commit of that key waits.
+//!
+//! One that only reads takes no lock, waits for nobody, and is in nobody's way: its snapshot is a prefix of the order of commits.
+
+mod options;
+mod range;
+mod writes;
+
+use std::{
+    collections::HashSet,
+    fmt,
+    ops::RangeBounds,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use index::{Bounds, Seq, TableId};
+use parking_lot::Mutex;
+use rand::Rng;
+
+pub use options::{Isolation, TransactionOptions};
+pub use range::TransactionRange;
+pub use writes::Savepoint;
+
+use writes::Writes;
+
+use crate::{
+    commit::{
+        check_expires, check_pair, not_locked,
+        reads::{self, Reads},
+        validate::{self, Check},
+    },
+    engine::{Engine, recent::Owner},
+    error::{Error, ErrorKind, Result},
+    handles::{
+        database::Database,
+        range::Range,
+        table::{Table, prefix_bounds, range_bounds},
+    },
+    options::check_durability,
+    read::{pin::Pin, pinned::Pinned, point},
+    words::{clock::Expires, key_range::KeyRange},
+};
+
+/// Most times that [`Database::run`] begins anew.
+const RUN_ATTEMPTS: u32 = 100;
+const FIRST_BACKOFF: Duration = Duration::from_micros(50);
+/// The wait doubles so many times.
+const BACKOFF_DOUBLINGS: u32 = 8;
+
+/// A transaction over any tables of a database. Dropping it rolls it back.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let accounts = db.table("accounts", braid::Structure::BTree)?;
+/// accounts.put("ada", [10])?;
+/// accounts.put("grace", [0])?;
+/// db.run(|tx| {
+///     let from = tx.get(&accounts, "ada")?.unwrap_or(vec![0])[0];
+///     let to = tx.get(&accounts, "grace")?.unwrap_or(vec![0])[0];
+///     tx.put(&accounts, "ada", [from - 3])?;
+///     tx.put(&accounts, "grace", [to + 3])
+/// })?;
+/// assert_eq!(accounts.get("grace")?, Some(vec![3]));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    pin: Arc<Pin>,
+    owner: Owner,
+    options: TransactionOptions,
+    writes: Writes,
+    /// What nobody else may have changed besides what it writes: what it read, where it is serializable, and the ranges that it deletes.
+    reads: Option<Mutex<Reads>>,
+    locks: HashSet<(TableId, Vec<u8>)>,
+    /// Bytes that it was given of what transactions may hold.
+    held: AtomicU64,
+    /// It has seen something of its snapshot.
+    has_read: AtomicBool,
+    /// A read could not be noted.
+    too_large: Mutex<Option<Error>>,
+}
+
+impl Database {
+    /// Begins a transaction under snapshot isolation.
+    ///
+    /// # Errors
+    /// None that there is now; those of [`Database::begin_with`].
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(TransactionOptions::new())
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Option`] where `options` can't be had.
+    pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction> {
+        options.durability.map_or(Ok(()), check_durability)?;
+        let engine = self.engine();
+        let reads = (options.isolation == Isolation::Serializable && !options.read_only).then(Mutex::default);
+        if reads.is_some() {
+            let floor = engine.recent.watch(|| Seq(engine.wal.last_seq()));
+            // The ring reaches back to the snapshot then. Where nothing becomes visible any more the transaction can still read.
+            let _ = engine.publisher.wait(floor);
+        }
+        Ok(Transaction {
+            pin: Pin::take(self.handle()),
+            owner: engine.recent.new_owner(),
+            options,
+            writes: Writes::default(),
+            reads,
+            locks: HashSet::new(),
+            held: AtomicU64::new(0),
+            has_read: AtomicBool::new(false),
+            too_large: Mutex::new(None),
+        })
+    }
+
+    /// Runs `work` in a transaction and commits it; where another one was in the way, anew, after a short random wait that grows. What
+    /// `work` does besides, it does each time.
+    ///
+    /// # Errors
+    /// What `work` fails with, which rolls back; what the commit fails with; the last conflict where there were a hundred.
+    pub fn run<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.run_with(&TransactionOptions::new(), work)
+    }
+
+    /// As [`Database::run`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::run`] and [`Database::begin_with`].
+    pub fn run_with<T>(
+        &self, options: &TransactionOptions, mut work: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempt = 0;
+        loop {
+            let mut transaction = self.begin_with(options.clone())?;
+            let outcome = work(&mut transaction);
+            let outcome = match outcome {
+                Ok(value) => transaction.commit().map(|_| value),
+                Err(error) => {
+                    transaction.rollback();
+                    Err(error)
+                }
+            };
+            match outcome {
+                Err(error) if is_conflict(&error) && attempt < RUN_ATTEMPTS => {
+                    let longest = FIRST_BACKOFF * (1 << attempt.min(BACKOFF_DOUBLINGS));
+                    std::thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl Transaction {
+    fn engine(&self) -> &Engine {
+        &self.pin.handle().engine
+    }
+
+    /// The last commit of others that it sees.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.pin.seq()
+    }
+
+    /// The value of `key`: what it has written itself, or what its snapshot shows.
+    ///
+    /// # Errors
+    /// As [`Table::get`], and when the table is of another database. [`Error::TransactionTooLarge`] when what it reads is noted
+    /// and there is no room for that.
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let key = key.as_ref();
+        table.check_own(&self.pin)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => Ok(writes::value_of(written).map(<[u8]>::to_vec)),
+            None => {
+                self.note_key(table, key)?;
+                table.get_at(key, Some(&*self.pin))
+            }
+        }
+    }
+
+    /// Shows the value of `key` in `table` to `look`, its own write if there is one, without a copy where it is in memory: see [`Table::get_with`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_with<R>(
+        &self, table: &Table, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let key = key.as_ref();
+        table.check_own(&self.pin)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => Ok(writes::value_of(written).map(look)),
+            None => {
+                self.note_key(table, key)?;
+                table.get_with_at(key, Some(&*self.pin), look)
+            }
+        }
+    }
+
+    /// The value of `key` in `table`, its own write if there is one, to be kept without a copy where it is in memory. Its own writes are copied.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_pinned(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
+        let key = key.as_ref();
+        table.check_own(&self.pin)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => Ok(writes::value_of(written).map(|value| Pinned::owned(value.to_vec()))),
+            None => {
+                self.note_key(table, key)?;
+                table.get_pinned_at(key, Some(&*self.pin))
+            }
+        }
+    }
+
+    /// The values of many keys, those that are not its own read as one batch.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        table.check_own(&self.pin)?;
+        let own = |key: &K| self.writes.get(table.core.id, key.as_ref());
+        let below: Vec<&[u8]> = keys.iter().filter(|key| own(key).is_none()).map(AsRef::as_ref).collect();
+        below.iter().try_for_each(|key| self.note_key(table, key))?;
+        let mut below = point::read_many(table.engine(), &table.core, &below, Some(&*self.pin))?.into_iter();
+        let value = |key| match own(key) {
+            Some(written) => writes::value_of(written).map(<[u8]>::to_vec),
+            None => below.next().flatten(),
+        };
+        Ok(keys.iter().map(value).collect())
+    }
+
+    /// The pairs within `range`, its own writes among them, in key order; [`TransactionRange::rev`] turns it round.
+    ///
+    /// # Errors
+    /// When the table is of another database.
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
+        self.walk(table, range_bounds(&range))
+    }
+
+    /// The pairs whose keys begin with `prefix`, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TransactionRange<'_>> {
+        self.walk(table, prefix_bounds(prefix.as_ref()))
+    }
+
+    /// Every pair, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn iter(&self, table: &Table) -> Result<TransactionRange<'_>> {
+        self.walk(table, Bounds::all())
+    }
+
+    fn walk(&self, table: &Table, bounds: Bounds) -> Result<TransactionRange<'_>> {
+        table.check_own(&self.pin)?;
+        self.has_read.store(true, Ordering::Relaxed);
+        let below = Range::new(table.clone(), bounds.clone(), Some(self.pin.clone()));
+        let below = below.without(self.writes.deleted(table.core.id));
+        Ok(TransactionRange::new(self, table.clone(), bounds, below))
+    }
+
+    /// Locks `key` until the transaction ends and gives its newest value: nobody else commits the key meanwhile, so this one's commit is in no
+    /// conflict over it. Waits for another holder. A transaction that has read nothing yet reads everything as it is from here on; one that has is in conflict
+    /// where the key was changed since it began.
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`], [`Error::Deadlock`], [`Error::Conflict`]; as [`Transaction::get`] and [`Transaction::put`].
+    pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let key = key.as_ref();
+        let found = self.get_many_for_update(table, &[key])?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Locks many keys at once, in key order, so that two which lock the same keys in one call each do not wait for each other, and gives their
+    /// newest values. As [`Transaction::get_for_update`], which for a second key can only be in conflict or find it unchanged.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_for_update`].
+    pub fn get_many_for_update<K: AsRef<[u8]>>(&mut self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut sorted: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        for key in &sorted {
+            self.check_write(table, key, None)?;
+            self.lock(table, key)?;
+        }
+        table.core.check_not_loading()?;
+        let (engine, core) = (self.engine(), &table.core);
+        if self.has_read.load(Ordering::Relaxed) {
+            if core.loaded() > self.pin.seq() {
+                return Err(Error::conflict(table.name(), "the whole", None));
+            }
+            sorted.iter().try_for_each(|key| validate::look_up_one(engine, self.pin.seq(), core, key))?;
+        } else {
+            let newest = sorted.iter().map(|key| engine.recent.newest(engine.recent.place(core.id, key))).max();
+            validate::wait_until_visible(engine, newest.unwrap_or_default())?;
+            self.pin = Pin::take(self.pin.handle());
+        }
+        self.get_many(table, keys)
+    }
+
+    fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        let id = table.core.id;
+        let lock = (id, key.to_vec());
+        if self.locks.contains(&lock) {
+            return Ok(());
+        }
+        let bytes = writes::cost(key, None);
+        self.hold(bytes)?;
+        let timeout = self.lock_timeout();
+        let locked = self.engine().recent.lock(id, key, self.owner, Instant::now().checked_add(timeout));
+        if let Err(refused) = locked {
+            self.let_go(bytes);
+            return Err(not_locked(refused, table.name(), key, timeout));
+        }
+        self.locks.insert(lock);
+        Ok(())
+    }
+
+    fn lock_timeout(&self) -> Duration {
+        self.options.lock_timeout.unwrap_or(self.engine().options.lock_timeout)
+    }
+
+    /// Sets `key` to `value` when it commits.
+    ///
+    /// # Errors
+    /// Outside the limits; [`Error::TransactionTooLarge`] when there is no room for it in memory; then the transaction is as it was.
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.set(table, key.as_ref(), Some(value.as_ref()), None)
+    }
+
+    /// Sets `key` to `value` until it expires, counted from its commit on: as [`Table::put_expiring`]. The transaction itself sees it until then.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; [`Error::Option`] where it is to expire after nothing.
+    pub fn put_expiring(
+        &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
+    ) -> Result<()> {
+        let expires = Some(expires.into());
+        check_expires(expires)?;
+        self.set(table, key.as_ref(), Some(value.as_ref()), expires)
+    }
+
+    /// Deletes `key` when it commits.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.set(table, key.as_ref(), None, None)
+    }
+
+    /// Deletes every key within `range` when it commits: what it put there before, not what it puts after. Where others commit a key of it meanwhile, this one is
+    /// in conflict. To find that out costs little where the transaction is young when it deletes; where others committed between its begin and this
+    /// call, the range is walked twice at the commit.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<()> {
+        self.delete_within(table, &range_bounds(&range))
+    }
+
+    /// Deletes every key that begins with `prefix` when it commits, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete_range`].
+    pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_within(table, &prefix_bounds(prefix.as_ref()))
+    }
+
+    fn delete_within(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
+        self.check_table(table)?;
+        let Some(range) = KeyRange::of(bounds) else { return Ok(()) };
+        let noted = reads::range_cost(bounds);
+        let most = self.writes.cost_of_delete(table.core.id, &range) + noted;
+        self.hold(most)?;
+        let held = self.writes.bytes() + most;
+        self.writes.delete_range(table, &range);
+        self.let_go(held - noted - self.writes.bytes());
+        if self.reads.is_none() {
+            // From here on others' commits are noted that are in the way.
+            self.engine().recent.watch(|| Seq(self.engine().wal.last_seq()));
+        }
+        self.reads.get_or_insert_default().lock().add_range(&table.core, range.to_bounds());
+        Ok(())
+    }
+
+    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) -> Result<()> {
+        self.check_write(table, key, value)?;
+        // What it replaces may have to come back: both are held until that is known.
+        let most = writes::cost(key, value) + writes::cost(key, None);
+        self.hold(most)?;
+        let held = self.writes.bytes() + most;
+        self.writes.set(table, key, value, expires);
+        self.let_go(held - self.writes.bytes());
+        Ok(())
+    }
+
+    fn check_table(&self, table: &Table) -> Result<()> {
+        table.check_own(&self.pin)?;
+        if self.options.read_only {
+            return Err(Error::ReadOnlyTransaction);
+        }
+        self.engine().check_writable()
+    }
+
+    fn check_write(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.check_table(table)?;
+        check_pair(&table.core, key, value.unwrap_or_default())
+    }
+
+    /// A place to come back to with [`Transaction::roll_back_to`].
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.writes.savepoint()
+    }
+
+    /// Takes every write back that came after `savepoint`, which can be used again; locks stay, and what was read counts as read.
+    ///
+    /// # Errors
+    /// [`Error::NoSavepoint`].
+    pub fn roll_back_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        let before = self.writes.bytes();
+        if !self.writes.roll_back_to(savepoint) {
+            return Err(Error::NoSavepoint);
+        }
+        self.let_go(before - self.writes.bytes());
+        Ok(())
+    }
+
+    /// Commits: all of it or nothing, with its durability. The seq of the commit, or where nothing was written that of its snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] or [`Error::Deadlock`] when a key that it wrote was locked;
+    /// [`Error::TransactionTooLarge`] when what it read could not be noted; as [`Database::write`].
+    pub fn commit(self) -> Result<Seq> {
+        if self.writes.is_empty() {
+            return Ok(self.seq());
+        }
+        if let Some(error) = self.too_large.lock().take() {
+            return Err(error);
+        }
+        let engine = self.engine();
+        let mut reads = self.reads.as_ref().map(Mutex::lock);
+        reads.iter_mut().for_each(|reads| reads.join_ranges());
+        let mut check = Check::new(&self.pin, self.owner, reads.as_deref());
+        let durability = self.options.durability.unwrap_or(engine.options.durability);
+        engine.commit_checked(&self.writes.items(), durability, self.lock_timeout(), &mut check)
+    }
+
+    /// Forgets everything that it was going to write, as dropping it does.
+    pub fn rollback(self) {}
+
+    /// What was read, if what is read is noted.
+    fn noted_reads(&self) -> Option<&Mutex<Reads>> {
+        self.reads.as_ref().filter(|_| self.options.isolation == Isolation::Serializable)
+    }
+
+    fn note_key(&self, table: &Table, key: &[u8]) -> Result<()> {
+        self.has_read.store(true, Ordering::Relaxed);
+        let Some(reads) = self.noted_reads() else { return Ok(()) };
+        if reads.lock().add_key(&table.core, key) {
+            self.hold(reads::key_cost(key)).inspect_err(|error| *self.too_large.lock() = Some(error.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// Notes what a range has shown. It can't fail here: where there is no room, the commit does.
+    fn note_range(&self, table: &Table, walked: Bounds) {
+        let Some(reads) = self.noted_reads().filter(|_| !walked.is_empty()) else { return };
+        match self.hold(reads::range_cost(&walked)) {
+            Ok(()) => reads.lock().add_range(&table.core, walked),
+            Err(error) => *self.too_large.lock() = Some(error),
+        }
+    }
+
+    fn hold(&self, bytes: u64) -> Result<()> {
+        let engine = self.engine();
+        // As a plain write, one write by itself is only held against the limits of a commit.
+        let only = self.held.load(Ordering::Relaxed) == 0;
+        let budget = &engine.transactions;
+        if !budget.take(bytes, only) {
+            let (own, held) = (self.held.load(Ordering::Relaxed), budget.held());
+            return Err(Error::TransactionTooLarge { bytes, own, held, limit: budget.limit() });
+        }
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn let_go(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.engine().transactions.give(bytes);
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        let engine = self.engine();
+        self.locks.iter().for_each(|(table, key)| engine.recent.unlock(*table, key));
+        if self.reads.is_some() {
+            engine.recent.ring().unwatch();
+        }
+        engine.transactions.give(self.held.load(Ordering::Relaxed));
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Transaction").field("seq", &self.seq().0).field("options", &self.options).finish()
+    }
+}
+
+/// Whether to try at once again may help: a lock was waited for long enough.
+fn is_conflict(error: &Error) -> bool {
+    error.kind() == ErrorKind::Conflict && !matches!(error, Error::LockTimeout { .. })
+}

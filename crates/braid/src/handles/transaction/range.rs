@@ -1,0 +1,171 @@
+//! Ranges in a transaction: what its snapshot shows, and what it has written itself.
+
+use std::{cmp::Ordering, iter::Peekable};
+
+use index::{Bounds, Direction};
+
+use super::{
+    Transaction,
+    writes::{Written, WrittenRange},
+};
+use crate::{
+    error::Result,
+    handles::{range::Range, table::Table},
+};
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// A walk over the transaction's own writes.
+enum Own<'a> {
+    Forward(Peekable<WrittenRange<'a>>),
+    Backward(Peekable<std::iter::Rev<WrittenRange<'a>>>),
+}
+
+impl<'a> Own<'a> {
+    fn peek(&mut self) -> Option<(&'a Vec<u8>, &'a Written)> {
+        match self {
+            Self::Forward(range) => range.peek().copied(),
+            Self::Backward(range) => range.peek().copied(),
+        }
+    }
+
+    fn next(&mut self) -> Option<(&'a Vec<u8>, &'a Written)> {
+        match self {
+            Self::Forward(range) => range.next(),
+            Self::Backward(range) => range.next(),
+        }
+    }
+}
+
+/// A range of pairs as a transaction sees them, in key order. Made by [`Transaction::range`].
+pub struct TransactionRange<'a> {
+    transaction: &'a Transaction,
+    table: Table,
+    bounds: Bounds,
+    direction: Direction,
+    below: Range,
+    own: Option<Own<'a>>,
+    /// The next pair of the snapshot, once it was asked for.
+    peeked: Option<Pair>,
+    /// The last key of the snapshot that was seen.
+    seen: Option<Vec<u8>>,
+    begun: bool,
+    ended: bool,
+}
+
+impl<'a> TransactionRange<'a> {
+    pub(super) fn new(transaction: &'a Transaction, table: Table, bounds: Bounds, below: Range) -> Self {
+        Self {
+            transaction,
+            table,
+            bounds,
+            direction: Direction::Forward,
+            below,
+            own: None,
+            peeked: None,
+            seen: None,
+            begun: false,
+            ended: false,
+        }
+    }
+
+    /// The same pairs from the other end. To be called before the first pair is taken; later it changes nothing.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        if self.begun {
+            return self;
+        }
+        self.below.turn();
+        self.direction = match self.direction {
+            Direction::Forward => Direction::Backward,
+            Direction::Backward => Direction::Forward,
+        };
+        self
+    }
+
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.begun, true) {
+            let own = self.transaction.writes.range(self.table.core.id, &self.bounds);
+            self.own = own.map(|range| match self.direction {
+                Direction::Forward => Own::Forward(range.peekable()),
+                Direction::Backward => Own::Backward(range.rev().peekable()),
+            });
+        }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        if self.peeked.is_none() && !self.ended {
+            self.peeked = self.below.next().transpose()?;
+            match &self.peeked {
+                Some((key, _)) if self.transaction.noted_reads().is_some() => self.seen = Some(key.clone()),
+                Some(_) => {}
+                None => self.ended = true,
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Option<Pair>> {
+        self.begin();
+        loop {
+            self.fill()?;
+            let own = self.own.as_mut().and_then(Own::peek);
+            let order = match (&self.peeked, own) {
+                (None, None) => return Ok(None),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((below, _)), Some((own, _))) => self.direction.order(below, own),
+            };
+            if order == Ordering::Less {
+                return Ok(self.peeked.take());
+            }
+            if order == Ordering::Equal {
+                self.peeked = None;
+            }
+            let written = self.own.as_mut().and_then(Own::next);
+            if let Some((key, Some(put))) = written {
+                return Ok(Some((key.clone(), put.value.clone())));
+            }
+        }
+    }
+
+    /// The part of the range that was seen.
+    fn walked(&self) -> Option<Bounds> {
+        use std::ops::Bound::Included;
+        if self.ended {
+            return Some(self.bounds.clone());
+        }
+        let seen = Included(self.seen.clone()?);
+        let Bounds { lower, upper } = self.bounds.clone();
+        Some(match self.direction {
+            Direction::Forward => Bounds { lower, upper: seen },
+            Direction::Backward => Bounds { lower: seen, upper },
+        })
+    }
+}
+
+impl Iterator for TransactionRange<'_> {
+    type Item = Result<Pair>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.step();
+        if step.is_err() {
+            (self.ended, self.peeked, self.own) = (true, None, None);
+        }
+        step.transpose()
+    }
+}
+
+impl Drop for TransactionRange<'_> {
+    fn drop(&mut self) {
+        if let Some(walked) = self.walked() {
+            self.transaction.note_range(&self.table, walked);
+        }
+    }
+}
+
+impl std::fmt::Debug for TransactionRange<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("TransactionRange").field("table", &self.table).field("bounds", &self.bounds).finish()
+    }
+}

@@ -1,0 +1,237 @@
+//! What a transaction is going to write, in key order, and how to take parts of it back.
+//!
+//! 1. Of each key there is what it will be; a later write replaces an earlier one. The delete of a range replaces what was written in it, and is
+//!    remembered as such: it comes before all that is written.
+//! 2. From the first savepoint on, what a write replaced is remembered. Rolling back undoes writes from the newest to the savepoint's.
+
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use index::{Bounds, Horizon, RangeTombstones, Seq, TableId};
+
+use crate::{
+    commit::item::{BatchOperation, Item},
+    handles::table::Table,
+    words::{clock::Expires, key_range::KeyRange},
+};
+
+/// Memory of a write besides its bytes, about.
+const WRITE_BYTES: u64 = 96;
+
+/// A value, and when it expires.
+#[derive(Clone)]
+pub(super) struct Put {
+    pub(super) value: Vec<u8>,
+    pub(super) expires: Option<Expires>,
+}
+
+/// What a key will be: a value, or deleted.
+pub(super) type Written = Option<Put>;
+/// The writes of a table within bounds.
+pub(super) type WrittenRange<'a> = btree_map::Range<'a, Vec<u8>, Written>;
+
+struct TableWrites {
+    table: Table,
+    keys: BTreeMap<Vec<u8>, Written>,
+    /// Ranges that are deleted, all with the same seq.
+    deleted: RangeTombstones,
+}
+
+impl TableWrites {
+    fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let ranges = self.deleted.fragments().iter().map(|fragment| Item {
+            table: &self.table.core,
+            operation: BatchOperation::DeleteRange,
+            expires: None,
+            key: &fragment.low,
+            value: fragment.high.as_deref().unwrap_or_default(),
+        });
+        ranges.chain(self.keys.iter().map(|(key, written)| Item {
+            table: &self.table.core,
+            operation: if written.is_some() { BatchOperation::Put } else { BatchOperation::Delete },
+            expires: written.as_ref().and_then(|put| put.expires),
+            key,
+            value: value_of(written).unwrap_or_default(),
+        }))
+    }
+}
+
+/// The value that a key will have.
+pub(super) fn value_of(written: &Written) -> Option<&[u8]> {
+    written.as_ref().map(|put| put.value.as_slice())
+}
+
+/// What a write replaced, in which table.
+enum Undo {
+    Key {
+        table: usize,
+        key: Vec<u8>,
+        /// None where the key was not written before.
+        before: Option<Written>,
+    },
+    /// All ranges that were deleted.
+    Ranges { table: usize, before: RangeTombstones },
+}
+
+/// A place in a transaction to roll back to; see [`Transaction::savepoint`](super::Transaction::savepoint).
+#[derive(Clone, Debug)]
+pub struct Savepoint {
+    transaction: Arc<()>,
+    number: u64,
+}
+
+/// The writes of a transaction.
+#[derive(Default)]
+pub(super) struct Writes {
+    tables: Vec<TableWrites>,
+    undo: Vec<Undo>,
+    /// Number of each savepoint, and how much there was to undo.
+    savepoints: Vec<(u64, usize)>,
+    next_savepoint: u64,
+    identity: Arc<()>,
+    bytes: u64,
+}
+
+/// Memory that a write takes.
+pub(super) fn cost(key: &[u8], value: Option<&[u8]>) -> u64 {
+    WRITE_BYTES + (key.len() + value.map_or(0, <[u8]>::len)) as u64
+}
+
+/// Memory that ranges take.
+fn cost_of_ranges(deleted: &RangeTombstones) -> u64 {
+    deleted.fragments().iter().map(|fragment| cost(&fragment.low, fragment.high.as_deref())).sum()
+}
+
+impl Writes {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.iter().all(|table| table.keys.is_empty() && table.deleted.is_empty())
+    }
+
+    /// Memory that they take, those that can come back by a rollback included.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `key` will be `value`, until it expires.
+    pub(super) fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) {
+        let table = self.place_of(table);
+        self.bytes += cost(key, value);
+        let before =
+            self.tables[table].keys.insert(key.to_vec(), value.map(|value| Put { value: value.to_vec(), expires }));
+        if self.savepoints.is_empty() {
+            self.bytes -= before.map_or(0, |before| cost(key, value_of(&before)));
+        } else {
+            self.bytes += cost(key, None);
+            self.undo.push(Undo::Key { table, key: key.to_vec(), before });
+        }
+    }
+
+    fn place_of(&mut self, table: &Table) -> usize {
+        let known = self.tables.iter().position(|known| Arc::ptr_eq(&known.table.core, &table.core));
+        known.unwrap_or_else(|| {
+            let deleted = RangeTombstones::default();
+            self.tables.push(TableWrites { table: table.clone(), keys: BTreeMap::new(), deleted });
+            self.tables.len() - 1
+        })
+    }
+
+    /// Memory that the delete of a range takes at most.
+    pub(super) fn cost_of_delete(&self, table: TableId, range: &KeyRange) -> u64 {
+        let deleted = self.tables.iter().find(|known| known.table.core.id == table).map(|known| &known.deleted);
+        let undone = self.range(table, &range.to_bounds()).into_iter().flatten();
+        let keys: u64 = undone.map(|(key, _)| cost(key, None)).sum();
+        2 * cost(&range.low, range.high.as_deref()) + 2 * deleted.map_or(0, cost_of_ranges) + keys
+    }
+
+    /// The keys of a range will be gone.
+    pub(super) fn delete_range(&mut self, table: &Table, range: &KeyRange) {
+        let id = table.core.id;
+        let table = self.place_of(table);
+        let keys: Vec<_> =
+            self.range(id, &range.to_bounds()).into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        let writes = &mut self.tables[table];
+        let before = writes.deleted.clone();
+        let horizon = Horizon { visible: Seq::MAX, ..Horizon::default() };
+        writes.deleted.add(&range.low, range.high.as_deref(), Seq(1), &horizon);
+        self.bytes += cost_of_ranges(&writes.deleted);
+        let undoes = !self.savepoints.is_empty();
+        for key in keys {
+            let Some(written) = writes.keys.remove(&key) else { continue };
+            if undoes {
+                self.bytes += cost(&key, None);
+                self.undo.push(Undo::Key { table, key, before: Some(written) });
+            } else {
+                self.bytes -= cost(&key, value_of(&written));
+            }
+        }
+        if undoes {
+            self.undo.push(Undo::Ranges { table, before });
+        } else {
+            self.bytes -= cost_of_ranges(&before);
+        }
+    }
+
+    /// What is deleted of a table by ranges, if anything is.
+    pub(super) fn deleted(&self, table: TableId) -> Option<&RangeTombstones> {
+        let known = self.tables.iter().find(|known| known.table.core.id == table);
+        known.map(|known| &known.deleted).filter(|deleted| !deleted.is_empty())
+    }
+
+    /// What `key` will be, if it was written.
+    pub(super) fn get(&self, table: TableId, key: &[u8]) -> Option<&Written> {
+        let is_deleted = || self.deleted(table).is_some_and(|deleted| deleted.of_key(key).is_some());
+        self.of(table)?.get(key).or_else(|| is_deleted().then_some(&None))
+    }
+
+    /// What was written within bounds.
+    pub(super) fn range(&self, table: TableId, bounds: &Bounds) -> Option<WrittenRange<'_>> {
+        let keys = self.of(table)?;
+        let (lower, upper) = (bounds.lower.as_ref().map(Vec::as_slice), bounds.upper.as_ref().map(Vec::as_slice));
+        (!bounds.is_empty()).then(|| keys.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>((lower, upper)))
+    }
+
+    fn of(&self, table: TableId) -> Option<&BTreeMap<Vec<u8>, Written>> {
+        self.tables.iter().find(|known| known.table.core.id == table).map(|known| &known.keys)
+    }
+
+    /// All of them, table by table in key order.
+    pub(super) fn items(&self) -> Vec<Item<'_>> {
+        self.tables.iter().flat_map(TableWrites::items).collect()
+    }
+
+    /// A place to roll back to.
+    pub(super) fn savepoint(&mut self) -> Savepoint {
+        let number = self.next_savepoint;
+        self.next_savepoint += 1;
+        self.savepoints.push((number, self.undo.len()));
+        Savepoint { transaction: Arc::clone(&self.identity), number }
+    }
+
+    /// Undoes what was written since `savepoint`, which stays; those after it go. False where it is not one of these writes'.
+    pub(super) fn roll_back_to(&mut self, savepoint: &Savepoint) -> bool {
+        let own = Arc::ptr_eq(&savepoint.transaction, &self.identity);
+        let place = self.savepoints.iter().position(|(number, _)| own && *number == savepoint.number);
+        let Some(place) = place else { return false };
+        self.savepoints.truncate(place + 1);
+        let (_, undo) = self.savepoints[place];
+        for undo in self.undo.drain(undo..).rev() {
+            let (table, key, before) = match undo {
+                Undo::Key { table, key, before } => (table, key, before),
+                Undo::Ranges { table, before } => {
+                    let after = std::mem::replace(&mut self.tables[table].deleted, before);
+                    self.bytes -= cost_of_ranges(&after);
+                    continue;
+                }
+            };
+            let keys = &mut self.tables[table].keys;
+            let written = match before {
+                Some(before) => keys.insert(key.clone(), before),
+                None => keys.remove(&key),
+            };
+            self.bytes -= cost(&key, None) + written.map_or(0, |written| cost(&key, value_of(&written)));
+        }
+        true
+    }
+}

@@ -1,0 +1,252 @@
+//! What recovery replays, until it is in the queues.
+//!
+//! 1. While the log is replayed the operations of a table go to parts of its keys. These are cut where its rounds have cut them, at the steps of what its structure has: so what a
+//!    later flush-end covers is whole parts, or most of one, and goes at once.
+//! 2. Then each part is put in order and is the queue of a section. One that is large is cut at fences of the structure before that. Every thread takes one part after the other.
+//!
+//! So an operation is moved about once, whatever the log holds, and what is applied takes no more memory than what is not.
+
+use std::{sync::Arc, thread::Builder};
+
+use index::Update;
+use parking_lot::Mutex;
+use wal::Lsn;
+
+use crate::{
+    apply::round,
+    engine::Engine,
+    opq::{Opq, Sections, Sequence, Sorting, cut_between},
+    tables::catalog::TableCore,
+    words::applied::AppliedThrough,
+};
+
+/// Fewer operations than this are not worth a thread.
+const WORTH_A_THREAD: usize = 10_000;
+/// So many more than twice what had to stay are worth looking for what does not.
+const WORTH_A_LOOK: usize = 1_000;
+/// A part that is larger than so many rounds is cut: as large as that a section becomes whose turn has not come yet.
+const ROUNDS_PER_PART: u64 = 3;
+
+/// The replayed operations of one table.
+pub(crate) struct Backlog {
+    /// Its steps are where the parts begin.
+    cut: AppliedThrough,
+    parts: Vec<Part>,
+}
+
+/// Those of some of its keys.
+#[derive(Default)]
+struct Part {
+    operations: Sequence,
+    /// How many were left when those that are applied were last taken out.
+    kept: usize,
+}
+
+/// The keys of a part: from the first to below the second.
+type Keys<'a> = (&'a [u8], Option<&'a [u8]>);
+
+impl Backlog {
+    /// Nothing yet of a table whose structure has these commits.
+    pub(crate) fn new(applied: AppliedThrough) -> Self {
+        let parts = applied.steps().iter().map(|_| Part::default()).collect();
+        Self { cut: applied, parts }
+    }
+
+    /// Takes an operation of the commit at `lsn`.
+    pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
+        self.parts[self.cut.step_of(update.key)].operations.append(update, lsn);
+    }
+
+    fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.operations.len()).sum()
+    }
+
+    /// The structure has the commits that `applied` says by now. Of a part of which it has all nothing stays, and of others what it has goes before there is twice as much as has to
+    /// stay: so each operation is moved about once.
+    pub(crate) fn sweep(&mut self, applied: &AppliedThrough) {
+        for (number, part) in self.parts.iter_mut().enumerate() {
+            let has = part.has_applied(keys(&self.cut, number), applied);
+            if has == Has::All {
+                *part = Part::default();
+            } else if has == Has::Some && part.operations.len() > 2 * part.kept + WORTH_A_LOOK {
+                part.operations = lacked(&part.operations, applied);
+                part.kept = part.operations.len();
+            }
+        }
+    }
+
+    /// Brings what the structure of `table` lacks into its queues.
+    pub(crate) fn settle(self, engine: &Engine, table: &TableCore) {
+        let (applied, sorting) = (table.applied(), engine.options.sorting);
+        // Where there is nothing, the first round cuts the sections: to open reads no node.
+        let fences = if self.len() == 0 { Vec::new() } else { round::fences(engine, &*table.tree.view()) };
+        let queues = self.queues(&applied, &fences, ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
+        let sections = Sections::of(queues, sorting).recut(&[], &fences, engine.pressure.sections());
+        engine.note_growth(table, 0, sections.bytes(), false);
+        table.replace_state(Arc::new(sections), None, table.tree.view());
+    }
+
+    /// Queues with what a structure lacks that has the commits which `applied` says, each of at most about so many bytes, and where they begin.
+    fn queues(self, applied: &AppliedThrough, fences: &[Vec<u8>], most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
+        let threads = if self.len() < WORTH_A_THREAD { 1 } else { tally::processors() };
+        let parts = self.parts.into_iter().enumerate().map(|(number, part)| (keys(&self.cut, number), part)).collect();
+        let queues = on_threads(threads, parts, |(keys, part)| part.queues(keys, applied, fences, most, sorting));
+        queues.into_iter().flatten().collect()
+    }
+}
+
+fn keys(cut: &AppliedThrough, part: usize) -> Keys<'_> {
+    let begin = |step: usize| cut.steps().get(step).map(|(key, _)| key.as_slice());
+    (begin(part).unwrap_or_default(), begin(part + 1))
+}
+
+/// How much of a part a structure has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Has {
+    Nothing,
+    Some,
+    All,
+}
+
+impl Part {
+    /// How much of it a structure has, as far as that can be told from its first operation and its last.
+    fn has_applied(&self, (low, high): Keys<'_>, applied: &AppliedThrough) -> Has {
+        let Some(last) = self.operations.end().checked_sub(1) else { return Has::Nothing };
+        let [first, last] = [0, last].map(|index| self.operations.update(index).seq);
+        let seqs = || applied.steps_between(low, high).iter().map(|(_, seq)| *seq);
+        match (seqs().min(), seqs().max()) {
+            (Some(lowest), _) if lowest >= last => Has::All,
+            (_, Some(highest)) if highest >= first => Has::Some,
+            _ => Has::Nothing,
+        }
+    }
+
+    /// Queues with what a structure lacks of it, and where each begins.
+    fn queues(
+        self, keys: Keys<'_>, applied: &AppliedThrough, fences: &[Vec<u8>], most: u64, sorting: Sorting,
+    ) -> Vec<(Vec<u8>, Opq)> {
+        let operations = match self.has_applied(keys, applied) {
+            Has::All => Sequence::default(),
+            Has::Some => lacked(&self.operations, applied),
+            Has::Nothing => self.operations,
+        };
+        let (low, high) = keys;
+        let count = usize::try_from(operations.bytes() as u64 / most).unwrap_or(usize::MAX) + 1;
+        let mut lows = vec![low];
+        lows.extend(cut_between(fences, low, high, count));
+        let cut = if lows.len() == 1 {
+            vec![operations]
+        } else {
+            let mut cut: Vec<Sequence> = lows.iter().map(|_| Sequence::default()).collect();
+            for (update, lsn) in operations.updates() {
+                cut[lows.partition_point(|low| *low <= update.key) - 1].append(&update, lsn);
+            }
+            cut
+        };
+        lows.into_iter().zip(cut).map(|(low, operations)| (low.to_vec(), Opq::of(operations, sorting))).collect()
+    }
+}
+
+/// Those of which a structure has nothing that has the commits which `applied` says.
+fn lacked(operations: &Sequence, applied: &AppliedThrough) -> Sequence {
+    let mut left = Sequence::default();
+    let lacks = |update: &Update<'_>| update.seq > applied.at(update.key);
+    operations.updates().filter(|(update, _)| lacks(update)).for_each(|(update, lsn)| left.append(&update, lsn));
+    left
+}
+
+/// What `make` makes of each, in their order, on so many threads.
+fn on_threads<T: Send, M: Send>(threads: usize, of: Vec<T>, make: impl Fn(T) -> M + Sync) -> Vec<M> {
+    let mut made: Vec<Option<M>> = of.iter().map(|_| None).collect();
+    let left = Mutex::new(of.into_iter().zip(&mut made));
+    let next = || left.lock().next();
+    let run = || {
+        while let Some((one, made)) = next() {
+            *made = Some(make(one));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where there is no thread to be had, the others do its part.
+            let _ = Builder::new().name("braid-replay".to_owned()).spawn_scoped(scope, run);
+        }
+        run();
+    });
+    made.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use index::{Operation, Payload, Seq};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What happens to a table whose keys are bytes: commits of a key, or rounds through some keys.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Commits(Vec<u8>),
+        Round(u8, Option<u8>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let commits = prop::collection::vec(any::<u8>(), 1..1500).prop_map(Step::Commits);
+        let round = (any::<u8>(), prop::option::of(1u8..80));
+        prop_oneof![
+            commits,
+            round.prop_map(|(low, count)| Step::Round(low, count.and_then(|count| low.checked_add(count))))
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn what_is_left_is_what_the_structure_lacks(
+            before in prop::collection::vec((any::<u8>(), any::<u8>()), 0..6),
+            steps in prop::collection::vec(step(), 1..30),
+            fences in prop::collection::btree_set(any::<u8>(), 0..40),
+            most in 1u64..200_000,
+        ) {
+            let mut applied = AppliedThrough::new(Seq(0));
+            for (step, (low, high)) in (1..).zip(before) {
+                // None of the commits is as old.
+                applied.cover(&[low.min(high)], (low != high).then_some(&[low.max(high)]), Seq(step));
+            }
+            let mut backlog = Backlog::new(applied.clone());
+            let mut model: BTreeMap<u64, u8> = BTreeMap::new();
+            let mut seq = 100_u64;
+            for step in steps {
+                match step {
+                    Step::Commits(keys) => for key in keys {
+                        seq += 1;
+                        let value = seq.to_le_bytes();
+                        let operation = Operation::Put(Payload::Inline(&value), None);
+                        backlog.append(&Update { key: &[key], seq: Seq(seq), operation }, Lsn(2 * seq));
+                        model.insert(seq, key);
+                    },
+                    Step::Round(low, high) => {
+                        // It covers what was frozen, and something has come since.
+                        let through = seq - (seq - 100) / 3;
+                        applied.cover(&[low], high.as_ref().map(std::slice::from_ref), Seq(through));
+                        backlog.sweep(&applied);
+                        model.retain(|seq, key| *seq > applied.at(&[*key]).0);
+                    }
+                }
+            }
+            let fences: Vec<Vec<u8>> = fences.into_iter().map(|key| vec![key]).collect();
+            let queues = backlog.queues(&applied, &fences, most, Sorting::Always);
+            prop_assert!(queues[0].0.is_empty() && queues.is_sorted_by(|(one, _), (other, _)| one < other));
+            let sections = Sections::of(queues, Sorting::Always);
+            let mut left = BTreeMap::new();
+            for (section, queue) in sections.queues().iter().enumerate() {
+                for (update, lsn) in queue.read().updates() {
+                    prop_assert!(sections.has_key(section, update.key) && lsn == Lsn(2 * update.seq.0));
+                    left.insert(update.seq.0, update.key[0]);
+                }
+            }
+            prop_assert_eq!(left, model);
+        }
+    }
+}

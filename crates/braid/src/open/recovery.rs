@@ -1,0 +1,462 @@
+//! Recovery: from a superblock and what it names to an engine.
+//!
+//! 1. The superblock names the newest checkpoint image and gets a new epoch, durable before anything else is written.
+//! 2. The image gives tables, roots and the free list.
+//! 3. The log is replayed from where the image says, in its order: a flush-end moves a table to its new root and says which keys
+//!    have which commits there; an operation that its table lacks enters a queue, and leaves it when a later flush-end covers it ([`crate::open::backlog`]).
+//!    Nothing is replayed where the superblock says that the database was closed and not written since.
+//! 4. What the replayed flush-ends retired is free, since the log that names them is on stable storage by then.
+//!
+//! Invariants: nothing but the superblock's epoch changes before the whole log was read; a group that may not have been
+//! durable counts only when every document it names is whole; every step can be repeated after a crash within it.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use doclog::{Content, DocImage, DocLog, DocPointer};
+use index::{Horizon, RangeTombstones, Seq, Time};
+use psync::Lock;
+use space::{AllocatorImage, FileStore, PAGE, PagedFile};
+use wal::{Group, Lsn, Verdict, Wal};
+
+use crate::{
+    commit::schema::{new_table, open_documents},
+    engine::{
+        Engine, Parts,
+        counters::Recovery,
+        retention::Kept,
+        tuning::{self, Tuning},
+        unflushed::UnflushedDocuments,
+    },
+    error::{
+        Error, Result,
+        convert::{log_error, malformed_record},
+    },
+    format::{
+        self, CreateTable, FlushEnd, FlushEndPiece, Image, Logged, Operations, SetHistory, TableImage, VERSION, kind,
+        pieces::Pieces,
+    },
+    open::{backlog::Backlog, log_options, trees},
+    opq::{Sections, Sorting},
+    options::Options,
+    root::{DATA, image::read_image, superblock::SuperblockFile},
+    structures::tree::Trees,
+    tables::{
+        catalog::{Catalog, TableCore, TableIdentity},
+        history, usage,
+    },
+    upkeep::worker,
+    words::{applied::AppliedThrough, clock::Clock},
+};
+
+/// The engine of a database whose superblock names an image.
+pub(crate) fn recover(
+    path: &Path, options: &Options, store: FileStore, mut superblock: SuperblockFile, lock: Option<Lock>,
+) -> Result<Engine> {
+    let started = Instant::now();
+    let image = read_image(&store, &superblock)?;
+    let allocator = AllocatorImage::decode(&image.allocator)?;
+    let free: u64 = allocator.free.iter().chain(&allocator.holes).map(|extent| u64::from(extent.pages)).sum();
+    let data_bytes = allocator.total_pages.saturating_sub(free).saturating_mul(PAGE as u64);
+    let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), data_bytes);
+    let store = store.with_pio_max(tuning.pio_max());
+    let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
+    let clean_end = superblock.current().clean_end;
+    let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
+    let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
+    let catalog = Catalog::new(image.next_table);
+    for table in &image.tables {
+        catalog.insert(Arc::new(open_table(&store, &trees, table)?));
+    }
+    for table in &image.dropped {
+        catalog.insert_dropped(Arc::new(open_table(&store, &trees, table)?));
+    }
+    let log_options = wal::Options {
+        keep: Some(image.kept_from),
+        clean_end,
+        ..log_options(options, &superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1)
+    };
+    let unflushed = Arc::new(UnflushedDocuments::default());
+    let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
+    let replay = Replay {
+        path,
+        store: &store,
+        trees: &trees,
+        catalog: &catalog,
+        image: &image,
+        unflushed: &unflushed,
+        time: Cell::new(image.time),
+        pieces: RefCell::default(),
+        backlogs: RefCell::default(),
+        filling: RefCell::default(),
+    };
+    let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
+        .map_err(|failure: ReplayError| failure.into_error(path))?;
+    replay.put_back(replay.filling.take());
+    let (time, mut backlogs) = (replay.time.get(), replay.backlogs.into_inner());
+    pages.release_all_retired();
+    let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
+    if !options.read_only {
+        remove_stray_files(&store, &catalog)?;
+        // Who closes a database has synced all names in it, but it may have been moved. What is the log's, the log has synced.
+        if !replayed.closed {
+            let directories = Content::ALL.map(Content::directory);
+            directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
+        }
+        store.sync_directories()?;
+    }
+    let replayed = Recovery {
+        records: replayed.records,
+        bytes: replayed.bytes,
+        groups: replayed.groups,
+        tail: replayed.tail,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    let engine = Engine::new(Parts {
+        work: worker::WORK,
+        path: path.to_owned(),
+        options: options.clone(),
+        tuning,
+        store,
+        pages,
+        trees,
+        wal,
+        catalog,
+        superblock,
+        unflushed,
+        lock,
+        replayed,
+        kept,
+        clock: Arc::new(Clock::new(options.clock.clone(), time)),
+    });
+    engine.trees.adapt(&usage::footprints(&engine.catalog.live()));
+    for table in engine.catalog.live() {
+        if table.is_expiring() {
+            engine.clock.note_expiring();
+        }
+        table.documents.set_segment_bytes(engine.options.segment_bytes);
+        backlogs.remove(&table.id).unwrap_or_else(|| Backlog::new(table.applied())).settle(&engine, &table);
+    }
+    Ok(engine)
+}
+
+/// Unlinks files of documents and nodes of tables that are gone: a crash came between dropping them and unlinking.
+fn remove_stray_files(store: &FileStore, catalog: &Catalog) -> Result<()> {
+    let table_of = |name: &String| name.split('-').next()?.parse().ok();
+    for content in Content::ALL {
+        let tables: BTreeSet<u32> = store.list(content.directory())?.iter().filter_map(table_of).collect();
+        for table in tables.into_iter().filter(|&table| catalog.any_by_id(index::TableId(table)).is_none()) {
+            DocLog::remove_table(content, store, table)?;
+        }
+    }
+    Ok(())
+}
+
+fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<TableCore> {
+    let documents = DocImage::decode(&image.documents)?;
+    let TableImage { id, structure, settings, .. } = *image;
+    let documents = open_documents(store, id, &documents, &settings)?;
+    let tree = trees.open(structure, id, &image.root, &documents)?;
+    let identity = TableIdentity { id, name: image.name.clone(), structure, settings };
+    let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(Sorting::Always));
+    table.set_dropped(image.dropped);
+    table.change_tombstones(|tombstones| tombstones.clone_from(&image.tombstones));
+    // What was changed last is one of these.
+    let seqs = image.tombstones.fragments().iter().map(|fragment| fragment.newest());
+    seqs.chain(image.applied.steps().iter().map(|(_, seq)| *seq)).for_each(|seq| table.history.note_change(seq));
+    history::restore(&table, &image.headers)?;
+    Ok(table)
+}
+
+/// Why replay ended early.
+enum ReplayError {
+    Log(wal::Error),
+    Database(Error),
+}
+
+impl From<wal::Error> for ReplayError {
+    fn from(error: wal::Error) -> Self {
+        Self::Log(error)
+    }
+}
+
+impl<E: Into<Error>> From<Wrapped<E>> for ReplayError {
+    fn from(error: Wrapped<E>) -> Self {
+        Self::Database(error.0.into())
+    }
+}
+
+struct Wrapped<E>(E);
+
+impl ReplayError {
+    fn into_error(self, path: &Path) -> Error {
+        match self {
+            Self::Log(error) => log_error(error, path),
+            Self::Database(error) => error,
+        }
+    }
+}
+
+/// Brings the tables of an image forward, group by group.
+struct Replay<'a> {
+    path: &'a Path,
+    store: &'a FileStore,
+    trees: &'a Trees,
+    catalog: &'a Catalog,
+    image: &'a Image,
+    unflushed: &'a UnflushedDocuments,
+    /// The latest time that anything told.
+    time: Cell<Time>,
+    pieces: RefCell<Pieces>,
+    /// What the tables' structures lack.
+    backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
+    /// That of the table of the newest commit is not among them, so that commits of one table have no need to look for it.
+    filling: RefCell<Option<Filling>>,
+}
+
+/// A backlog that is being filled, and what has to be known for that.
+struct Filling {
+    table: Arc<TableCore>,
+    applied: AppliedThrough,
+    /// Of the structure: nearly all that come are newer.
+    newest: Seq,
+    has_tombstones: bool,
+    backlog: Backlog,
+}
+
+impl Replay<'_> {
+    fn group(&self, group: &Group<'_>) -> std::result::Result<Verdict, ReplayError> {
+        if group.durable != Some(true) {
+            let documents = self.documents(group);
+            match group.durable {
+                None if !documents.is_empty() => return Ok(Verdict::Wait),
+                Some(false) if !self.take_documents(&documents).map_err(Wrapped)? => return Ok(Verdict::Tail),
+                _ => {}
+            }
+        }
+        for record in group.records() {
+            let (seq, payload) = (Seq(record.seq), record.payload);
+            if ![kind::COMMIT, kind::FLUSH_END_PART].contains(&record.kind) {
+                self.put_back(self.filling.take());
+            }
+            let done = match record.kind {
+                kind::COMMIT => self.commit(seq, record.lsn, payload),
+                kind::FLUSH_END_PART => self.flush_end_piece(record.lsn, payload).map(drop),
+                kind::FLUSH_END => self.flush_end(record.lsn, payload),
+                kind::CREATE_TABLE => self.create_table(seq, record.lsn, payload),
+                kind::DROP_TABLE => self.drop_table(seq, record.lsn, payload),
+                // What it brought is in the flush-end behind it, if that was durable.
+                kind::LOAD => self.load(seq, record.lsn, payload),
+                // What becomes of the table is in the flush-end behind it, if that was durable.
+                kind::ROLL_BACK => Ok(()),
+                kind::SET_HISTORY => self.set_history(record.lsn, payload),
+                other => Err(self.malformed(record.lsn, format!("a record of kind {other}"))),
+            };
+            done.map_err(Wrapped)?;
+        }
+        Ok(Verdict::Accept)
+    }
+
+    /// The documents that a group names.
+    fn documents(&self, group: &Group<'_>) -> Vec<(Arc<TableCore>, Vec<DocPointer>)> {
+        let mut by_table: BTreeMap<index::TableId, Vec<DocPointer>> = BTreeMap::new();
+        for record in group.records().filter(|record| record.kind == kind::COMMIT) {
+            for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
+                if let Some(document) = logged.document() {
+                    by_table.entry(table).or_default().push(document);
+                }
+            }
+        }
+        by_table
+            .into_iter()
+            .filter_map(|(table, documents)| Some((self.catalog.any_by_id(table)?, documents)))
+            .collect()
+    }
+
+    /// Whether every one of these documents is whole. They are written again then: the log makes their group durable once
+    /// replay is done, and a flush that failed in an earlier life may have left pages that look clean and are not stored.
+    fn take_documents(&self, named: &[(Arc<TableCore>, Vec<DocPointer>)]) -> Result<bool> {
+        for (table, documents) in named {
+            if !table.documents.check_many(documents)?.into_iter().all(|whole| whole) {
+                return Ok(false);
+            }
+        }
+        if !self.store.is_read_only() {
+            for (table, documents) in named {
+                table.documents.rewrite(documents)?;
+                self.unflushed.note(table);
+            }
+        }
+        Ok(true)
+    }
+
+    fn commit(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        let mut filling = self.filling.borrow_mut();
+        let operations = Operations::new(payload, seq);
+        self.note_time(operations.time);
+        for operation in operations {
+            let (id, logged) = operation.ok_or_else(|| self.malformed(lsn, "a commit that does not decode".into()))?;
+            if filling.as_ref().is_none_or(|filling| filling.table.id != id) {
+                self.put_back(filling.take());
+                *filling = self.catalog.read().by_id(id).map(|table| self.fill(table));
+            }
+            let Some(Filling { table, applied, newest, has_tombstones, backlog }) = &mut *filling else { continue };
+            table.history.note_change(seq);
+            let update = match logged {
+                Logged::Update(update) => update,
+                Logged::DeleteRange { low, high } => {
+                    if seq > self.image.visible {
+                        let horizon = Horizon { visible: seq, ..Horizon::default() };
+                        table.change_tombstones(|tombstones| tombstones.add(low, high, seq, &horizon));
+                        *has_tombstones = true;
+                    }
+                    continue;
+                }
+            };
+            if *has_tombstones {
+                table.outgrow_tombstone(update.key, seq);
+            }
+            if let (Some(document), true) = (update.operation.document(), seq > self.image.visible) {
+                table.documents.retain(&document, seq.0)?;
+            }
+            if update.operation.expiry().is_some() {
+                table.note_expiring();
+            }
+            if seq > *newest || seq > applied.at(update.key) {
+                backlog.append(&update, lsn);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to fill the backlog of a table.
+    fn fill(&self, table: &Arc<TableCore>) -> Filling {
+        let (applied, backlog) = (table.applied(), self.backlogs.borrow_mut().remove(&table.id));
+        Filling {
+            table: Arc::clone(table),
+            newest: applied.newest(),
+            backlog: backlog.unwrap_or_else(|| Backlog::new(applied.clone())),
+            applied,
+            has_tombstones: !table.state.load().tombstones.is_empty(),
+        }
+    }
+
+    /// Ends that, because of another table, or because something else than a commit comes.
+    fn put_back(&self, filling: Option<Filling>) {
+        if let Some(Filling { table, backlog, .. }) = filling {
+            self.backlogs.borrow_mut().insert(table.id, backlog);
+        }
+    }
+
+    fn flush_end(&self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if lsn < self.image.flush_ends_below {
+            return Ok(());
+        }
+        let id = self.flush_end_piece(lsn, payload)?;
+        let body = self.pieces.borrow_mut().end(id);
+        let malformed = || self.malformed(lsn, "a flush-end that does not decode".into());
+        let record = FlushEnd::decode(id, &body).ok_or_else(malformed)?;
+        self.note_time(record.time);
+        let table = self.catalog.any_by_id(record.table);
+        let table =
+            table.ok_or_else(|| self.malformed(lsn, format!("a flush-end of unknown table {}", record.table.0)))?;
+        table.tree.replay(&record.redo)?;
+        if table.tree.expires() {
+            table.note_expiring();
+        }
+        table.set_applied(record.applied);
+        // In this order: what was moved may be dropped at once.
+        for retained in &record.retained {
+            table.documents.retain_in(retained)?;
+        }
+        for document in &record.dropped {
+            table.documents.drop_document(document)?;
+        }
+        if let Some(restored) = record.restored {
+            for (segment, bytes) in &restored.dropped {
+                table.documents.drop_in(*segment, *bytes)?;
+            }
+            table.history.note_change(table.applied().at(&[]));
+            table.change_tombstones(|tombstones| *tombstones = restored.tombstones);
+        }
+        let state = table.state.load_full();
+        table.replace_state(Arc::clone(&state.active), None, table.tree.view());
+        if let Some(backlog) = self.backlogs.borrow_mut().get_mut(&record.table) {
+            backlog.sweep(&table.applied());
+        }
+        Ok(())
+    }
+
+    /// It was so late when the log was written.
+    fn note_time(&self, time: Time) {
+        self.time.set(self.time.get().max(time));
+    }
+
+    /// Takes a piece of a flush-end; returns whose it is.
+    fn flush_end_piece(&self, lsn: Lsn, payload: &[u8]) -> Result<index::TableId> {
+        let malformed = || self.malformed(lsn, "a piece of a flush-end that does not decode".into());
+        let piece = FlushEndPiece::decode(payload).ok_or_else(malformed)?;
+        let taken = self.pieces.borrow_mut().take(&piece);
+        // A piece whose first ones lie before the part of the log that is replayed belongs to the image already.
+        if let Err(due) = taken
+            && lsn >= self.image.flush_ends_below
+        {
+            return Err(self.malformed(lsn, format!("piece {} of a flush-end where {due} is due", piece.number)));
+        }
+        Ok(piece.table)
+    }
+
+    fn create_table(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if seq <= self.image.visible {
+            return Ok(());
+        }
+        let malformed = || self.malformed(lsn, "a table's begin that does not decode".into());
+        let record = CreateTable::decode(payload).ok_or_else(malformed)?;
+        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, Sorting::Always)?));
+        Ok(())
+    }
+
+    fn drop_table(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if seq <= self.image.visible {
+            return Ok(());
+        }
+        let id = format::decode_table(payload)
+            .ok_or_else(|| self.malformed(lsn, "a table's end that does not decode".into()))?;
+        self.catalog.drop_table(id, seq);
+        Ok(())
+    }
+
+    /// The table was empty: range deletes that came before have nothing to hide.
+    fn load(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if seq <= self.image.visible {
+            return Ok(());
+        }
+        let malformed = || self.malformed(lsn, "a load that does not decode".into());
+        let id = format::decode_table(payload).ok_or_else(malformed)?;
+        if let Some(table) = self.catalog.read().by_id(id) {
+            table.change_tombstones(|tombstones| *tombstones = RangeTombstones::default());
+        }
+        Ok(())
+    }
+
+    fn set_history(&self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if lsn < self.image.flush_ends_below {
+            return Ok(());
+        }
+        let malformed = || self.malformed(lsn, "a number of retained states that does not decode".into());
+        let SetHistory { table, keep } = SetHistory::decode(payload).ok_or_else(malformed)?;
+        if let Some(table) = self.catalog.any_by_id(table) {
+            table.history.set_keep(keep);
+        }
+        Ok(())
+    }
+
+    fn malformed(&self, lsn: Lsn, found: String) -> Error {
+        malformed_record(self.path, lsn, format!("a record of format version {VERSION}"), found)
+    }
+}

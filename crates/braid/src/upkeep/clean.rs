@@ -1,0 +1,441 @@
+//! Cleaning in the background: segments in which most documents are dead are emptied ([`crate::upkeep::relocate`]), so that the space of documents is
+//! bounded by what lives.
+//!
+//! 1. Where a table's segments hold more than [`DUE`] times what lives in them, a *cycle* begins: the segments with the most garbage are chosen, as many as bring
+//!    that down to [`GOAL`], and no more than a part of what lives is moved at once. One walk through the table empties all of them.
+//! 2. The worker moves a stretch between two rounds, and [`URGENT_STRETCHES`] where the space is above [`URGENT`] times what lives. It makes way for readers as rounds
+//!    do; writers fill the write buffer meanwhile, which slows them down smoothly.
+//!    Above that, commits of documents are delayed too, by ever more up to [`BOUND`] ([`pace`]): so writers settle at the speed of cleaning.
+//! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
+//! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
+//! 5. On a full disk segments are emptied one by one, the one of all tables with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches, which grow again when they go in. Who finds no room has one
+//!    emptied at once ([`relieve`]). Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, nobody writes,
+//!    or [`PAUSE`] has passed at the worker's next look: somebody may have made room on the disk ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
+//! 6. What is emptied goes only when nobody reads an older state of its table. Where more than a part of what lives waits for that ([`HELD_PART`]), no other cycle begins: copies would take
+//!    space and bring none. With the readers gone a checkpoint lets go of it, and cleaning goes on.
+//! 7. What a cycle could not empty (documents that only the queues refer to, damaged ones) is not chosen again before less lives in it.
+//!
+//! Invariants: as a stretch's; a cycle is in memory only, and whatever ends it, the next one chooses by what is there.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
+
+use doclog::{SegmentId, Usage};
+use space::Class;
+
+use crate::{
+    commit::pacing::{Filling, SLACK_SEGMENTS, URGENT, is_held, pace, released_dead},
+    engine::{
+        Engine,
+        cleaning::{Cycle, How, Plan, Position},
+    },
+    error::{Error, Result},
+    tables::{catalog::TableCore, usage},
+    upkeep::{
+        checkpoint,
+        relocate::{self, CompactionTimes, Moved},
+    },
+};
+
+/// Segments may hold so many times what lives in them, in tenths, and a cycle brings them down to that.
+const DUE: u64 = 15;
+const GOAL: u64 = 13;
+/// A cycle moves this part of what lives, or a segment.
+const CYCLE_PART: u64 = 8;
+/// A checkpoint comes where this part of what lives, and what so many segments hold, is dead and waits for one.
+const DEAD_PART: u64 = 16;
+const DEAD_SEGMENTS: u64 = 2;
+/// A segment that is fuller than this, in tenths, is left alone.
+const FULL: u64 = 9;
+/// Documents in queues are many if they take this part of what lives.
+const QUEUED_PART: u64 = 8;
+/// What emptying a segment on a full disk takes beside what lives in it: rounding, and a little of the structure.
+const ROOM_SLACK_BYTES: u64 = 64 << 10;
+/// Stretches of a turn where cleaning is behind.
+const URGENT_STRETCHES: usize = 4;
+/// A stretch moves so many bytes at most, or this part of the write buffer.
+const STRETCH_BYTES_MAX: u64 = 8 << 20;
+const STRETCH_PART: u64 = 8;
+
+/// Whether the queues of a table have to be applied before it can be said what is dead.
+pub(crate) fn needs_apply(engine: &Engine) -> bool {
+    let segment_bytes = engine.options.segment_bytes;
+    engine.catalog.live().iter().any(|table| {
+        let queued = table.queued_documents.load(Ordering::Relaxed);
+        if queued < segment_bytes {
+            return false;
+        }
+        let stats = table.documents.stats();
+        let filling = Filling { bytes: stats.bytes - stats.pinned_bytes, live_bytes: stats.live_bytes, dead_bytes: 0 };
+        let least = stats.live_bytes.saturating_sub(queued);
+        queued > stats.live_bytes / QUEUED_PART && filling.is_above(DUE, least, segment_bytes)
+    })
+}
+
+/// Moves a stretch, or a few, if there is something to clean; whether there is more. By the worker, who holds [`Engine::maintenance`].
+///
+/// # Errors
+/// As a stretch's, but for a full disk.
+pub(crate) fn turn(engine: &Engine) -> Result<bool> {
+    if engine.cleaning.has_paused() {
+        engine.cleaning.try_again();
+    }
+    if engine.cleaning.is_waiting() {
+        return Ok(false);
+    }
+    let (mut number, mut stretches) = (0, 1);
+    // What room is lent for is brought to its end, before anything else takes that.
+    while number < stretches || engine.trees.is_room_lent() {
+        number += 1;
+        if engine.cleaning.is_waiting() {
+            break;
+        }
+        let cycle = engine.cleaning.cycle.lock().take();
+        let Some(cycle) = cycle.or_else(|| choose(engine)) else {
+            return release(engine);
+        };
+        let filling = Filling::of(&cycle.table.documents.usage());
+        if filling.is_above(URGENT, filling.live_bytes, engine.options.segment_bytes) {
+            stretches = URGENT_STRETCHES;
+        }
+        let table = Arc::clone(&cycle.table);
+        stretch(engine, cycle)?;
+        pace(engine, &table);
+    }
+    let waits = engine.cleaning.is_waiting();
+    Ok(!waits && (engine.cleaning.cycle.lock().is_some() || choose(engine).is_some()))
+}
+
+/// On a full disk: empties the segment with the least in it of those with enough garbage. Whether that gave anything back. By the worker, who holds
+/// [`Engine::maintenance`].
+///
+/// # Errors
+/// As a stretch's, but for a full disk.
+pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
+    let before = usage::segment_bytes(&engine.catalog);
+    engine.cleaning.try_again();
+    engine.cleaning.tighten();
+    let is_of_use = |cycle: &Cycle| cycle.plan.segments.len() == 1 && cycle.table.is_read_as_it_is();
+    let under_way = engine.cleaning.cycle.lock().take().filter(is_of_use);
+    let mut next = under_way.or_else(|| choose(engine)).or_else(|| {
+        seal_half_dead(engine);
+        choose(engine)
+    });
+    while let Some(mut cycle) = next
+        && !engine.cleaning.is_waiting()
+    {
+        cycle.at_once = true;
+        stretch(engine, cycle)?;
+        next = engine.cleaning.cycle.lock().take();
+    }
+    Ok(usage::segment_bytes(&engine.catalog) < before)
+}
+
+/// What is appended from here on goes to other segments than those in which half is dead, so that these can be emptied.
+fn seal_half_dead(engine: &Engine) {
+    let is_half_dead = |segment: Usage| segment.live_bytes <= segment.bytes / 2 && segment.live_bytes > 0;
+    for table in engine.catalog.live() {
+        if table.documents.usage().into_iter().any(|segment| !segment.is_settled && is_half_dead(segment)) {
+            table.documents.seal();
+        }
+    }
+}
+
+/// What a stretch moves where there is room.
+fn window_bytes(engine: &Engine) -> u64 {
+    (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX)
+}
+
+fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
+    let table = Arc::clone(&cycle.table);
+    if engine.check_live(&table).is_err() || table.check_not_loading().is_err() {
+        return Ok(());
+    }
+    // Whoever has begun to read an older state since keeps what is emptied: room that is lent for it would not come back.
+    if cycle.loan.is_some() && !table.is_read_as_it_is() {
+        return Ok(());
+    }
+    let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
+    let next = relocate::stretch(engine, &table, &cycle.low, &cycle.plan, &mut moved, &mut times);
+    engine.cleaning.documents.fetch_add(moved.documents, Ordering::Relaxed);
+    engine.cleaning.bytes.fetch_add(moved.bytes, Ordering::Relaxed);
+    match next {
+        Ok(Some(low)) => {
+            cycle.low = low;
+            // On a full disk it may have become short.
+            cycle.plan.window_bytes = cycle.plan.window_bytes.saturating_mul(2).min(window_bytes(engine));
+            *engine.cleaning.cycle.lock() = Some(cycle);
+            Ok(())
+        }
+        Ok(None) => {
+            engine.cleaning.end(&cycle);
+            // What was lent is used, or can go back: whoever waits for room is to find what the checkpoint brings.
+            drop(cycle);
+            engine.cleaning.stuck.store(0, Ordering::Relaxed);
+            checkpoint::write(engine)
+        }
+        // Nor is room lent for what readers hold.
+        Err(Error::DiskFull { .. }) if cycle.plan.segments.len() > 1 || !table.is_read_as_it_is() => {
+            engine.cleaning.tighten();
+            Ok(())
+        }
+        Err(Error::DiskFull { .. }) if !cycle.has_asked => {
+            let live = |usage: &Usage| if cycle.plan.segments.contains(&usage.segment) { usage.live_bytes } else { 0 };
+            let live_bytes: u64 = table.documents.usage().iter().map(live).sum();
+            // With less, some of it would be moved, and nothing come back.
+            let lent = engine.trees.lend_room(live_bytes + ROOM_SLACK_BYTES);
+            cycle.loan = lent.map_err(|error| engine.write_error(error))?;
+            if cycle.loan.is_some() {
+                cycle.plan.class = Class::Emptying;
+            }
+            cycle.has_asked = true;
+            *engine.cleaning.cycle.lock() = Some(cycle);
+            Ok(())
+        }
+        Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 && (!cycle.at_once || cycle.loan.is_some()) => {
+            cycle.plan.window_bytes /= 2;
+            *engine.cleaning.cycle.lock() = Some(cycle);
+            Ok(())
+        }
+        Err(Error::DiskFull { .. }) => {
+            engine.cleaning.wait();
+            Ok(())
+        }
+        Err(error) if error.is_read_failure() || matches!(error, Error::Corrupt { .. }) => {
+            tracing::warn!(%error, table = table.name, "segments of documents cannot be cleaned");
+            engine.cleaning.end(&cycle);
+            Ok(())
+        }
+        Err(error) => {
+            *engine.cleaning.cycle.lock() = Some(cycle);
+            Err(error)
+        }
+    }
+}
+
+/// A table to be cleaned, and which segments of it.
+fn choose(engine: &Engine) -> Option<Cycle> {
+    let segment_bytes = engine.options.segment_bytes;
+    let is_tight = engine.cleaning.tight.load(Ordering::Relaxed);
+    let of_table = |table: Arc<TableCore>| {
+        if !is_tight && table.documents.stats().segments < SLACK_SEGMENTS || table.check_not_loading().is_err() {
+            return None;
+        }
+        let mut usage = table.documents.usage();
+        let filling = Filling::of(&usage);
+        let is_due = filling.is_above(DUE, filling.live_bytes, segment_bytes);
+        // Where older states are read, what is emptied goes only with their readers: it would take room, and give none.
+        let is_in_vain = if is_tight { !table.is_read_as_it_is() } else { !is_due || is_held(engine, &table) };
+        if is_in_vain {
+            return None;
+        }
+        usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
+        let (live_bytes, segments) = if is_tight {
+            usage.retain(|segment| is_worth_it(segment) && (is_due || segment.live_bytes <= segment.bytes / 2));
+            let least = usage.into_iter().min_by_key(|segment| segment.live_bytes)?;
+            (least.live_bytes, BTreeSet::from([least.segment]))
+        } else {
+            (filling.live_bytes, fullest_of_garbage(usage, &filling, segment_bytes))
+        };
+        let how =
+            How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
+        let plan = Plan { segments, window_bytes: window_bytes(engine), how, class: Class::Normal };
+        let cycle = Cycle { table, plan, low: Position::default(), has_asked: false, loan: None, at_once: false };
+        (!cycle.plan.segments.is_empty()).then_some((live_bytes, cycle))
+    };
+    let mut cycles = engine.catalog.live().into_iter().filter_map(of_table);
+    // What there is hardly room for is to be as little as it can.
+    let chosen = if is_tight { cycles.min_by_key(|(live_bytes, _)| *live_bytes) } else { cycles.next() };
+    chosen.map(|(_, cycle)| cycle)
+}
+
+fn is_worth_it(segment: &Usage) -> bool {
+    segment.is_settled && segment.live_bytes > 0 && segment.live_bytes * 10 <= segment.bytes * FULL
+}
+
+/// The segments with the greatest part of garbage, as many as it takes.
+fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u64) -> BTreeSet<SegmentId> {
+    usage.retain(is_worth_it);
+    // Of two fractions, the lesser one: live bytes of the one times all bytes of the other.
+    let product = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
+    usage.sort_by(|one, other| product(one.live_bytes, other.bytes).cmp(&product(other.live_bytes, one.bytes)));
+    let goal = filling.live_bytes / 10 * GOAL;
+    let most = (filling.live_bytes / CYCLE_PART).max(segment_bytes);
+    let (mut left, mut moved, mut chosen) = (filling.bytes, 0, BTreeSet::new());
+    for segment in usage {
+        if left <= goal || moved + segment.live_bytes > most && !chosen.is_empty() {
+            break;
+        }
+        left -= segment.bytes - segment.live_bytes;
+        moved += segment.live_bytes;
+        chosen.insert(segment.segment);
+    }
+    chosen
+}
+
+/// Writes a checkpoint where that releases enough. Whether there is more to do.
+pub(crate) fn release(engine: &Engine) -> Result<bool> {
+    let dead = releasable(engine);
+    // What a checkpoint has left is left by the next one, until there is twice as much.
+    if dead == 0 || dead < 2 * engine.cleaning.stuck.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    checkpoint::write(engine)?;
+    engine.cleaning.stuck.store(releasable(engine), Ordering::Relaxed);
+    Ok(choose(engine).is_some())
+}
+
+/// Bytes of dead segments that a checkpoint may release, of tables where that is much.
+fn releasable(engine: &Engine) -> u64 {
+    let of_table = |table: &Arc<TableCore>| {
+        let dead = released_dead(engine, table) + table.tree.dead_bytes();
+        let live = table.documents.stats().live_bytes + table.tree.room().live_bytes;
+        if dead > live / DEAD_PART + DEAD_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
+    };
+    engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()).map(of_table).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Instant};
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+    use crate::{
+        apply::{choice, round},
+        engine::cleaning::PAUSE,
+        options::Options,
+        words::structure::Structure,
+    };
+
+    #[test]
+    fn stretches_that_a_full_disk_has_made_short_grow_again() {
+        let options = Options::new().background(false).segment_bytes(256 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        (0..200_u8).for_each(|number| table.put([number], [number; 3000]).expect("put"));
+        db.drain().expect("applies");
+        let (core, engine) = (&table.core, table.engine());
+        core.documents.seal();
+        let how = How { submission_batch: 16, sorted: true, direct: true, overlapped: true };
+        let plan =
+            Plan { segments: core.documents.live().into_keys().collect(), window_bytes: 1, how, class: Class::Normal };
+        let low = Position::default();
+        let mut cycle =
+            Some(Cycle { table: Arc::clone(core), plan, low, has_asked: false, loan: None, at_once: false });
+        let _still = engine.maintenance.lock();
+        let mut stretches = 0;
+        while let Some(now) = cycle {
+            stretch(engine, now).expect("moves");
+            cycle = engine.cleaning.cycle.lock().take();
+            stretches += 1;
+        }
+        assert!(stretches < 40, "{stretches} stretches");
+        assert_eq!(engine.cleaning.moved().0, 200);
+    }
+
+    #[test]
+    fn on_a_full_disk_nothing_is_emptied_that_readers_hold() {
+        let options = Options::new().background(false).segment_bytes(64 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        let put = |from: u8| (from..200).step_by(2).for_each(|number| table.put([number], [from; 3000]).expect("put"));
+        put(0);
+        put(1);
+        db.drain().expect("applies");
+        let mut reader = table.iter();
+        assert!(reader.next().is_some());
+        put(0);
+        db.drain().expect("applies");
+        let engine = table.engine();
+        engine.cleaning.tight.store(true, Ordering::Relaxed);
+        assert!(choose(engine).is_none(), "it would come back with the reader only");
+        drop(reader);
+        assert!(choose(engine).is_some());
+    }
+
+    #[test]
+    fn on_a_full_disk_what_takes_least_is_emptied_first_and_what_is_appended_to_as_well() {
+        let options = Options::new().background(false).segment_bytes(256 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let [large, small] = ["a", "b"].map(|name| db.table(name, Structure::BTree).expect("a table"));
+        let put = |table: &crate::handles::table::Table, keys: std::ops::Range<u8>| {
+            keys.for_each(|number| table.put([number], [number; 3000]).expect("put"));
+        };
+        // Of one segment a third lives, of the other a tenth.
+        put(&large, 0..60);
+        put(&small, 0..60);
+        db.drain().expect("applies");
+        large.delete_range([20]..).expect("deletes");
+        small.delete_range([6]..).expect("deletes");
+        (0..3).for_each(|_| db.drain().expect("applies"));
+        let engine = large.engine();
+        engine.cleaning.tighten();
+        assert!(choose(engine).is_none(), "both are appended to");
+        seal_half_dead(engine);
+        assert_eq!(choose(engine).expect("a cycle").table.name, "b");
+        let _still = engine.maintenance.lock();
+        let before = usage::segment_bytes(&engine.catalog);
+        assert!(relieve(engine).expect("cleans"));
+        assert!(usage::segment_bytes(&engine.catalog) < before);
+        assert_eq!(engine.cleaning.moved().0, 6);
+    }
+
+    #[test]
+    fn what_a_full_disk_has_stopped_goes_on_though_nobody_asks() {
+        let options = Options::new().background(false).segment_bytes(64 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        let engine = table.engine();
+        engine.cleaning.tighten();
+        engine.cleaning.wait();
+        *engine.cleaning.full.lock() = Instant::now().checked_add(360 * PAUSE);
+        for round in 0..8 {
+            let keys = (0..200_u8).filter(|number| number % 8 >= round);
+            keys.for_each(|number| table.put([number], [round; 3000]).expect("put"));
+        }
+        let _still = engine.maintenance.lock();
+        round::run(engine, &choice::fullest(engine, |_| true)).expect("applies");
+        assert!(!turn(engine).expect("nothing to do"), "the disk was just full");
+        assert_eq!(engine.cleaning.moved().0, 0);
+        *engine.cleaning.full.lock() = Instant::now().checked_sub(PAUSE);
+        while turn(engine).expect("cleans") {}
+        assert!(engine.cleaning.moved().0 > 0);
+        assert!(!engine.cleaning.tight.load(Ordering::Relaxed));
+    }
+
+    fn segment(number: u64, bytes: u64, live_bytes: u64) -> Usage {
+        Usage { segment: SegmentId(number), bytes, live_bytes, is_settled: true }
+    }
+
+    fn chosen(usage: &[Usage]) -> Vec<u64> {
+        let filling = Filling::of(usage);
+        fullest_of_garbage(usage.to_vec(), &filling, 100).into_iter().map(|segment| segment.0).collect()
+    }
+
+    #[test]
+    fn the_segments_with_the_most_garbage_go_first_and_as_few_as_do() {
+        let full = (10..30).map(|number| segment(number, 100, 100));
+        let usage: Vec<_> = [segment(1, 100, 50), segment(2, 1000, 10), segment(3, 100, 10), segment(4, 100, 95)]
+            .into_iter()
+            .chain(full)
+            .collect();
+        assert_eq!(chosen(&usage), [2], "that is enough: 1% of it lives");
+        let usage: Vec<_> = (0..20).map(|number| segment(number, 100, 40 + number)).collect();
+        // An eighth of what lives, or a segment.
+        assert_eq!(chosen(&usage), [0, 1, 2]);
+        assert_eq!(chosen(&[segment(1, 100, 95), segment(2, 100, 100)]), [0; 0]);
+        let waits = Usage { is_settled: false, ..segment(1, 1000, 1) };
+        assert_eq!(chosen(&[waits, segment(2, 100, 30), segment(3, 100, 60)]), [2, 3]);
+    }
+
+    #[test]
+    fn what_is_dead_counts_for_itself() {
+        let filling = Filling::of(&[segment(1, 100, 0), segment(2, 200, 100)]);
+        assert_eq!((filling.bytes, filling.live_bytes, filling.dead_bytes), (200, 100, 100));
+        assert!(filling.is_above(DUE, 100, 1) && !filling.is_above(DUE, 100, 50));
+    }
+}

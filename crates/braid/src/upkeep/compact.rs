@@ -1,0 +1,424 @@
+//! Compaction: a table's structure rebuilt in key order, while everybody reads and writes.
+//!
+//! 1. What waits is applied first, so that it is packed too.
+//! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::upkeep::relocate`]). The old segments go when all of them are through.
+//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), [`STRETCH_BYTES_MAX`] at a time, in the caller's thread. Each
+//!    stretch is made durable as a round is: log flushed, data written and flushed, flush-end logged, view published. Which commits
+//!    the table has stays as it is.
+//! 4. Between two stretches the worker has its turn, and the caller is told how far it is and can stop.
+//! 5. What then lies further back in the data file than all that is in it needs, of whatever table, is moved to the front ([`Run::gather`]).
+//! 6. At the end a checkpoint lets go of what is not needed any more, and the disk gets its room back ([`crate::upkeep::rest`]).
+//!
+//! Invariants: as a round's; a table is whole after each stretch, so a crash, an error or the caller can end a compaction anywhere;
+//! beside what fragmentation costs it needs the space of what is in the tables, until it is through: where there is less, it makes do with shorter extents.
+
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
+
+use index::{Applied, LeafKeys, Part, RangeTombstones, Seq};
+use parking_lot::MutexGuard;
+use space::{Class, PAGE, PageId};
+
+use crate::{
+    apply::round::{self, append_flush_end},
+    engine::{
+        Engine,
+        cleaning::{How, Plan, Position},
+    },
+    error::{Error, Result},
+    format::FlushEnd,
+    options::TableOptions,
+    tables::{catalog::TableCore, traffic::Shares},
+    upkeep::{
+        relocate::{self, CompactionTimes, Moved, Watch},
+        sweep,
+    },
+    words::structure::Structure,
+};
+
+/// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a few times
+/// that of memory.
+const STRETCH_BYTES_MAX: u64 = 8 << 20;
+const STRETCH_PART: u64 = 8;
+/// Documents that are moved together: longer stretches, since each costs two flushes.
+const DOCUMENT_STRETCH_BYTES_MAX: u64 = 32 << 20;
+const DOCUMENT_STRETCH_PART: u64 = 2;
+
+/// What lies too far back is looked for so often, and so many ranges of keys of a table at a time.
+const GATHERINGS_MAX: usize = 4;
+const GATHERED_MAX: usize = 1024;
+const OTHERS_MAX: usize = 64;
+/// This part of what is in use may be lost to pieces that are too short to be of use.
+const GATHERED_PART: u64 = 64;
+
+/// Most documents that a compaction can have in flight.
+pub const SUBMISSION_BATCH_MAX: usize = psync::PIO_MAX_LIMIT;
+
+/// How a compaction reads documents, and what the tables are for. The defaults are what is fastest, and what tables were asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CompactOptions {
+    submission_batch: Option<usize>,
+    sorted: bool,
+    direct: bool,
+    overlapped: bool,
+    used_for: Option<Shares>,
+}
+
+impl Default for CompactOptions {
+    fn default() -> Self {
+        Self { submission_batch: None, sorted: true, direct: true, overlapped: true, used_for: None }
+    }
+}
+
+impl CompactOptions {
+    /// The defaults: as many documents in flight as suits the device, sorted by place, past the page cache, and others read while those that came are
+    /// written.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// So many documents are in flight at a time, from 1 to [`SUBMISSION_BATCH_MAX`]; half of them is submitted together, when the half before the last one has come. With one they are
+    /// read one after the other.
+    #[must_use]
+    pub const fn submission_batch(mut self, documents: usize) -> Self {
+        self.submission_batch = Some(documents);
+        self
+    }
+
+    /// Whether the documents of a stretch are read in the order of their places, not in that of their keys.
+    #[must_use]
+    pub const fn sorted(mut self, sorted: bool) -> Self {
+        self.sorted = sorted;
+        self
+    }
+
+    /// Whether documents are read past the page cache, where the file system allows that.
+    #[must_use]
+    pub const fn direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// Whether documents are read while others are written, as against all of a stretch before that, as in the paper.
+    #[must_use]
+    pub const fn overlapped(mut self, overlapped: bool) -> Self {
+        self.overlapped = overlapped;
+        self
+    }
+
+    /// What tables are for, which their leaves are chosen for: the share of operations that are puts or deletes, and the share of looked up keys that come in batches, both from 0 to 1. Without
+    /// this it is what they were asked for since the database was opened, and a table that was asked too little to say keeps the size of its leaves.
+    #[must_use]
+    pub const fn used_for(mut self, insert_share: f64, batched_share: f64) -> Self {
+        self.used_for = Some(Shares { insert: insert_share, batched: batched_share });
+        self
+    }
+
+    fn how(&self, engine: &Engine) -> Result<How> {
+        if let Some(Shares { insert, batched }) = self.used_for {
+            TableOptions::new().insert_share(insert).batched_share(batched).check(Structure::BTree)?;
+        }
+        let submission_batch = self.submission_batch.unwrap_or_else(|| engine.store.psync().pio_max());
+        if !(1..=SUBMISSION_BATCH_MAX).contains(&submission_batch) {
+            let problem =
+                format!("from 1 to {SUBMISSION_BATCH_MAX} documents can be in flight, not {submission_batch}");
+            return Err(Error::Option { option: "submission_batch", problem });
+        }
+        Ok(How { submission_batch, sorted: self.sorted, direct: self.direct, overlapped: self.overlapped })
+    }
+}
+
+/// How far a compaction is.
+#[derive(Clone, Debug)]
+pub struct CompactProgress {
+    /// The table being compacted.
+    pub table: String,
+    /// Bytes of runs rewritten and of documents moved so far, over all tables.
+    pub bytes: u64,
+    /// Bytes of runs and live documents that there were in all tables to be compacted when this began.
+    pub total_bytes: u64,
+}
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// Leaves that were rewritten.
+    pub leaves: u64,
+    /// Bytes of runs that were in them.
+    pub bytes: u64,
+    /// Documents that were moved.
+    pub documents: u64,
+    /// Bytes that these take in their segments.
+    pub document_bytes: u64,
+    /// Documents that do not check: they stay where they are.
+    pub damaged_documents: u64,
+    /// Where the time went.
+    pub times: CompactionTimes,
+    /// The caller stopped it before it was through.
+    pub stopped: bool,
+}
+
+/// Told after each stretch; [`ControlFlow::Break`] stops the compaction there.
+pub type CompactReport<'a> = &'a mut dyn FnMut(CompactProgress) -> ControlFlow<()>;
+
+/// A compaction under way.
+struct Run<'a, 'r> {
+    engine: &'a Engine,
+    done: Compaction,
+    total_bytes: u64,
+    report: CompactReport<'r>,
+    used_for: Option<Shares>,
+}
+
+/// What a compaction makes shorter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HowFar {
+    Tables,
+    /// The data file too.
+    File,
+}
+
+/// Compacts tables.
+pub(crate) fn run(
+    engine: &Engine, tables: &[Arc<TableCore>], options: &CompactOptions, how_far: HowFar, report: CompactReport<'_>,
+) -> Result<Compaction> {
+    let mut watch = Watch::start();
+    let how = options.how(engine)?;
+    engine.ask(false)?;
+    let mut total_bytes = 0;
+    for table in tables {
+        total_bytes += table.state.load_full().view.stats()?.run_bytes + table.documents.stats().live_bytes;
+    }
+    let _compacting = engine.sweeps.compacting(tables);
+    let mut run = Run { engine, done: Compaction::default(), total_bytes, report, used_for: options.used_for };
+    for table in tables {
+        run.documents(table, how)?;
+        run.structure(table)?;
+    }
+    if how_far == HowFar::File {
+        run.gather(tables)?;
+    }
+    let Run { mut done, .. } = run;
+    if how_far == HowFar::File {
+        engine.ask_for_rest(true)?;
+    } else {
+        engine.ask(true)?;
+    }
+    let mut all = Duration::ZERO;
+    watch.lap(&mut all);
+    let CompactionTimes { search, sort, read, write, flush, pack, .. } = done.times;
+    done.times.other = all.saturating_sub(search + sort + read + write + flush + pack);
+    Ok(done)
+}
+
+impl Run<'_, '_> {
+    /// Moves all documents of a table that there are in its structure now.
+    fn documents(&mut self, table: &Arc<TableCore>, how: How) -> Result<()> {
+        table.documents.seal();
+        let budget = self.engine.pressure.budget();
+        let plan = Plan {
+            segments: table.documents.live().into_keys().collect(),
+            window_bytes: (budget / DOCUMENT_STRETCH_PART).min(DOCUMENT_STRETCH_BYTES_MAX),
+            how,
+            class: Class::Normal,
+        };
+        let mut from = Some(Position::default()).filter(|_| !plan.segments.is_empty());
+        while let Some(low) = from.filter(|_| !self.done.stopped) {
+            let mut moved = Moved::default();
+            from = turn(self.engine, table, || {
+                relocate::stretch(self.engine, table, &low, &plan, &mut moved, &mut self.done.times)
+            })?;
+            self.done.documents += moved.documents;
+            self.done.document_bytes += moved.bytes;
+            self.done.damaged_documents += moved.damaged;
+            // The structure is still to come.
+            self.tell(table, true);
+        }
+        Ok(())
+    }
+
+    /// Rewrites the structure of a table.
+    fn structure(&mut self, table: &Arc<TableCore>) -> Result<()> {
+        let leaf_pages = self.engine.leaf_pages_for(table, self.used_for)?;
+        self.engine.sweeps.forget(table);
+        self.keys(table, &LeafKeys { low: Vec::new(), high: None }, leaf_pages, None).map(drop)
+    }
+
+    /// Rewrites what a table has under some keys, below a page of the file where one is said. The leaves that it had there.
+    fn keys(&mut self, table: &Arc<TableCore>, keys: &LeafKeys, leaf_pages: u32, below: Option<PageId>) -> Result<u64> {
+        let mut leaves = 0;
+        let mut from = Some(keys.low.clone());
+        while let Some(low) = from.filter(|_| !self.done.stopped) {
+            let mut watch = Watch::start();
+            let mut rewritten = Rewritten::default();
+            from = turn(self.engine, table, || {
+                let bytes = stretch_bytes(self.engine);
+                let part = Part { from: &low, until: keys.high.as_deref(), bytes, reclaims: false, below, only: None };
+                rewritten = rewrite(self.engine, table, part, leaf_pages)?;
+                Ok(rewritten.next.take().filter(|next| part.has(next)))
+            })?;
+            watch.lap(&mut self.done.times.pack);
+            leaves += rewritten.leaves;
+            self.done.leaves += rewritten.leaves;
+            self.done.bytes += rewritten.bytes;
+            self.tell(table, from.is_some());
+        }
+        Ok(leaves)
+    }
+
+    /// Moves to the front what lies further back in the data file than all that is in use needs, so that the file can be cut: of the tables that were compacted, and of others where that is little. What
+    /// readers of older states hold there stays, and so does what there is no room for, or what cannot be read.
+    fn gather(&mut self, tables: &[Arc<TableCore>]) -> Result<()> {
+        for _ in 0..GATHERINGS_MAX {
+            // What was rewritten last is given up once that is known.
+            self.engine.flush_log()?;
+            let (page, total) = gathered_below(self.engine);
+            if total <= page.0 + page.0 / GATHERED_PART {
+                break;
+            }
+            let mut moved = 0;
+            for table in self.engine.catalog.live() {
+                let is_ours = tables.iter().any(|ours| Arc::ptr_eq(ours, &table));
+                match self.gather_table(&table, page, is_ours) {
+                    Ok(leaves) => moved += leaves,
+                    Err(Error::DiskFull { .. }) => return Ok(()),
+                    Err(error)
+                        if error.is_read_failure()
+                            || matches!(error, Error::Corrupt { .. } | Error::Loading { .. }) =>
+                    {
+                        tracing::warn!(%error, table = table.name, "what lies far back in the data file stays there");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if moved == 0 || self.done.stopped {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what a table has behind a page: of one that was compacted some of it, of another all, where that is in few places.
+    fn gather_table(&mut self, table: &Arc<TableCore>, page: PageId, is_ours: bool) -> Result<u64> {
+        let most = if is_ours { GATHERED_MAX } else { OTHERS_MAX + 1 };
+        let places = table.tree.beyond(page, most)?;
+        if !is_ours && places.len() == most {
+            return Ok(0);
+        }
+        let leaf_pages = table.tree.leaf_pages();
+        let mut moved = 0;
+        for keys in &places {
+            moved += self.keys(table, keys, leaf_pages, Some(page))?;
+        }
+        Ok(moved)
+    }
+
+    /// Tells the caller how far it is, who may stop it as long as there is more.
+    fn tell(&mut self, table: &TableCore, is_more: bool) {
+        // Without background threads this is the worker's turn.
+        self.engine.work_inline();
+        let bytes = self.done.bytes + self.done.document_bytes;
+        let progress = CompactProgress { table: table.name.clone(), bytes, total_bytes: self.total_bytes.max(bytes) };
+        self.done.stopped = (self.report)(progress).is_break() && is_more;
+    }
+}
+
+/// The page of the data file below which all that is in use would find room, with a stretch, and what stays in pieces too short for it; and all pages.
+fn gathered_below(engine: &Engine) -> (PageId, u64) {
+    let pages = engine.pages.stats();
+    let used = pages.used_pages();
+    let page = used + used / GATHERED_PART + pages.reserve_pages + (stretch_bytes(engine) / PAGE) as u64;
+    (PageId(page), pages.total_pages)
+}
+
+/// Does a stretch while structures are still. None where the table is gone.
+fn turn<P>(engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<Option<P>>) -> Result<Option<P>> {
+    let _makes_way = psync::Background::enter();
+    let still = engine.maintenance.lock();
+    engine.check_writable()?;
+    if engine.check_live(table).is_err() {
+        return Ok(None);
+    }
+    table.check_not_loading()?;
+    let next = stretch()?;
+    // The worker may have waited for this stretch.
+    MutexGuard::unlock_fair(still);
+    Ok(next)
+}
+
+/// A stretch that was rewritten.
+#[derive(Default)]
+pub(crate) struct Rewritten {
+    /// Where the next one begins; none at the end of the table.
+    pub(crate) next: Option<Vec<u8>>,
+    leaves: u64,
+    bytes: u64,
+}
+
+/// Bytes of runs that are rewritten together.
+pub(crate) fn stretch_bytes(engine: &Engine) -> usize {
+    let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
+    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
+}
+
+/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages, by whoever holds [`Engine::maintenance`].
+pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_pages: u32) -> Result<Rewritten> {
+    engine.flush_log()?;
+    let (tree, low) = (&table.tree, part.from);
+    // Nothing that the structure has comes again after a crash, and nothing is added to it meanwhile.
+    let horizon = engine.horizon(table);
+    let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);
+    let compacted = compacted.map_err(|error| match Error::from(error) {
+        // The disk need not be full where there is no room in a part of the file.
+        full @ Error::DiskFull { .. } if part.below.is_some() => full,
+        error => engine.write_error(error),
+    })?;
+    // Leaves that stay as they are keep what range deletes hide.
+    let clear = |tombstones: &mut RangeTombstones, end: Option<&[u8]>| {
+        if part.only.is_none() {
+            sweep::clear(tombstones, &table.state.load(), &horizon, low, end);
+        }
+    };
+    let Some(compacted) = compacted else {
+        table.change_tombstones(|tombstones| clear(tombstones, None));
+        return Ok(Rewritten::default());
+    };
+    finish(engine, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
+    Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
+}
+
+/// Empties files of a table's structure in which little lives: about `bytes`. Whether there are any.
+pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bool> {
+    engine.flush_log()?;
+    let horizon = engine.horizon(table);
+    let emptied = table.tree.empty(bytes, Seq::MAX, &horizon).map_err(|error| engine.write_error(error.into()))?;
+    emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
+}
+
+/// Makes what was rewritten durable and current, as a round does.
+fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones)) -> Result<()> {
+    round::flush(engine, std::iter::once(applied)).map_err(|error| engine.write_error(error))?;
+    let record = FlushEnd {
+        table: table.id,
+        time: engine.clock.now(),
+        applied: table.applied(),
+        redo: applied.redo.clone(),
+        dropped: applied.dropped_documents.clone(),
+        retained: Vec::new(),
+        restored: None,
+    };
+    if let Err(error) = append_flush_end(engine, &record) {
+        let error = engine.write_error(error);
+        if matches!(error, Error::DiskFull { .. }) {
+            table.tree.discard(applied);
+        }
+        return Err(error);
+    }
+    table.tree.publish(applied);
+    for document in &applied.dropped_documents {
+        table.documents.drop_document(document)?;
+    }
+    let state = table.state.load();
+    table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), clear);
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Removal of what has expired: the worker looks for leaves in which there is enough of it, and has them swept ([`crate::upkeep::sweep`]).
+//!
+//! What has expired is invisible at once, and goes whenever what it is in is written anew for another reason. This is for what nobody
+//! writes to. The trees know which leaves are due, and from when on, so a look costs next to nothing where none is.
+
+use index::Time;
+
+use crate::{
+    engine::Engine,
+    error::{Error, Result},
+    upkeep::sweep,
+};
+
+/// Milliseconds between two looks: leaves whose turn comes meanwhile are swept together.
+const PACE_MILLIS: u64 = 1_000;
+
+/// Most pieces of a table that are asked for at a time. A look comes again as soon as they are swept.
+pub(crate) const PIECES_MAX: usize = 256;
+
+/// Remembers when it was last looked.
+#[derive(Default)]
+pub(crate) struct Look {
+    last: Time,
+}
+
+impl Look {
+    /// Asks for sweeps of what is due, unless others wait.
+    ///
+    /// # Errors
+    /// When a node of a tree cannot be read, though it is not damaged.
+    pub(crate) fn turn(&mut self, engine: &Engine) -> Result<()> {
+        let mut tables = engine.catalog.live();
+        tables.retain(|table| table.tree.expires() && !table.is_damaged());
+        if tables.is_empty() || engine.sweeps.are_waiting() {
+            return Ok(());
+        }
+        let now = engine.clock.now();
+        if now.0 < self.last.0.saturating_add(PACE_MILLIS) {
+            return Ok(());
+        }
+        self.last = now;
+        for table in tables {
+            let due = sweep::unless_damaged(&table, table.tree.due(now, PIECES_MAX).map_err(Error::from))?;
+            for keys in due.into_iter().flatten() {
+                engine.sweep(&table, &keys.low, keys.high.as_deref());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use psync::sim::SimDisk;
+
+    use crate::{
+        options::Options,
+        words::{clock::SetClock, structure::Structure},
+    };
+
+    #[test]
+    fn damage_that_a_look_meets_does_not_end_writing() {
+        let (disk, clock) = (SimDisk::new(1), SetClock::new(1_000_000));
+        let options = Options::new().background(false).clock(clock.clone());
+        let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let (table, other) = (db.table("t", Structure::Append), db.table("other", Structure::BTree));
+        let (table, other) = (table.expect("a table"), other.expect("a table"));
+        for key in 0..100 {
+            table.put_expiring([key], "value", Duration::from_secs(1)).expect("put");
+        }
+        db.checkpoint().expect("a checkpoint");
+        drop((table, other));
+        db.close().expect("closes");
+        let nodes = disk.files().into_iter().find(|file| file.starts_with("/db/node")).expect("a file");
+        disk.psync().remove(&nodes).expect("removed");
+
+        clock.advance(3_600_000);
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+        db.checkpoint().expect("a checkpoint");
+        let table = db.table("t", Structure::Append).expect("a table");
+        assert!(table.core.is_damaged() && table.get([1]).is_err());
+        let other = db.table("other", Structure::BTree).expect("a table");
+        other.put("key", "value").expect("others are written to");
+        db.checkpoint().expect("and applied");
+    }
+}

@@ -1,0 +1,240 @@
+//! Space that structures leave behind in files of their own: the worker has it swept where there is too much of it.
+//!
+//! A structure that only appends leaves a little alive in each of its segments, and a segment goes as a whole. When half as much is dead in segments that are in use
+//! as is alive ([`WORKING`]), the segments in which least lives are swept: what lives in them is made anew, stretch by stretch ([`crate::upkeep::sweep`]), until no more than a part of what is alive is dead
+//! in the others ([`AT_REST`]). So it seldom takes much more than one and a half times what is alive, and what the sweep has written; what died whole goes with a checkpoint, which comes when there is much of it
+//! ([`crate::upkeep::clean`]).
+//!
+//! Where nobody writes ([`crate::upkeep::rest`]), as little as that is left in any case ([`settle`]): to apply all that waits makes nearly every leaf anew, and leaves some of the old ones in all segments.
+//!
+//! On a full disk a sweep would take space for all that lives in its segments before it gives any back. There a few segments are emptied at a time, in the
+//! room that is kept for that ([`relieve`]).
+
+use std::{cmp::Reverse, sync::Arc};
+
+use crate::{
+    engine::Engine,
+    error::{Error, Result},
+    tables::{catalog::TableCore, usage},
+    upkeep::{compact, sweep},
+};
+
+/// How much garbage a table may have: this part of what is alive, or so many bytes, for less is not worth it.
+#[derive(Clone, Copy)]
+struct Limit {
+    part: u64,
+    least_bytes: u64,
+}
+
+/// While others write: half as much as is alive, or what two segments hold.
+const WORKING: Limit = Limit { part: 2, least_bytes: 32 << 20 };
+/// When nobody does, and what a sweep leaves.
+const AT_REST: Limit = Limit { part: 4, least_bytes: 4 << 20 };
+
+impl Limit {
+    /// Bytes of garbage above it.
+    fn excess(self, table: &TableCore) -> u64 {
+        let most = self.least_bytes.max(table.tree.room().live_bytes / self.part);
+        table.tree.garbage_bytes().saturating_sub(most)
+    }
+}
+
+/// What lives in files that are emptied together on a full disk: far less than the room that is kept for it.
+const EMPTIED_BYTES: u64 = 128 << 10;
+
+/// Asks for sweeps of tables with too much garbage, unless others wait, or the disk is full.
+pub(crate) fn look(engine: &Engine) {
+    if !engine.sweeps.are_waiting() && engine.pressure.full_disk().is_none() {
+        sweep_above(engine, WORKING);
+    }
+}
+
+/// Whether there is more than there is to be at rest, and files that are worth sweeping.
+pub(crate) fn is_left(engine: &Engine) -> bool {
+    above(engine, AT_REST).any(|table| !table.tree.sparse(1).is_empty())
+}
+
+/// Sweeps what is more than there is to be at rest, until somebody commits or closes the database: so nobody waits for it. On a full disk it stays.
+pub(crate) fn settle(engine: &Engine) -> Result<()> {
+    sweep_above(engine, AT_REST);
+    let last = engine.wal.last_seq();
+    while engine.sweeps.are_waiting() && engine.wal.last_seq() == last && !engine.is_closed() {
+        match sweep::turn(engine) {
+            Err(Error::DiskFull { .. }) => break,
+            outcome => outcome.map(drop)?,
+        }
+    }
+    engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_files(table));
+    Ok(())
+}
+
+fn sweep_above(engine: &Engine, limit: Limit) {
+    for table in above(engine, limit) {
+        engine.sweep_files(&table, table.tree.sparse(AT_REST.excess(&table)));
+    }
+}
+
+/// Tables with more garbage than that. One that is being compacted will have none.
+fn above(engine: &Engine, limit: Limit) -> impl Iterator<Item = Arc<TableCore>> {
+    let is_swept = |table: &TableCore| !engine.sweeps.is_compacted(table) && !table.is_damaged();
+    engine.catalog.live().into_iter().filter(move |table| is_swept(table) && limit.excess(table) > 0)
+}
+
+/// On a full disk: empties files of a table in which little lives, those of one table that has them. Whether there was any, room for that, and something to be had
+/// of it: what is on the way to that is written anew too.
+pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
+    let before = in_use(engine);
+    let mut tables = engine.catalog.live();
+    tables.retain(|table| table.tree.garbage_bytes() > 0 && table.is_read_as_it_is());
+    tables.retain(|table| !table.is_damaged() && table.check_not_loading().is_ok());
+    tables.sort_by_key(|table| Reverse(table.tree.garbage_bytes()));
+    for table in tables {
+        let mut bytes = EMPTIED_BYTES;
+        loop {
+            match sweep::unless_damaged(&table, compact::empty(engine, &table, bytes)) {
+                // What lives in one file may be less.
+                Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
+                Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,
+                Ok(Some(true)) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Bytes of segments that no checkpoint lets go of as things are, of all tables.
+fn in_use(engine: &Engine) -> u64 {
+    usage::segment_bytes(&engine.catalog) - usage::dead_bytes(&engine.catalog)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use index::Part;
+    use psync::sim::SimDisk;
+
+    use crate::{
+        apply::{choice, round},
+        handles::table::Table,
+        options::Options,
+        upkeep::compact,
+        words::{durability::Durability, structure::Structure},
+    };
+
+    #[test]
+    fn tries_that_are_overwritten_all_over_stay_bounded() {
+        let options = Options::new().background(false).write_buffer_bytes(128 << 10).segment_bytes(256 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        let key = |number: u32| number.wrapping_mul(2_654_435_761).to_be_bytes();
+        (0..20_000).for_each(|number| table.put(key(number), [1; 100]).expect("put"));
+        let tree = &table.core.tree;
+        let (mut most, mut written) = (0, 0);
+        for round in 0..60_u32 {
+            for number in 0..2000 {
+                table.put(key((round * 7919 + number * 13) % 20_000), [round.to_le_bytes()[0]; 100]).expect("put");
+            }
+            most = most.max(tree.room().bytes);
+            let node = |stream: &crate::handles::stats::StreamStats| stream.stream == "node";
+            written = db
+                .stats()
+                .expect("stats")
+                .streams
+                .iter()
+                .find(|stream| node(stream))
+                .map_or(0, |node| node.written_bytes);
+        }
+        db.checkpoint().expect("a checkpoint");
+        let live = tree.room().live_bytes;
+        let limit = 2 * live + super::WORKING.least_bytes + (64 << 20);
+        assert!(written > 3 * limit, "{written} bytes written, and {limit} may be there");
+        assert!(most <= limit, "{most} bytes of {live} that live");
+        assert_eq!(table.iter().count(), 20_000);
+        assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    }
+
+    #[test]
+    fn a_sweep_of_files_leaves_nothing_in_them_and_keeps_what_range_deletes_hide() {
+        let options = Options::new().background(false).segment_bytes(64 << 10);
+        let key = |number: u32| number.to_be_bytes();
+        for operations in 0.. {
+            let disk = SimDisk::new(operations);
+            let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+            let table = db.table("t", Structure::Append).expect("a table");
+            let put = |numbers: &mut dyn Iterator<Item = u32>, byte: u8| {
+                numbers.for_each(|number| table.put_with(key(number), [byte; 100], Durability::Os).expect("put"));
+                db.drain().expect("applies");
+            };
+            put(&mut (0..4000), 1);
+            put(&mut (0..2000), 2);
+            // The range delete cannot be swept before that is applied.
+            table.put(key(2000), "waits").expect("put");
+            table.delete_range(key(1000)..key(3000)).expect("deleted");
+            let is_whole = |table: &Table| {
+                let pairs: Vec<_> = table.iter().map(|pair| pair.expect("a pair")).collect();
+                let expected = (0..1000).map(|number| (number, 2)).chain((3000..4000).map(|number| (number, 1)));
+                pairs.into_iter().eq(expected.map(|(number, byte)| (key(number).to_vec(), vec![byte; 100])))
+            };
+            let (engine, core) = (table.engine(), &table.core);
+            round::run(engine, &choice::fullest(engine, |_| true)).expect("a round");
+            let files = core.tree.sparse(u64::MAX);
+            assert!(!files.is_empty());
+            disk.crash_after(operations);
+            let part =
+                Part { from: &[], until: None, bytes: usize::MAX, reclaims: true, below: None, only: Some(&files) };
+            let is_swept = compact::rewrite(engine, core, part, 1).is_ok();
+            if is_swept {
+                assert!(core.tree.sparse(u64::MAX).is_disjoint(&files), "something lives in them");
+                assert!(!core.state.load().tombstones.is_empty(), "other leaves have what it hides");
+                assert!(is_whole(&table));
+            }
+            drop((table, db));
+            disk.restart();
+            let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+            assert!(is_whole(&db.table("t", Structure::Append).expect("a table")), "after {operations} operations");
+            assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+            if is_swept {
+                assert!(operations > 3, "{operations} operations are too few to say much");
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_nodes_that_is_gone_is_no_garbage() {
+        let options = Options::new().background(false);
+        let disk = SimDisk::new(1);
+        let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        table.put("key", "value").expect("put");
+        db.checkpoint().expect("a checkpoint");
+        drop(table);
+        db.close().expect("closes");
+        let nodes = disk.files().into_iter().find(|file| file.starts_with("/db/node")).expect("a file");
+        disk.psync().remove(&nodes).expect("removed");
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        assert_eq!(table.core.tree.garbage_bytes(), 0);
+        assert!(table.get("key").is_err());
+        assert!(!table.engine().sweeps.are_waiting());
+    }
+
+    #[test]
+    fn dead_segments_do_not_wait_until_the_log_is_long() {
+        let options = Options::new().background(false).write_buffer_bytes(2 << 20).segment_bytes(64 << 10);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::Append).expect("a table");
+        let key = |number: u32| (number % 20_000).wrapping_mul(2_654_435_761).to_be_bytes();
+        let mut most = 0;
+        for number in 0..100_000 {
+            table.put(key(number), [1; 200]).expect("put");
+            most = most.max(table.core.tree.dead_bytes());
+        }
+        let streams = db.stats().expect("stats").streams;
+        let written = streams.iter().find(|stream| stream.stream == "node").map_or(0, |node| node.written_bytes);
+        assert!(written > 2 * (16 << 20), "{written} bytes written: more than a segment must have died");
+        assert!(most < 8 << 20, "{most} bytes wait");
+    }
+}

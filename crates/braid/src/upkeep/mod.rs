@@ -1,0 +1,12 @@
+//! What keeps a database small and quick, and the worker that does it when it is due.
+
+pub(crate) mod checkpoint;
+pub(crate) mod clean;
+pub(crate) mod compact;
+pub(crate) mod expiry;
+pub(crate) mod garbage;
+pub(crate) mod relocate;
+pub(crate) mod rest;
+pub(crate) mod retain;
+pub(crate) mod sweep;
+pub(crate) mod worker;

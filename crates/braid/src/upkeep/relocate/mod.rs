@@ -1,0 +1,246 @@
+//! Moving documents, so that the segments they were in die: cleaning, and the part of a compaction that is about documents. Their reads are the parallel fetch
+//! of Lee, Oh and Lee, "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in Flash SSDs", IEEE Access 9, 2021 (section IV).
+//!
+//! A table is gone through in stretches, in key order. Each is bounded by the bytes that it needs, of documents and keys, and the keys that it looks at; one document
+//! always goes. So what its submission batches have in memory is bounded too, however many documents they are of:
+//!
+//! 1. *Tree search* ([`search`]): the versions whose documents are in the segments to clean, those that only snapshots see too. What nobody sees
+//!    any more is not read.
+//! 2. The documents are read in submission batches, sorted by place where wanted, and appended to new segments in key order ([`fetch`]).
+//! 3. The structure gets the same versions, of the same seq and expiry, with the other pointers, as a batch. It reports the old documents dropped.
+//! 4. That is made durable as a round is: log flushed before the structure is written, then documents and data flushed, flush-end logged, view published.
+//!
+//! Invariants: all of a stretch happens under [`Engine::maintenance`], so the structure has every version that is written again, and a newer one
+//! can only come behind it; no queue has a version that is written again, or readers would find the old place there; a document is dropped in the same
+//! flush-end that brings its copy, so a crash leaves one of both; what a stretch that failed has appended is not referred to, and its room is given out
+//! again.
+//!
+//! Left to others: which segments are cleaned, and when their files go ([`crate::upkeep::checkpoint`]).
+
+mod fetch;
+mod search;
+
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use doclog::{Appender, DocPointer, Retained};
+use index::{Batch, Expiry, Operation, Payload, Seq, Update};
+use space::Class;
+
+use crate::{
+    apply::round::{self, append_flush_end},
+    engine::{
+        Engine,
+        cleaning::{Plan, Position},
+    },
+    error::{Error, ErrorKind, Result},
+    format::FlushEnd,
+    tables::catalog::TableCore,
+};
+
+/// Where the time of a compaction went, as figure 2 of the paper divides it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionTimes {
+    /// Finding documents through the structure.
+    pub search: Duration,
+    /// Sorting them by place.
+    pub sort: Duration,
+    /// Reading and checking them, as far as it was waited for that.
+    pub read: Duration,
+    /// Writing them, and the structure that refers to them.
+    pub write: Duration,
+    /// Flushing log, documents and structure, and logging what was done.
+    pub flush: Duration,
+    /// Packing the structure in key order.
+    pub pack: Duration,
+    /// Everything else: applying what waited before, checkpoints, turns of others.
+    pub other: Duration,
+}
+
+/// Measures one part after the other.
+pub(crate) struct Watch(Instant);
+
+impl Watch {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Adds the time since the last part to `part`.
+    pub(crate) fn lap(&mut self, part: &mut Duration) {
+        let now = Instant::now();
+        *part += now.saturating_duration_since(self.0);
+        self.0 = now;
+    }
+}
+
+/// What a stretch did, or several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) documents: u64,
+    /// Their bytes, with headers and padding.
+    pub(crate) bytes: u64,
+    /// Documents that do not check. They stay where they are.
+    pub(crate) damaged: u64,
+}
+
+/// What becomes of a version whose document is in a segment to clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is to be moved.
+    Moves,
+    /// It is here now.
+    Moved(DocPointer),
+    /// Nobody sees it: once the structure looks at it, it goes.
+    Dies,
+    /// It cannot be read.
+    Stays,
+}
+
+struct Version {
+    key: Range<usize>,
+    seq: Seq,
+    expiry: Option<Expiry>,
+    document: DocPointer,
+    fate: Fate,
+}
+
+/// Versions that are written again: a batch of their structure.
+struct Moves {
+    keys: Vec<u8>,
+    versions: Vec<Version>,
+    through: Seq,
+    class: Class,
+}
+
+impl Moves {
+    /// The new places, in their order.
+    fn moved(&self) -> Vec<DocPointer> {
+        let moved = self.versions.iter().filter_map(|version| match version.fate {
+            Fate::Moved(to) => Some(to),
+            _ => None,
+        });
+        let mut moved: Vec<_> = moved.collect();
+        moved.sort_unstable();
+        moved
+    }
+}
+
+impl Batch for Moves {
+    fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    fn get(&self, index: usize) -> Update<'_> {
+        let version = &self.versions[index];
+        let document = match version.fate {
+            Fate::Moved(to) => to,
+            Fate::Moves | Fate::Dies | Fate::Stays => version.document,
+        };
+        let operation = Operation::Put(Payload::Document(document), version.expiry);
+        Update { key: &self.keys[version.key.clone()], seq: version.seq, operation }
+    }
+
+    fn through(&self) -> Seq {
+        self.through
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+}
+
+/// Moves the documents of the stretch that begins at `from`; where the next one begins, if there is one. By whoever holds
+/// [`Engine::maintenance`].
+///
+/// # Errors
+/// [`Error::DiskFull`] when there is no room for what moves; then nothing was moved. Or what ends all writing, or when reading fails.
+pub(crate) fn stretch(
+    engine: &Engine, table: &TableCore, from: &Position, plan: &Plan, done: &mut Moved, times: &mut CompactionTimes,
+) -> Result<Option<Position>> {
+    let mut watch = Watch::start();
+    let horizon = engine.horizon(table);
+    // What the structure lacks comes later. Nothing that it has comes again, nor does anything below this.
+    let oldest = table.oldest_unapplied_seq().map_or(Seq::MAX, |seq| Seq(seq.0 - 1));
+    let through = oldest.min(horizon.visible);
+    let view = std::sync::Arc::clone(&table.state.load().view);
+    let (mut moves, next) = search::search(&*view, from, plan, &horizon, through)?;
+    watch.lap(&mut times.search);
+    if moves.versions.is_empty() {
+        return Ok(next);
+    }
+    let fetched = fetch::fetch(&table.documents, &mut moves, &plan.how, times, &mut watch);
+    let copies = fetched.map_err(|error| refused(engine, error.into()))?;
+    let (before, moved) = (moves.versions.len(), moves.moved());
+    moves.versions.retain(|version| version.fate != Fate::Stays);
+    let damaged = (before - moves.versions.len()) as u64;
+    if !moves.versions.is_empty() {
+        place(engine, table, &moves, &moved, copies, &horizon, times, &mut watch)?;
+    }
+    done.documents += moved.len() as u64;
+    done.bytes += moved.iter().map(DocPointer::stored_bytes).sum::<u64>();
+    done.damaged += damaged;
+    Ok(next)
+}
+
+/// What a write that did not go in is: no space, which may be had later, or what ends all writing.
+fn refused(engine: &Engine, error: Error) -> Error {
+    match engine.write_error(error) {
+        error if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
+            Error::DiskFull { path: engine.path.clone(), problem: error.cause() }
+        }
+        error => error,
+    }
+}
+
+/// Makes the structure refer to the new places.
+#[expect(clippy::too_many_arguments, reason = "what one stretch has come to, and what it is measured by")]
+fn place(
+    engine: &Engine, table: &TableCore, moves: &Moves, moved: &[DocPointer], copies: Appender<'_>,
+    horizon: &index::Horizon, times: &mut CompactionTimes, watch: &mut Watch,
+) -> Result<()> {
+    round::forget_applied(engine, table);
+    engine.flush_log()?;
+    watch.lap(&mut times.flush);
+    let applied = table.tree.apply(moves, horizon, &|_| {});
+    let mut applied = applied.map_err(|error| refused(engine, error.into()))?;
+    watch.lap(&mut times.write);
+    if !seeded::on(seeded::Bug::MovedUnflushed) {
+        applied.files.extend(copies.files());
+    }
+    round::flush(engine, std::iter::once(&applied)).map_err(|error| engine.write_error(error))?;
+    let mut retained = Vec::new();
+    moved.iter().for_each(|document| Retained::count(&mut retained, document));
+    let record = FlushEnd {
+        table: table.id,
+        time: engine.clock.now(),
+        applied: table.applied(),
+        redo: applied.redo.clone(),
+        dropped: applied.dropped_documents.clone(),
+        retained,
+        restored: None,
+    };
+    if let Err(error) = append_flush_end(engine, &record) {
+        let error = engine.write_error(error);
+        if matches!(error, Error::DiskFull { .. }) {
+            table.tree.discard(&applied);
+        } else {
+            // It may be in the log all the same, and then the next opening finds the copies.
+            copies.finish()?;
+        }
+        return Err(error);
+    }
+    copies.finish()?;
+    table.tree.publish(&applied);
+    for document in moved {
+        table.documents.retain(document, 0)?;
+    }
+    for document in &applied.dropped_documents {
+        table.documents.drop_document(document)?;
+    }
+    let state = table.state.load();
+    table.replace_state(std::sync::Arc::clone(&state.active), state.frozen.clone(), applied.view);
+    watch.lap(&mut times.flush);
+    Ok(())
+}

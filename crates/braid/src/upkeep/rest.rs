@@ -1,0 +1,72 @@
+//! What a database gives back to the disk when nobody writes any more: at the close, behind a checkpoint that was asked for, and after half a minute without a commit. A compaction has the data
+//! file give its part back in any case.
+//!
+//! 1. Files of structures in which little lives are swept, as long as nobody commits, and not at the close, which would have to wait for it ([`garbage::settle`]).
+//! 2. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where what it has of the disk is more than [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
+//! 3. Free pages of the data file are left out, all but its reserve.
+//! 4. A checkpoint is written, which needs no log before it, and knows what was left out. Where the image before it stood in the way, another one is.
+//! 5. Then the log's other segments are unlinked, and the data file is cut and punched.
+//!
+//! Whoever writes next has all of it made anew, step by step as it is used.
+//!
+//! Invariant: as a checkpoint's; nothing is given back that the newest image counts with.
+
+use seeded::Bug;
+use space::PAGE;
+
+use crate::{
+    engine::Engine,
+    error::Result,
+    tables::usage,
+    upkeep::{checkpoint, garbage},
+};
+
+/// The log of a database at rest may take so many bytes, or this part of its data.
+const LOG_BYTES_MIN: u64 = 4 << 20;
+const LOG_PART: u64 = 50;
+
+/// Whether there is anything to be given back that is worth a checkpoint.
+pub(crate) fn is_due(engine: &Engine) -> bool {
+    let is_long = engine.options.retain_log_bytes == 0 && engine.wal.is_beyond(log_bytes(engine));
+    is_long || engine.pages.has_surplus() || garbage::is_left(engine)
+}
+
+/// Writes a checkpoint, and gives back what is not needed at rest.
+pub(crate) fn checkpoint(engine: &Engine) -> Result<()> {
+    garbage::settle(engine)?;
+    // What is kept of the log for others is counted by positions, of which this skips many.
+    let keeps_log = engine.options.retain_log_bytes > 0;
+    if !keeps_log && engine.wal.turn_over(log_bytes(engine)).map_err(|error| engine.log_error(error))? {
+        engine.forget_reserves();
+    }
+    if seeded::on(Bug::SegmentsGivenBackEarly) {
+        engine.flush_log()?;
+        engine.wal.trim(engine.wal.end()).map_err(|error| engine.log_error(error))?;
+    }
+    cut(engine)?;
+    engine.wal.rest().map_err(|error| engine.log_error(error))
+}
+
+/// Writes a checkpoint, and gives back what the data file does not need.
+pub(crate) fn cut(engine: &Engine) -> Result<()> {
+    for _ in 0..2 {
+        // What gave up the pages that are left out is to be durable: who fills them again writes there before he flushes anything.
+        engine.flush_log()?;
+        engine.pages.leave_out();
+        if seeded::on(Bug::TailCutEarly) {
+            engine.pages.give_back();
+        }
+        checkpoint::write(engine)?;
+        engine.pages.give_back();
+        if !engine.pages.ends_free() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that the log may take at rest.
+fn log_bytes(engine: &Engine) -> u64 {
+    let used = engine.pages.stats().used_pages() * PAGE as u64;
+    LOG_BYTES_MIN.max((used + usage::segment_bytes(&engine.catalog)) / LOG_PART)
+}

@@ -1,0 +1,79 @@
+//! Makes the states of tables that are to be retained, before a checkpoint ([`crate::tables::history`]).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use doclog::{DocImage, Retained, SegmentId};
+use index::Moment;
+
+use crate::{
+    apply::{choice::Choice, round},
+    engine::{Engine, snapshot::Hold},
+    error::{Error, Result},
+    format::RetainedHeader,
+    tables::catalog::TableCore,
+};
+
+/// Retains the state of each table that is due, before a checkpoint, and gives up those that are too many. By whoever holds [`Engine::maintenance`].
+///
+/// # Errors
+/// What keeps rounds from being run, but for a full disk: then there is no new state.
+pub(crate) fn retain(engine: &Engine) -> Result<()> {
+    for table in engine.catalog.live() {
+        let keep = usize::try_from(table.history.keep()).unwrap_or(usize::MAX);
+        if keep > 0 && table.history.is_due() {
+            let header = match settle(engine, &table) {
+                Ok(hold) => capture(engine, &table, &hold)?,
+                Err(error @ Error::DiskFull { .. }) => {
+                    tracing::warn!(%error, table = table.name, "there is no room to retain a state");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            table.history.add(&table, header)?;
+        }
+        // While a table goes back to one of them, none goes: a crash may come before it is there.
+        if table.check_not_loading().is_ok() {
+            table.history.trim(keep);
+        }
+    }
+    Ok(())
+}
+
+/// Brings everything into the structure that is visible at one moment, and nothing else.
+fn settle<'a>(engine: &'a Engine, table: &Arc<TableCore>) -> Result<Hold<'a>> {
+    let apply = || {
+        while table.state.load().frozen.is_some() {
+            round::run(engine, &[Choice { table: Arc::clone(table), sections: Vec::new() }])?;
+        }
+        Ok::<_, Error>(())
+    };
+    apply()?;
+    // From here on nobody drops what is seen at that moment.
+    let hold = round::freeze_whole(engine, table, || engine.hold());
+    apply()?;
+    Ok(hold)
+}
+
+/// Takes down what there is of a settled table.
+fn capture(engine: &Engine, table: &TableCore, hold: &Hold<'_>) -> Result<RetainedHeader> {
+    let Moment { seq, now } = hold.moment();
+    // What waits was committed later.
+    engine.publisher.between(|_, _| {
+        let mut waiting = BTreeMap::new();
+        for document in table.waiting_documents() {
+            *waiting.entry(document.segment).or_default() += document.stored_bytes();
+        }
+        let documents = live(&table.documents.image(), &waiting);
+        let tombstones = table.state.load().tombstones.seen_at(seq);
+        Ok(RetainedHeader { seq, time: now, root: table.tree.root(), documents, tombstones })
+    })
+}
+
+/// The documents of an image but those that wait.
+fn live(image: &DocImage, waiting: &BTreeMap<SegmentId, u64>) -> Vec<Retained> {
+    let retained = image.segments.iter().map(|segment| {
+        let waiting = waiting.get(&segment.id).copied().unwrap_or(0);
+        Retained { segment: segment.id, bytes: segment.live_bytes.saturating_sub(waiting), end: segment.length }
+    });
+    retained.filter(|retained| retained.bytes > 0).collect()
+}

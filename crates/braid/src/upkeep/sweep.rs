@@ -1,0 +1,403 @@
+//! Sweeps: parts of tables rewritten in the background, so that what nobody sees in them any more gives its space back.
+//!
+//! 1. Whoever knows of keys under which there is something to be had asks for them ([`Engine::sweep`]), or for files of a structure in which little lives ([`Engine::sweep_files`]).
+//! 2. A range delete ([`index::RangeTombstones`]) asks by being there, once everything older under its keys is in the structure and no snapshot is
+//!    older than it. What was swept needs its tombstones no more.
+//! 3. Where a round finds the disk full, what range deletes hide and what has expired is swept at once ([`relieve`]).
+//! 4. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
+//!    wait for a stretch at most.
+//!
+//! 5. A table in which a sweep meets damage is swept no more ([`unless_damaged`]): nobody has asked for what is there, so nobody's writing ends for it.
+//!
+//! Invariants: a table is whole after each stretch, so a sweep can end anywhere. What is asked for is in memory only: who
+//! needs a sweep to its end must know by what is stored that it was none yet, and asks again after a crash. A range tombstone goes in the same
+//! step in which the view comes that needs it no more; it comes back after a crash if no checkpoint was written since, and hides nothing.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use index::{Fragment, Horizon, Part, RangeTombstones, Seq};
+use space::PAGE;
+
+use crate::{
+    engine::{
+        Engine,
+        sweeps::{MANY_FRAGMENTS, Relief, Sweep},
+    },
+    error::{Error, Result},
+    tables::catalog::{TableCore, TableState},
+    upkeep::{compact, expiry::PIECES_MAX},
+};
+
+/// Sweeps a stretch, if there is one to be swept; whether there is more. By the worker, who holds [`Engine::maintenance`].
+///
+/// # Errors
+/// As a compaction's; the stretch is then the next one again, but for files on a full disk, which are forgotten.
+pub(crate) fn turn(engine: &Engine) -> Result<bool> {
+    // Values may expire as fast as they are swept, and range tombstones are not to wait for that.
+    let first = engine.sweeps.tombstones_first.fetch_not(Ordering::Relaxed).then(|| of_tombstones(engine)).flatten();
+    let asked = if first.is_none() { engine.sweeps.asked.lock().pop_front() } else { None };
+    if let Some(sweep) = asked {
+        match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
+            Ok(None | Some(None)) => {}
+            // A compaction rewrites all of it.
+            Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
+            Ok(Some(Some(low))) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
+            // Its files are emptied one by one then.
+            Err(error @ Error::DiskFull { .. }) if sweep.only.is_some() => return Err(error),
+            Err(error) => {
+                engine.sweeps.asked.lock().push_front(sweep);
+                return Err(error);
+            }
+        }
+    } else if let Some(sweep) = first.or_else(|| of_tombstones(engine)) {
+        unless_damaged(&sweep.table, stretch(engine, &sweep))?;
+        engine.sweeps.swept.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
+}
+
+/// What upkeep of a table came to; none where it met damage, which is noted.
+///
+/// # Errors
+/// Any other.
+pub(crate) fn unless_damaged<T>(table: &TableCore, outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Err(error @ Error::Corrupt { .. }) => {
+            table.note_damage(&error);
+            Ok(None)
+        }
+        outcome => outcome.map(Some),
+    }
+}
+
+/// Whether range tombstones are so many that what keeps them from being swept has to be applied. Those that snapshots keep have nothing of it.
+pub(crate) fn is_urgent(engine: &Engine) -> bool {
+    let is_one = |table: &Arc<TableCore>| {
+        let state = table.state.load();
+        if table.is_damaged() || state.tombstones.fragments().len() < MANY_FRAGMENTS {
+            return false;
+        }
+        let horizon = engine.horizon(table);
+        let oldest = horizon.oldest().unwrap_or(Seq::MAX);
+        let settled = Settled::of(&state, &horizon);
+        let waits =
+            |fragment: &&Arc<Fragment>| fragment.newest() <= oldest && fragment.newest() > settled.within(fragment);
+        horizon.tombstones.fragments().iter().filter(waits).count() >= MANY_FRAGMENTS
+    };
+    engine.catalog.live().iter().any(is_one)
+}
+
+/// The first range tombstones that can be swept away. Where there are none, whoever lets them be wakes the worker.
+fn of_tombstones(engine: &Engine) -> Option<Sweep> {
+    loop {
+        let (found, waits) = look(engine);
+        let oldest = || engine.snapshots.oldest().unwrap_or(Seq::MAX);
+        if found.is_some() || engine.sweeps.wait_for(waits, oldest) {
+            return found;
+        }
+    }
+}
+
+/// The first range tombstones that can be swept away; if there are none, the oldest range delete that waits for snapshots.
+fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
+    let mut waits: Option<Seq> = None;
+    let of_table = |table: Arc<TableCore>| {
+        let state = table.state.load_full();
+        if state.tombstones.is_empty() || table.is_damaged() || table.check_not_loading().is_err() {
+            return None;
+        }
+        let horizon = engine.horizon(&table);
+        let settled = Settled::of(&state, &horizon);
+        let is_due = |fragment: &&Arc<Fragment>| fragment.newest() <= settled.within(fragment);
+        let fragments = horizon.tombstones.fragments();
+        let oldest = horizon.oldest().unwrap_or(Seq::MAX);
+        let waiting = fragments.iter().map(|fragment| fragment.newest()).filter(|newest| *newest > oldest);
+        waits = waiting.chain(waits).min();
+        let first = fragments.iter().find(is_due)?;
+        let last = fragments.iter().rfind(is_due).filter(|_| fragments.len() >= MANY_FRAGMENTS).unwrap_or(first);
+        let (low, high) = (first.low.clone(), last.high.clone());
+        Some(Sweep { table, low, high, only: None })
+    };
+    let found = engine.catalog.live().into_iter().find_map(of_table);
+    (found, waits)
+}
+
+/// On a full disk: sweeps a stretch of what range deletes hide from everybody, once for each, though older operations on their keys cannot be applied yet,
+/// for those may wait for this space; or of leaves in which enough has expired. Whether there was any.
+pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
+    let mut relief = engine.sweeps.relief.lock();
+    if relief.left.is_empty() {
+        relief.gather(engine)?;
+    }
+    while let Some(sweep) = relief.left.pop_front() {
+        match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
+            Ok(None) => {}
+            Ok(Some(next)) => {
+                relief.left.extend(next.map(|low| Sweep { low, ..sweep }));
+                return Ok(true);
+            }
+            // Others may need less.
+            Err(Error::DiskFull { .. }) if relief.again.contains(&sweep) => {}
+            Err(Error::DiskFull { .. }) => relief.again.push_back(sweep),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+impl Relief {
+    /// Gathers what there is now.
+    fn gather(&mut self, engine: &Engine) -> Result<()> {
+        let (before, mut through) = (self.through, Seq::MAX);
+        for table in engine.catalog.live().into_iter().filter(|table| !table.is_damaged()) {
+            let horizon = engine.horizon(&table);
+            let seen_by_all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX));
+            through = through.min(seen_by_all);
+            let is_due = |fragment: &&Arc<Fragment>| fragment.newest() > before && fragment.newest() <= seen_by_all;
+            let fragments = horizon.tombstones.fragments().iter().filter(is_due);
+            let hidden = fragments.map(|fragment| (fragment.low.clone(), fragment.high.clone()));
+            let due = unless_damaged(&table, table.tree.due(horizon.now, PIECES_MAX).map_err(Error::from))?;
+            let due = due.into_iter().flatten().map(|keys| (keys.low, keys.high));
+            let of_table =
+                hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high, only: None });
+            self.left.extend(of_table);
+        }
+        self.left.append(&mut self.again);
+        self.through = through;
+        Ok(())
+    }
+}
+
+/// Takes away the range tombstones from `low` to below `high` that have nothing to hide any more, where the structure was rewritten as
+/// `horizon` says.
+pub(crate) fn clear(
+    tombstones: &mut RangeTombstones, state: &TableState, horizon: &Horizon, low: &[u8], high: Option<&[u8]>,
+) {
+    if tombstones.is_empty() {
+        return;
+    }
+    let settled = Settled::of(state, horizon);
+    for fragment in tombstones.within(low, high).to_vec() {
+        let from = low.max(&fragment.low);
+        let to = [high, fragment.high.as_deref()].into_iter().flatten().min();
+        tombstones.clear(from, to, settled.within(&fragment));
+    }
+}
+
+/// Up to which range deletes everything older is in the structure, and seen by no snapshot.
+struct Settled<'a> {
+    state: &'a TableState,
+    /// Whatever the key.
+    all: Seq,
+    /// By section of the queues that take operations.
+    sections: Vec<Seq>,
+}
+
+impl<'a> Settled<'a> {
+    fn of(state: &'a TableState, horizon: &Horizon) -> Self {
+        let seq = |first: Option<Seq>| first.filter(|_| !seeded::on(seeded::Bug::TombstoneCleared)).unwrap_or(Seq::MAX);
+        // Readers look for operations in frozen queues that are applied, or will not be because they are hidden.
+        let frozen = state.frozen.as_ref().and_then(|frozen| frozen.sections().first_seq());
+        let all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX)).min(seq(frozen));
+        let sections = state.active.queues().iter().map(|queue| seq(queue.read().first_seq())).collect();
+        Self { state, all, sections }
+    }
+
+    fn within(&self, fragment: &Fragment) -> Seq {
+        let first = self.state.active.of_key(&fragment.low);
+        let begins_within = |section: &usize| fragment.ends_above(self.state.active.low(*section));
+        let after = (first + 1..self.sections.len()).take_while(begins_within);
+        let sections = std::iter::once(first).chain(after).map(|section| self.sections[section]);
+        sections.fold(self.all, Seq::min)
+    }
+}
+
+/// Sweeps the first stretch; where the next one begins, if there is any.
+fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
+    let (table, high) = (&sweep.table, sweep.high.as_deref());
+    match engine.check_live(table).and_then(|()| table.check_not_loading()) {
+        Ok(()) => {}
+        // There is nothing to sweep in what is not there, nor in what is only coming.
+        Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let (bytes, only) = (compact::stretch_bytes(engine), sweep.only.as_deref());
+    let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, below: None, only };
+    let rewritten = loop {
+        match compact::rewrite(engine, table, part, table.tree.leaf_pages()) {
+            // What it gives up is had only when it is through: a shorter one needs less before.
+            Err(Error::DiskFull { .. }) if part.bytes > PAGE => part.bytes /= 2,
+            rewritten => break rewritten?,
+        }
+    };
+    Ok(rewritten.next.filter(|next| high.is_none_or(|high| next.as_slice() < high)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use psync::sim::SimDisk;
+
+    use crate::{
+        apply::{choice::Choice, round},
+        engine::sweeps::MANY_FRAGMENTS,
+        handles::{batch::WriteBatch, database::Database, table::Table},
+        options::Options,
+        upkeep::checkpoint,
+        words::structure::Structure,
+    };
+
+    const KEYS: u32 = 6000;
+
+    fn open(disk: &SimDisk) -> (Database, Table) {
+        let options =
+            Options::new().background(false).leaf_pages(1).write_buffer_bytes(128 << 10).segment_bytes(64 << 10);
+        let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        (db, table)
+    }
+
+    /// Puts every key twice, the older version kept for a snapshot that is gone in the end.
+    fn fill(db: &Database, table: &Table) {
+        let put = |value: u8| (0..KEYS).for_each(|key| table.put(key.to_be_bytes(), [value; 60]).expect("put"));
+        put(1);
+        let snapshot = db.snapshot();
+        put(2);
+        db.drain().expect("applies");
+        drop(snapshot);
+    }
+
+    fn entries(table: &Table) -> u64 {
+        table.stats().expect("stats").entries
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_swept_and_loses_what_nobody_sees() {
+        let (db, table) = open(&SimDisk::new(1));
+        fill(&db, &table);
+        assert_eq!(entries(&table), u64::from(2 * KEYS));
+        let engine = table.engine();
+        engine.sweep(&table.core, &2000u32.to_be_bytes(), Some(&4000u32.to_be_bytes()));
+        engine.sweep(&table.core, &2500u32.to_be_bytes(), Some(&4000u32.to_be_bytes()));
+        assert_eq!(engine.sweeps.asked.lock().len(), 1, "a part of what waits");
+        engine.work_inline();
+        let left = entries(&table);
+        // The leaves at both ends go with it.
+        assert!((u64::from(2 * KEYS) - 2100..=u64::from(2 * KEYS) - 2000).contains(&left), "{left} versions left");
+        engine.sweep(&table.core, &[], None);
+        engine.work_inline();
+        assert_eq!(entries(&table), u64::from(KEYS));
+        assert!(table.iter().all(|pair| pair.is_ok_and(|(_, value)| value == [2; 60])));
+        assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    }
+
+    #[test]
+    fn a_sweep_of_a_table_that_is_dropped_ends() {
+        let (db, table) = open(&SimDisk::new(2));
+        fill(&db, &table);
+        let engine = table.engine();
+        engine.sweep(&table.core, &[], None);
+        engine.sweep(&table.core, &[1], None);
+        db.drop_table("t").expect("drops");
+        engine.work_inline();
+        assert_eq!(engine.sweeps.asked.lock().len(), 0);
+        assert!(!engine.signal.has_work());
+    }
+
+    #[test]
+    fn what_was_deleted_before_it_was_applied_stays_so_when_its_tombstone_is_swept_away_and_the_log_kept() {
+        let disk = SimDisk::new(3);
+        let (db, table) = open(&disk);
+        let (core, engine) = (&table.core, table.engine());
+        let fences: Vec<Vec<u8>> = (1..16).map(|fence| vec![fence]).collect();
+        let state = core.state.load_full();
+        core.replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
+        // The log is kept for the first, which is in another section than what is deleted.
+        table.put([1u8], "older").expect("put");
+        table.put([15u8], "deleted").expect("put");
+        table.delete_range([10u8]..).expect("deleted");
+        round::run(engine, &[Choice { table: Arc::clone(core), sections: vec![1] }]).expect("a round");
+        super::turn(engine).expect("a sweep");
+        assert!(core.state.load().tombstones.is_empty());
+        checkpoint::write(engine).expect("a checkpoint");
+        disk.kill();
+        drop((state, table, db));
+        let (_db, table) = open(&disk);
+        assert_eq!(table.get([15u8]).expect("read"), None);
+        assert_eq!(table.get([1u8]).expect("read").as_deref(), Some(&b"older"[..]));
+    }
+
+    #[test]
+    fn the_worker_is_woken_by_the_snapshot_that_was_waited_for_and_no_other() {
+        let (db, table) = open(&SimDisk::new(5));
+        let engine = table.engine();
+        fill(&db, &table);
+        let older = db.snapshot();
+        table.delete_range([0u8]..).expect("deleted");
+        let younger = db.snapshot();
+        engine.work_inline();
+        assert!(!engine.signal.has_work());
+        drop(younger);
+        assert!(!engine.signal.has_work(), "nothing waited for it");
+        drop(older);
+        assert!(engine.signal.has_work());
+        engine.work_inline();
+        assert_eq!(entries(&table), 0);
+    }
+
+    #[test]
+    fn a_snapshot_that_goes_before_it_is_noted_that_it_is_waited_for_is_not_waited_for() {
+        let (db, table) = open(&SimDisk::new(6));
+        let engine = table.engine();
+        fill(&db, &table);
+        let snapshot = db.snapshot();
+        table.delete_range([0u8]..).expect("deleted");
+        db.drain().expect("applies");
+        engine.sweeps.waits.store(0, super::Ordering::Relaxed);
+        let (found, waits) = super::look(engine);
+        assert!(found.is_none() && waits.is_some());
+        drop(snapshot);
+        assert!(!engine.signal.has_work(), "nobody had said that he waits");
+        assert!(!engine.sweeps.wait_for(waits, || engine.snapshots.oldest().unwrap_or(super::Seq::MAX)));
+    }
+
+    #[test]
+    fn tombstones_have_their_turn_while_others_are_swept() {
+        let (db, table) = open(&SimDisk::new(7));
+        fill(&db, &table);
+        let engine = table.engine();
+        engine.sweep(&table.core, &0u32.to_be_bytes(), Some(&5000u32.to_be_bytes()));
+        table.core.change_tombstones(|tombstones| {
+            let high = 5600u32.to_be_bytes();
+            tombstones.add(
+                &5500u32.to_be_bytes(),
+                Some(&high),
+                engine.publisher.visible(),
+                &engine.horizon(&table.core),
+            );
+        });
+        (0..2).for_each(|_| assert!(super::turn(engine).expect("a stretch"), "there is more"));
+        assert!(table.core.state.load().tombstones.is_empty());
+        assert!(engine.sweeps.are_waiting());
+    }
+
+    #[test]
+    fn tombstones_that_a_snapshot_keeps_are_not_urgent() {
+        let (db, table) = open(&SimDisk::new(4));
+        let engine = table.engine();
+        table.put("key", "value").expect("put");
+        db.drain().expect("applies");
+        let snapshot = db.snapshot();
+        let ranges = u16::try_from(MANY_FRAGMENTS).expect("few");
+        let mut batch = WriteBatch::new();
+        let key = |number: u16| [b"later".as_slice(), &number.to_be_bytes()].concat();
+        (0..ranges).for_each(|number| batch.delete_range(&table, key(2 * number)..key(2 * number + 1)));
+        table.put(key(0), "waits").expect("put");
+        db.write(batch).expect("deleted");
+        assert!(!super::is_urgent(engine));
+        drop(snapshot);
+        engine.work_inline();
+        assert!(table.core.state.load().tombstones.fragments().is_empty());
+    }
+}

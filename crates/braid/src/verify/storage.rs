@@ -1,0 +1,89 @@
+//! Checks what no table leads to: the superblock, the checkpoint image, and the log.
+//!
+//! 1. Both slots of the superblock have to be whole while the database is open for writing: opening overwrites the one that a crash tore. Who only
+//!    reads may find one torn, and that is told as what it is.
+//! 2. The image that the superblock names has to have the checksum that it names.
+//! 3. The log is read from where it is kept on, up to what is written: every group has to check, every record of a commit or table to decode, and
+//!    no seq to be missing.
+
+use wal::Reader;
+
+use crate::{
+    engine::Engine,
+    error::{Error, Result},
+    format::decoded::decodes,
+    root::image,
+    verify::Verification,
+};
+
+/// Adds what is wrong.
+pub(crate) fn run(engine: &Engine, result: &mut Verification) -> Result<()> {
+    superblock(engine, result)?;
+    log(engine, result)
+}
+
+fn superblock(engine: &Engine, result: &mut Verification) -> Result<()> {
+    // Held, so that no checkpoint replaces what is looked at.
+    let superblock = engine.superblock.lock();
+    for problem in superblock.bad_slots()? {
+        let note = if engine.options.read_only {
+            "; a crash while it was written explains it, and opening for writing mends it"
+        } else {
+            ""
+        };
+        result.findings.push(format!("{problem}{note}"));
+    }
+    match image::read_image(&engine.store, &superblock) {
+        Ok(_) => {}
+        Err(error @ Error::Corrupt { .. }) => result.findings.push(error.to_string()),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn log(engine: &Engine, result: &mut Verification) -> Result<()> {
+    // A checkpoint may trim what is being read; then it is read from what is left. Each time there is a new beginning.
+    let mut last = None;
+    loop {
+        let from = engine.retention.kept().seq.0 - 1;
+        let newest = engine.publisher.visible().0;
+        match read(engine, from, newest, result) {
+            Err(Error::ChangesGone { oldest, .. }) if last != Some(oldest) => last = Some(oldest),
+            Err(error @ (Error::Corrupt { .. } | Error::ChangesGone { .. })) => {
+                result.findings.push(error.to_string());
+                return Ok(());
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Reads the records from behind `from` to `newest` at least.
+fn read(engine: &Engine, from: u64, newest: u64, result: &mut Verification) -> Result<()> {
+    let log_error = |error| engine.log_error(error);
+    let (mut reader, mut next, mut records) = (Reader::new(from), from + 1, 0);
+    let mut findings = Vec::new();
+    let mut more = true;
+    while more && next <= newest {
+        let shown = reader.read(&engine.wal, &mut |record| {
+            if record.seq != next {
+                findings.push(missing(engine, record.lsn, next, record.seq));
+            }
+            if let Err(error) = decodes(&engine.path, record) {
+                findings.push(error.to_string());
+            }
+            next = record.seq + 1;
+            records += 1;
+        });
+        more = shown.map_err(log_error)?;
+    }
+    // Commits that may be lost in a power cut need not be written yet.
+    result.log_records += records;
+    result.findings.extend(findings);
+    Ok(())
+}
+
+fn missing(engine: &Engine, lsn: wal::Lsn, expected: u64, found: u64) -> String {
+    let (expected, found) = (format!("seq {expected}"), format!("seq {found}"));
+    crate::error::convert::malformed_record(&engine.path, lsn, expected, found).to_string()
+}
