@@ -4,7 +4,7 @@
 //! 2. On request, and when nobody writes any more ([`Quiet`]), everything is applied. All but the plain request to do so are followed by a checkpoint,
 //!    which trims the log.
 //!    Where it turns out that nobody writes, the disk gets back what is not needed at rest ([`rest`]).
-//! 3. When the log has grown long, what lies in its older half is applied, and when the newest checkpoint is old, what was visible at the
+//! 3. When the log has grown long, what lies in its oldest third is applied, and when the newest checkpoint is old, what was visible at the
 //!    one before: so no cold key pins the log. Then too a checkpoint is written.
 //! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]) and structures with too much garbage
 //!    ([`garbage`]), and cleans segments of documents ([`clean`]).
@@ -46,6 +46,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LOG_PER_HALF_WRITE_BUFFER: u64 = 3;
 /// It may hold so many segments in any case.
 const LOG_SEGMENTS: u64 = 3;
+/// What lies in this oldest part of a log that has grown long is applied: the younger is worth waiting for more.
+const LOG_OLD_PART: u64 = 3;
 
 /// How often reads may fail in a row before it is taken for more than a passing fault.
 const READ_FAILURES_MAX: u32 = 10;
@@ -174,8 +176,8 @@ impl Worker {
         } else if asked.stop {
             Ok(())
         } else if log_full {
-            let half = Lsn(engine.wal.end().0.saturating_sub(log_limit / 2));
-            apply_all(engine, |queue| queue.first_lsn().is_some_and(|lsn| lsn < half))
+            let cut = Lsn(engine.wal.end().0.saturating_sub(log_limit - log_limit / LOG_OLD_PART));
+            apply_all(engine, |queue| queue.first_lsn().is_some_and(|lsn| lsn < cut))
         } else if old {
             let aged = std::mem::replace(&mut self.aged, visible);
             apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= aged))
