@@ -1,5 +1,6 @@
 //! From queues to structures: which queues are next, rounds, and tables that change as a whole.
 
 pub(crate) mod choice;
+pub(crate) mod install;
 pub(crate) mod round;
 pub(crate) mod swap;

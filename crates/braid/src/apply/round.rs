@@ -3,9 +3,7 @@
 //! 1. The chosen queues are frozen between two publications, so that each covers a gapless interval of seqs.
 //! 2. The log is flushed through everything frozen: WAL before data, in every durability mode.
 //! 3. What was frozen of a table is applied as one batch, or, where that is more than a round takes, as several: queues go as soon as their structure has all of them.
-//! 4. The files that were written are flushed, each once for all tables.
-//! 5. A flush-end is logged for each: from here on recovery begins with the new root, and knows which keys it has which commits of.
-//! 6. The new views are published, each together with the queues that it replaces.
+//! 4. All that is installed ([`install`]), each view together with the queues that it replaces.
 //!
 //! A round takes a small part of the write buffer, so its memory is back soon, and nobody waits for all of it. Before each it is looked whether
 //! rounds keep up with what is written: as long as they do, their I/O makes as much way for reads as it can.
@@ -21,13 +19,14 @@
 use std::{ops::Range, sync::Arc, time::Instant};
 
 use index::{Applied, Collected, Seq, View};
-use psync::{File, Request};
 
 use crate::{
-    apply::choice::Choice,
+    apply::{
+        choice::Choice,
+        install::{Documents, Step, install},
+    },
     engine::Engine,
     error::{Error, Result},
-    format::{FlushEnd, kind},
     opq::{Frozen, Opq, Sections},
     tables::catalog::TableCore,
     words::{applied::AppliedThrough, structure},
@@ -72,19 +71,8 @@ pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
         return failed.map_or(Ok(()), Err);
     }
     // What went in counts, whatever became of the rest; where only space lacked, the next round tries that again.
-    finish_all(engine, &parts, started)?;
+    finish(engine, &parts, started)?;
     failed.filter(|_| !full_disk).map_or(Ok(()), Err)
-}
-
-fn finish_all(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
-    let applied = || parts.iter().map(|part| &part.applied);
-    if seeded::on(seeded::Bug::FlushEndBeforeData) {
-        let outcome = finish(engine, parts, started);
-        flush(engine, applied())?;
-        return outcome;
-    }
-    flush(engine, applied())?;
-    finish(engine, parts, started)
 }
 
 /// Freezes the chosen queues of tables that have no frozen ones yet, and cuts the sections anew that they leave empty.
@@ -184,93 +172,40 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
     }
 }
 
-/// Flushes what was written, each file once, in one psync.
-pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Applied>) -> Result<()> {
-    let mut files: Vec<&File> = Vec::new();
-    for file in applied.flat_map(|applied| &applied.files) {
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    engine.store.psync().run_all(files.into_iter().map(|file| Request::flush(file, 0)).collect())?;
-    Ok(())
-}
-
-/// Logs flush-ends and publishes. A part whose flush-end the log has no room for is taken back.
+/// Installs what was applied. A part whose flush-end the log has no room for is taken back.
 fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
-    let mut outcome = Ok(());
-    let (mut operations, mut bytes, mut applied) = (0, 0, 0);
-    for part in parts {
-        if outcome.is_ok() {
-            outcome = log_flush_end(engine, part);
-        }
-        match &outcome {
-            Ok(()) => bytes += publish(part)?,
-            Err(Error::DiskFull { .. }) => {
-                part.table.tree.discard(&part.applied);
-                part.frozen.take_back(part.range.clone());
-                continue;
-            }
-            Err(_) => break,
-        }
-        operations += part.range.len();
-        applied += part.frozen.bytes() * part.range.len() as u64 / part.frozen.len().max(1) as u64;
+    let steps = parts.iter().map(|part| Step {
+        table: part.table,
+        applied: &part.applied,
+        through: part.through.clone(),
+        documents: Documents::Stay,
+    });
+    let steps: Vec<Step<'_>> = steps.collect();
+    let mut bytes = 0;
+    let (installed, outcome) = install(engine, &steps, |number| bytes += replace(&parts[number]));
+    let (through, others) = parts.split_at(installed);
+    if matches!(outcome, Err(Error::DiskFull { .. })) {
+        others.iter().for_each(|part| part.frozen.take_back(part.range.clone()));
     }
-    if seeded::on(seeded::Bug::FlushEndBeforeData) {
-        engine.flush_log()?;
-    }
-    engine.pressure.give_back(bytes, applied, started.elapsed());
+    let operations = through.iter().map(|part| part.range.len()).sum();
+    let share = |part: &Part<'_>| part.frozen.bytes() * part.range.len() as u64 / part.frozen.len().max(1) as u64;
+    engine.pressure.give_back(bytes, through.iter().map(share).sum(), started.elapsed());
     engine.lend();
     engine.counters.applied(operations, started.elapsed());
     outcome
 }
 
-fn log_flush_end(engine: &Engine, part: &Part<'_>) -> Result<()> {
-    let record = FlushEnd {
-        table: part.table.id,
-        time: engine.clock.now(),
-        applied: part.through.clone(),
-        redo: part.applied.redo.clone(),
-        dropped: part.applied.dropped_documents.clone(),
-        retained: Vec::new(),
-        restored: None,
-    };
-    append_flush_end(engine, &record)
-}
-
-/// Appends a flush-end to the log, in pieces where it has to.
-///
-/// # Errors
-/// When the log fails, or has no room; a flush-end that is there in part counts for nothing.
-pub(crate) fn append_flush_end(engine: &Engine, record: &FlushEnd) -> Result<()> {
-    let most = usize::try_from(engine.wal.record_bytes_max()).unwrap_or(usize::MAX);
-    let payloads = record.encode(most);
-    let count = payloads.len();
-    for (number, payload) in payloads.iter().enumerate() {
-        let kind = if number + 1 == count { kind::FLUSH_END } else { kind::FLUSH_END_PART };
-        engine.wal.append(kind, &[payload], false, wal::Claim::Upkeep).map_err(|error| engine.log_error(error))?;
-    }
-    engine.threads.note_log(engine.wal.end());
-    Ok(())
-}
-
 /// Puts the new view in place, and in the same step takes the queues away that it has all of. Returns the memory that they held.
-fn publish(part: &Part<'_>) -> Result<u64> {
-    let (table, applied) = (part.table, &part.applied);
-    table.tree.publish(applied);
-    for document in &applied.dropped_documents {
-        table.documents.drop_document(document)?;
-    }
-    let state = table.state.load();
+fn replace(part: &Part<'_>) -> u64 {
     let (frozen, bytes) = match part.frozen.rest() {
         _ if part.last => (None, part.frozen.bytes()),
         Some((rest, bytes)) => (Some(Arc::new(rest)), bytes),
         None => (Some(Arc::clone(&part.frozen)), 0),
     };
-    table.set_applied(part.through.clone());
+    let active = Arc::clone(&part.table.state.load().active);
     let written = || part.frozen.updates(part.range.clone()).map(|update| (update.key, update.seq));
-    table.replace_applied(Arc::clone(&state.active), frozen, Arc::clone(&applied.view), written);
-    Ok(bytes)
+    part.table.replace_applied(active, frozen, Arc::clone(&part.applied.view), written);
+    bytes
 }
 
 /// Freezes all queues of a table, each with what is left of the frozen ones before it: the newest operation of a key is the one that

@@ -15,13 +15,13 @@ use index::{Applied, Seq};
 use wal::Claim;
 
 use crate::{
-    apply::round,
+    apply::install::{Documents, Step},
     engine::{
         Engine,
         publish::{Change, Pending, Safety},
     },
     error::{Error, Result},
-    format::{FlushEnd, Restored},
+    format::Restored,
     tables::catalog::TableCore,
     words::applied::AppliedThrough,
 };
@@ -47,14 +47,20 @@ impl Swap<'_> {
         let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
         let seq = commit.as_ref().map_or(Seq(0), |position| Seq(position.seq));
         let applied = take(seq);
+        let documents = Documents::Whole { retained: self.retained, restored: self.restored.as_ref() };
+        let step = Step { table, applied: &applied, through: AppliedThrough::new(seq), documents };
+        let log = || {
+            step.log(engine).map_err(|error| engine.write_error(error))?;
+            engine.flush_record()
+        };
         let mut outcome = match &commit {
-            Ok(_) => self.log(&applied, seq),
+            Ok(_) => log(),
             Err(error) => Err(error.clone()),
         };
         match &outcome {
             Ok(()) => {
                 // What is logged is so, and nothing may be written behind it that does not know it.
-                outcome = self.show(&applied, seq).map_err(|error| {
+                outcome = self.show(&step, seq).map_err(|error| {
                     engine.fail(error.cause());
                     engine.outcome_unknown()
                 });
@@ -71,43 +77,20 @@ impl Swap<'_> {
         outcome.map(|()| seq)
     }
 
-    /// Logs the flush-end and makes it durable.
-    fn log(&self, applied: &Applied, seq: Seq) -> Result<()> {
-        let engine = self.engine;
-        let record = FlushEnd {
-            table: self.table.id,
-            time: engine.clock.now(),
-            applied: AppliedThrough::new(seq),
-            redo: applied.redo.clone(),
-            dropped: Vec::new(),
-            retained: self.retained.to_vec(),
-            restored: self.restored.clone(),
-        };
-        round::append_flush_end(engine, &record).map_err(|error| engine.write_error(error))?;
-        engine.flush_record()
-    }
-
     /// Puts the view in place. Its seq is not visible yet.
-    fn show(&self, applied: &Applied, seq: Seq) -> Result<()> {
+    fn show(&self, step: &Step<'_>, seq: Seq) -> Result<()> {
         let table = self.table;
         if self.restored.is_some() {
             table.keep_last(seq);
         }
-        table.tree.publish(applied);
-        for retained in self.retained {
-            table.documents.retain_in(retained)?;
-        }
-        for (segment, bytes) in self.restored.iter().flat_map(|restored| &restored.dropped) {
-            table.documents.drop_in(*segment, *bytes)?;
-        }
-        table.set_applied(AppliedThrough::new(seq));
-        table.note_load(seq);
-        if table.tree.expires() {
-            self.engine.note_expiring(table);
-        }
-        let active = Arc::clone(&table.state.load().active);
-        let tombstones = self.restored.as_ref().map(|restored| restored.tombstones.clone()).unwrap_or_default();
-        table.replace_whole(active, Arc::clone(&applied.view), tombstones);
-        Ok(())
+        step.show(|| {
+            table.note_load(seq);
+            if table.tree.expires() {
+                self.engine.note_expiring(table);
+            }
+            let active = Arc::clone(&table.state.load().active);
+            let tombstones = self.restored.as_ref().map(|restored| restored.tombstones.clone()).unwrap_or_default();
+            table.replace_whole(active, Arc::clone(&step.applied.view), tombstones);
+        })
     }
 }

@@ -14,7 +14,7 @@ use doclog::Retained;
 use index::Seq;
 
 use crate::{
-    apply::{round, swap::Swap},
+    apply::{install, swap::Swap},
     error::Result,
     format::{Restored, RollBack, kind},
     handles::table::Table,
@@ -60,7 +60,7 @@ impl Table {
         let (retained, restored) = changes(core, &opened.header.documents, opened.header.tombstones.clone());
         engine.flush_log()?;
         let applied = core.tree.roll_back(&opened.header.root).map_err(|error| engine.write_error(error))?;
-        round::flush(engine, iter::once(&applied)).map_err(|error| engine.write_error(error))?;
+        install::flush(engine, iter::once(&applied)).map_err(|error| engine.write_error(error))?;
         let record = RollBack { table: core.id, to };
         let swap = Swap { engine, table: core, retained: &retained, restored: Some(restored) };
         let seq = swap.run(kind::ROLL_BACK, &record.encode(), |_| applied)?;

@@ -19,13 +19,12 @@ use parking_lot::MutexGuard;
 use space::{Class, PAGE, PageId};
 
 use crate::{
-    apply::round::{self, append_flush_end},
+    apply::install::{Documents, Step, install},
     engine::{
         Engine,
         cleaning::{How, Plan, Position},
     },
     error::{Error, Result},
-    format::FlushEnd,
     options::TableOptions,
     tables::{catalog::TableCore, traffic::Shares},
     upkeep::{
@@ -395,30 +394,12 @@ pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bo
     emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
 }
 
-/// Makes what was rewritten durable and current, as a round does.
+/// Makes what was rewritten durable and current.
 fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones)) -> Result<()> {
-    round::flush(engine, std::iter::once(applied)).map_err(|error| engine.write_error(error))?;
-    let record = FlushEnd {
-        table: table.id,
-        time: engine.clock.now(),
-        applied: table.applied(),
-        redo: applied.redo.clone(),
-        dropped: applied.dropped_documents.clone(),
-        retained: Vec::new(),
-        restored: None,
-    };
-    if let Err(error) = append_flush_end(engine, &record) {
-        let error = engine.write_error(error);
-        if matches!(error, Error::DiskFull { .. }) {
-            table.tree.discard(applied);
-        }
-        return Err(error);
-    }
-    table.tree.publish(applied);
-    for document in &applied.dropped_documents {
-        table.documents.drop_document(document)?;
-    }
-    let state = table.state.load();
-    table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), clear);
-    Ok(())
+    let step = Step::rewritten(table, applied, Documents::Stay);
+    let (_, outcome) = install(engine, &[step], |_| {
+        let state = table.state.load();
+        table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), &clear);
+    });
+    outcome.map_err(|error| engine.write_error(error))
 }

@@ -20,23 +20,26 @@
 mod fetch;
 mod search;
 
+use std::sync::Arc;
 use std::{
     ops::Range,
     time::{Duration, Instant},
 };
 
-use doclog::{Appender, DocPointer, Retained};
+use doclog::{Appender, DocPointer};
 use index::{Batch, Expiry, Operation, Payload, Seq, Update};
 use space::Class;
 
 use crate::{
-    apply::round::{self, append_flush_end},
+    apply::{
+        install::{self, Documents, Step},
+        round,
+    },
     engine::{
         Engine,
         cleaning::{Plan, Position},
     },
     error::{Error, ErrorKind, Result},
-    format::FlushEnd,
     tables::catalog::TableCore,
 };
 
@@ -164,7 +167,7 @@ pub(crate) fn stretch(
     // What the structure lacks comes later. Nothing that it has comes again, nor does anything below this.
     let oldest = table.oldest_unapplied_seq().map_or(Seq::MAX, |seq| Seq(seq.0 - 1));
     let through = oldest.min(horizon.visible);
-    let view = std::sync::Arc::clone(&table.state.load().view);
+    let view = Arc::clone(&table.state.load().view);
     let (mut moves, next) = search::search(&*view, from, plan, &horizon, through)?;
     watch.lap(&mut times.search);
     if moves.versions.is_empty() {
@@ -209,19 +212,9 @@ fn place(
     if !seeded::on(seeded::Bug::MovedUnflushed) {
         applied.files.extend(copies.files());
     }
-    round::flush(engine, std::iter::once(&applied)).map_err(|error| engine.write_error(error))?;
-    let mut retained = Vec::new();
-    moved.iter().for_each(|document| Retained::count(&mut retained, document));
-    let record = FlushEnd {
-        table: table.id,
-        time: engine.clock.now(),
-        applied: table.applied(),
-        redo: applied.redo.clone(),
-        dropped: applied.dropped_documents.clone(),
-        retained,
-        restored: None,
-    };
-    if let Err(error) = append_flush_end(engine, &record) {
+    let step = Step::rewritten(table, &applied, Documents::Moved(moved));
+    let flushed = install::flush(engine, std::iter::once(&applied)).and_then(|()| step.log(engine));
+    if let Err(error) = flushed {
         let error = engine.write_error(error);
         if matches!(error, Error::DiskFull { .. }) {
             table.tree.discard(&applied);
@@ -232,15 +225,10 @@ fn place(
         return Err(error);
     }
     copies.finish()?;
-    table.tree.publish(&applied);
-    for document in moved {
-        table.documents.retain(document, 0)?;
-    }
-    for document in &applied.dropped_documents {
-        table.documents.drop_document(document)?;
-    }
-    let state = table.state.load();
-    table.replace_state(std::sync::Arc::clone(&state.active), state.frozen.clone(), applied.view);
+    step.show(|| {
+        let state = table.state.load();
+        table.replace_state(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view));
+    })?;
     watch.lap(&mut times.flush);
     Ok(())
 }
