@@ -24,26 +24,32 @@
 //!
 //! Left to others: contents, and when a segment is needed no more.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod file;
+mod found;
+mod live;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use psync::{BLOCK, Buffer, File, Request};
+use psync::{Buffer, File, Request};
 use seeded::Bug;
 use space::{FileStore, StreamKind};
 
+use file::file_name;
+pub(crate) use file::{DIRECTORY, SegmentFile};
+pub use found::beyond_new;
+pub(crate) use found::{Found, discover, open_all};
+pub(crate) use live::Live;
+
 use crate::backoff::BackOff;
 use crate::failure::Sticky;
-use crate::format::{BadSegment, Flaw, GROUP_HEADER, GroupHeader, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
-use crate::scan::read_range;
 use crate::space::Wanted;
 use crate::stats::{Counters, add};
-use crate::{Claim, Error, Lsn, Options, Result};
-
-pub(crate) const DIRECTORY: &str = "wal";
+use crate::{Claim, Error, Lsn, Result};
 
 /// Spares to hold ready: one to grow into, and the reserve.
 const SPARES: usize = Claim::Put.leaves() + 1;
@@ -62,9 +68,6 @@ const FIRST_ROOM: u64 = 64 << 10;
 const ROOM_GROWTH: u64 = 4;
 /// Bytes of one that the log is brought into when nobody writes any more.
 pub const QUIET_ROOM: u64 = 1 << 20;
-/// Quarters of what room there is are left to those who claim more, as many as spares.
-const ROOM_PARTS: u64 = 4;
-
 /// From so many bytes of log for each flush on, the metadata that a flush has to write costs less than zeros would.
 const BULK_BYTES_PER_FLUSH: u64 = 1 << 20;
 
@@ -86,190 +89,6 @@ impl Pace {
             *self = Self { bytes, flushes, is_bulk: taken / flushed.max(1) >= BULK_BYTES_PER_FLUSH };
         }
         self.is_bulk
-    }
-}
-
-/// A file that holds a segment, or can.
-#[derive(Debug)]
-pub(crate) struct SegmentFile {
-    index: u64,
-    pub(crate) file: File,
-    /// Bytes of it that the disk has: less than a segment in a young one, and in one that was cut, until the log needs more.
-    room: AtomicU64,
-    /// Spares come with its use.
-    is_young: AtomicBool,
-}
-
-impl SegmentFile {
-    fn new(index: u64, file: File, room: u64, is_young: bool) -> Arc<Self> {
-        Arc::new(Self { index, file, room: AtomicU64::new(room), is_young: AtomicBool::new(is_young) })
-    }
-
-    pub(crate) fn name(&self) -> String {
-        file_name(self.index)
-    }
-
-    pub(crate) fn room(&self) -> u64 {
-        self.room.load(Ordering::Acquire)
-    }
-
-    fn is_young(&self) -> bool {
-        self.is_young.load(Ordering::Relaxed)
-    }
-
-    fn is_whole(&self, segment_bytes: u64) -> bool {
-        self.room() >= segment_bytes
-    }
-
-    /// Bytes up to which somebody with this claim may fill it, of so many at most, if the spares that he leaves to others are there.
-    pub(crate) fn room_for(&self, claim: Claim, segment_bytes: u64) -> u64 {
-        if self.is_whole(segment_bytes) { segment_bytes } else { self.part_for(claim) }
-    }
-
-    /// Bytes up to which somebody with this claim may fill it where others have nothing else.
-    pub(crate) fn part_for(&self, claim: Claim) -> u64 {
-        let room = self.room();
-        // Behind all others is what marks the next opening.
-        room - (room / ROOM_PARTS * claim.leaves() as u64).max(BLOCK as u64)
-    }
-
-    /// Whether somebody with this claim may fill it up to here though there are no spares.
-    pub(crate) fn needs_no_spares(&self, end: u64, claim: Claim) -> bool {
-        self.is_young() && end <= self.part_for(claim)
-    }
-}
-
-fn file_name(index: u64) -> String {
-    format!("{DIRECTORY}/{index}.log")
-}
-
-/// A file that was there when the log was opened.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) segment: Arc<SegmentFile>,
-    pub(crate) header: std::result::Result<SegmentHeader, Flaw>,
-    /// The first seq of its first group, if that has a header.
-    pub(crate) first_seq: Option<u64>,
-    /// Its length in bytes; shorter than a segment when it is the very first of a short log, when a crash stopped its making, or when it was cut.
-    pub(crate) len: u64,
-}
-
-/// A file in `wal/` of a store that is not of a log in which nothing was ever appended, if there is one: it has another name, or is longer.
-///
-/// # Errors
-/// When files cannot be listed or opened.
-pub fn beyond_new(store: &FileStore) -> Result<Option<String>> {
-    for name in store.list(DIRECTORY)? {
-        let name = format!("{DIRECTORY}/{name}");
-        if name != file_name(0) || store.open_existing(StreamKind::Wal, &name, false)?.len()? > FIRST_ROOM {
-            return Ok(Some(name));
-        }
-    }
-    Ok(None)
-}
-
-/// Opens all segment files; each with its length. Changes nothing.
-pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
-    let mut files = Vec::new();
-    for name in store.list(DIRECTORY)? {
-        let Some(index) = name.strip_suffix(".log").and_then(|stem| stem.parse().ok()) else {
-            continue;
-        };
-        if file_name(index) != format!("{DIRECTORY}/{name}") {
-            continue;
-        }
-        let file = store.open_existing(StreamKind::Wal, &file_name(index), false)?;
-        let len = file.len()?;
-        files.push((SegmentFile::new(index, file, len, false), len));
-    }
-    Ok(files)
-}
-
-/// Opens all segment files and reads their headers. Changes nothing.
-pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options) -> Result<Vec<Found>> {
-    let files = open_all(store)?;
-    let reads = files.iter().zip(0..).map(|((segment, len), tag)| {
-        let wanted = usize::try_from(*len).unwrap_or(usize::MAX).min(SEGMENT_HEADER + GROUP_HEADER);
-        Request::read(&segment.file, 0, Buffer::zeroed(wanted), tag)
-    });
-    let headers = store.psync().run_all(reads.collect())?;
-    let mut found = Vec::new();
-    for ((segment, len), block) in files.into_iter().zip(headers) {
-        let block = block.as_deref().unwrap_or_default();
-        let (block, group) = block.split_at(block.len().min(SEGMENT_HEADER));
-        let header = read_header(&segment, block, geometry, options)?;
-        let is_whole = |block: &[u8]| SegmentHeader::decode(block).is_ok();
-        if header.is_err() && block.len() == SEGMENT_HEADER && is_whole(&read_again(store, &segment)?) {
-            let flaw =
-                Flaw::new("segment header", "the same when it is read again", "a whole one, where there was none");
-            return Err(flaw.at(segment.file.path().to_owned(), 0));
-        }
-        let first = header.as_ref().ok().map(|header| geometry.first(header.number));
-        let first = first.and_then(|lsn| GroupHeader::peek(&options.database, lsn, group));
-        found.push(Found { segment, header, first_seq: first.map(|group| group.first_seq), len });
-    }
-    Ok(found)
-}
-
-/// The first bytes of a segment past the page cache: a read that brought something else would cost the commits in it.
-fn read_again(store: &FileStore, segment: &SegmentFile) -> Result<Vec<u8>> {
-    let file = store.open_existing(StreamKind::Wal, &segment.name(), true)?;
-    let mut again = Vec::new();
-    read_range(store.psync(), &file, 0, SEGMENT_HEADER, &mut again)?;
-    Ok(again)
-}
-
-fn read_header(
-    segment: &SegmentFile, block: &[u8], geometry: Geometry, options: &Options,
-) -> Result<std::result::Result<SegmentHeader, Flaw>> {
-    let path = || segment.file.path().to_owned();
-    let header = match SegmentHeader::decode(block) {
-        Ok(header) => header,
-        Err(BadSegment::Flaw(flaw)) => return Ok(Err(flaw)),
-        Err(BadSegment::Newer(found)) => {
-            return Err(Error::NewerVersion { file: path(), found, supported: crate::format::VERSION });
-        }
-    };
-    if header.database != options.database {
-        return Err(Error::Foreign { file: path(), expected: hex(&options.database), found: hex(&header.database) });
-    }
-    if header.segment_bytes != geometry.segment_bytes() {
-        return Err(Error::SegmentSize {
-            file: path(),
-            expected: geometry.segment_bytes(),
-            found: header.segment_bytes,
-        });
-    }
-    if header.number > geometry.number_max() {
-        return Ok(Err(Flaw::new("segment number", format!("at most {}", geometry.number_max()), header.number)));
-    }
-    Ok(Ok(header))
-}
-
-/// The segments that hold the log, by number: the file of each, and the seq that its first sequenced record has, or would have.
-#[derive(Debug, Default)]
-pub(crate) struct Live(BTreeMap<u64, (Arc<SegmentFile>, u64)>);
-
-impl Live {
-    pub(crate) fn insert(&mut self, number: u64, segment: Arc<SegmentFile>, first_seq: u64) {
-        let before = self.0.insert(number, (segment, first_seq));
-        assert!(before.is_none(), "segment {number} is live already");
-    }
-
-    /// The file of a segment.
-    pub(crate) fn file(&self, number: u64) -> Option<&Arc<SegmentFile>> {
-        self.0.get(&number).map(|(segment, _)| segment)
-    }
-
-    /// Number and first seq of each segment, oldest first.
-    pub(crate) fn starts(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.0.iter().map(|(number, (_, first_seq))| (*number, *first_seq))
-    }
-
-    /// The segment that holds the record of `seq`, or will; none where it was trimmed. Of several with the same first seq only the
-    /// last one can have a record that has it.
-    pub(crate) fn find(&self, seq: u64) -> Option<(u64, u64)> {
-        self.0.iter().rev().map(|(number, (_, first_seq))| (*number, *first_seq)).find(|(_, first)| *first <= seq)
     }
 }
 
@@ -677,89 +496,4 @@ fn write_zeros(store: &FileStore, file: &File, from: u64, to: u64) -> Result<()>
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::path::Path;
-    use std::time::Duration;
-
-    use psync::sim::SimDisk;
-
-    use super::*;
-
-    const SEGMENT_BYTES: u64 = 64 << 10;
-
-    /// A pool without segments.
-    fn pool(disk: &SimDisk) -> Pool {
-        let store = FileStore::open(disk.psync(), Path::new("/db"), false).expect("the store opens");
-        let geometry = Geometry::new(SEGMENT_BYTES).expect("valid");
-        Pool::adopt(store, geometry, Arc::default(), Arc::default(), Vec::new(), Live::default()).expect("it opens")
-    }
-
-    #[test]
-    fn segments_are_written_ahead_only_where_flushes_are_frequent() {
-        let mut pace = Pace::default();
-        assert!(!pace.look(0, 0), "nothing is known");
-        assert!(pace.look(4 << 20, 2));
-        assert!(pace.look(4 << 20, 300), "as before: too little came since");
-        assert!(!pace.look(6 << 20, 300));
-        assert!(pace.look(8 << 20, 300), "no flush at all");
-
-        let disk = SimDisk::new(3);
-        let pool = pool(&disk);
-        let written = || pool.store.counters(StreamKind::Wal).snapshot().written_bytes;
-        pool.make_spares(1).expect("there is room");
-        assert_eq!(written(), SEGMENT_BYTES);
-        add(&pool.counters.group_bytes, 4 << 20);
-        add(&pool.counters.flushes, 1);
-        pool.make_spares(2).expect("there is room");
-        assert_eq!(written(), SEGMENT_BYTES, "the second one is not written");
-        // Its room is its own all the same.
-        disk.set_capacity(Some(2 * SEGMENT_BYTES));
-        assert!(matches!(pool.make_spares(3), Err(Error::Full { .. })));
-        assert_eq!(pool.spares(), 2);
-    }
-
-    #[test]
-    fn attempts_on_a_full_disk_become_rare_and_a_trim_asks_for_one_at_once() {
-        let disk = SimDisk::new(1);
-        let pool = pool(&disk);
-        let now = Cell::new(Instant::now());
-        let clock = || now.get();
-        let end = Lsn(SEGMENT_BYTES);
-        pool.prepare(end, clock).expect("there is room");
-        assert_eq!(pool.spares(), SPARES);
-        pool.take(1, Claim::Put, 1).expect("a spare");
-        disk.set_capacity(Some(3 * SEGMENT_BYTES));
-
-        // An hour of calls, ten a second: eight while the pauses grow, then one a minute.
-        let operations = disk.operations();
-        let failed = (0..36_000).filter(|_| {
-            now.set(now.get() + Duration::from_millis(100));
-            pool.prepare(end, clock).is_err()
-        });
-        let failed = failed.count() as u64;
-        assert!((60..70).contains(&failed), "{failed} attempts");
-        let per_attempt = (disk.operations() - operations) / failed;
-        assert!((1..10).contains(&per_attempt), "{per_attempt} operations each");
-        let operations = disk.operations();
-        pool.prepare(end, clock).expect("a pause is no error");
-        assert_eq!(disk.operations(), operations);
-
-        pool.trim(1).expect("nothing is trimmed");
-        pool.prepare(end, clock).expect("a pause is no error");
-        assert_eq!(disk.operations(), operations, "a trim of nothing is no reason to try again");
-        pool.trim(2).expect("it trims");
-        for number in 2..4 {
-            pool.take(number, Claim::Upkeep, 1).expect("a spare");
-        }
-        assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "a trim is");
-
-        // Success ends it too: the next failure is the first of a new row.
-        disk.set_capacity(Some(4 * SEGMENT_BYTES));
-        now.set(now.get() + Duration::from_secs(60));
-        assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "one more fits, not two");
-        assert_eq!(pool.spares(), 2);
-        now.set(now.get() + Duration::from_millis(250));
-        assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "and the pause is short again");
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! The state of a simulated disk: names, lives, faults. Everything here happens under one lock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::names::{NameChange, Tree};
 use super::node::Node;
 use super::service::Service;
 use super::{Fault, Garble};
@@ -21,63 +22,6 @@ pub(super) type SharedNode = Arc<Mutex<Node>>;
 
 /// What every operation gets once the power is gone.
 pub(super) const DEAD: i32 = libc::ENODEV;
-
-#[derive(Clone, Default)]
-struct Tree {
-    files: BTreeMap<PathBuf, SharedNode>,
-    directories: BTreeSet<PathBuf>,
-}
-
-#[derive(Clone)]
-enum NameChange {
-    File(PathBuf, SharedNode),
-    Directory(PathBuf),
-    Removal(PathBuf),
-    /// To another name in the same directory, in one step.
-    Renaming(PathBuf, PathBuf),
-}
-
-impl NameChange {
-    fn parent(&self) -> &Path {
-        let (Self::File(path, _) | Self::Directory(path) | Self::Removal(path) | Self::Renaming(path, _)) = self;
-        path.parent().unwrap_or(Path::new(""))
-    }
-}
-
-impl Tree {
-    fn apply(&mut self, change: NameChange) {
-        match change {
-            NameChange::File(path, node) => {
-                self.files.insert(path, node);
-            }
-            NameChange::Directory(path) => {
-                self.directories.insert(path);
-            }
-            NameChange::Removal(path) => {
-                self.files.remove(&path);
-            }
-            NameChange::Renaming(from, to) => {
-                if let Some(node) = self.files.remove(&from) {
-                    self.files.insert(to, node);
-                }
-            }
-        }
-    }
-
-    fn has_directory(&self, path: &Path) -> bool {
-        path.parent().is_none() || self.directories.contains(path)
-    }
-
-    /// Drops what stands in a directory that is not there.
-    fn drop_orphans(&mut self) {
-        let reachable = |directories: &BTreeSet<PathBuf>, path: &Path| {
-            path.ancestors().skip(1).all(|above| above.parent().is_none() || directories.contains(above))
-        };
-        let directories = std::mem::take(&mut self.directories);
-        self.directories = directories.iter().filter(|path| reachable(&directories, path)).cloned().collect();
-        self.files.retain(|path, _| reachable(&self.directories, path));
-    }
-}
 
 struct Planned {
     kind: Fault,

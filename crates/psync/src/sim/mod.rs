@@ -54,6 +54,7 @@
 //! ```
 
 mod disk;
+mod names;
 mod node;
 mod service;
 mod system;
