@@ -27,22 +27,30 @@
 //!
 //! # How it works
 //!
-//! 1. A commit takes log space and its sequence number in one step, is made as safe as its [`Durability`] asks together with
-//!    everybody who waits with it, and becomes visible in that order (`commit`, `engine::publish`).
-//! 2. Its operations wait in their tables' operation queues (`opq`) until the background worker applies a whole queue to
-//!    the table's structure in one sweep of batched I/O (`upkeep::worker`, `apply::round`).
-//! 3. A reader takes {queues, structure} of its table as one unit and asks newest first (`read`).
-//! 4. Sorted pairs for an empty table go past log and queue (`handles::load`), and a table can be rebuilt in key order (`upkeep::compact`).
-//! 5. What was committed can be followed, in order, out of the log (`handles::changes`), as far back as the log is kept (`engine::retention`).
-//! 6. A backup is a snapshot, or what the log says changed since another backup, written out as blocks (`backup`).
-//! 7. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays what came after it (`upkeep::checkpoint`,
-//!    `open::recovery`).
+//! 1. A commit takes log space and its sequence number in one step. It is made as safe as its [`Durability`] asks,
+//!    together with all commits that wait at the same time. Commits become visible in the order of sequence numbers
+//!    (`commit`, `engine::publish`).
+//! 2. The operations of a commit wait in the operation queues of their tables (`opq`) until the background worker
+//!    applies a whole queue to the table's structure in one sweep of batched I/O (`upkeep::worker`, `apply::round`).
+//! 3. A reader takes {queues, structure} of a table as one unit and searches newest first (`read`).
+//! 4. Sorted pairs for an empty table bypass log and queue (`handles::load`), and a table can be rebuilt in key order
+//!    (`upkeep::compact`).
+//! 5. Committed changes can be read from the log in order (`handles::changes`), as far back as the log is kept
+//!    (`engine::retention`).
+//! 6. A backup is a snapshot, or the changes in the log since another backup, written as blocks (`backup`).
+//! 7. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays the log after the
+//!    checkpoint (`upkeep::checkpoint`, `open::recovery`).
 //!
 //! # What is guaranteed
 //!
-//! After a crash at any instruction, with any subset of unflushed sectors lost or torn: every commit acknowledged under
-//! [`Durability::Sync`] is there, whole; none is there in part; what is there is a prefix of the order of commits; what was
-//! deleted stays deleted. Damage that a crash can't explain is detected by checksum and named with file and offset.
+//! After a crash at any instruction, with any subset of unflushed sectors lost or torn:
+//!
+//! - Every commit acknowledged under [`Durability::Sync`] is there, whole.
+//! - No commit is there in part.
+//! - The commits that are there are a prefix of the order of commits.
+//! - Deleted keys stay deleted.
+//!
+//! Damage that a crash can't explain is detected by checksum and named with file and offset.
 
 mod apply;
 mod backup;

@@ -1,8 +1,10 @@
-//! What a round takes: the sections with the most pending operations, over all tables (PIO §3.1.3: which OPQ entries a bupdate chooses).
+//! The choice of a round: the sections with the most pending operations, over all tables (PIO §3.1.3: which OPQ
+//! entries a bupdate chooses).
 //!
-//! Sections of a table cover about the same number of leaves, so the fullest queue gives the most operations for each leaf that is
-//! written. Where keys come in any order, that is the section which was not taken for the longest time: it has twice as many operations as
-//! the mean when its turn comes, most leaves of it are touched, and so is every node above them, once.
+//! Sections of a table cover about the same number of leaves, so the fullest queue gives the most operations for each
+//! leaf that is written. Where keys come in any order, the fullest section is the one that was not taken for the
+//! longest time. At its turn it has twice as many operations as the mean, most of its leaves are touched, and every
+//! node above them is written once.
 
 use std::sync::Arc;
 
@@ -10,9 +12,9 @@ use crate::{engine::Engine, opq::Opq, tables::catalog::TableCore};
 
 /// Sections of one table.
 pub(crate) struct Choice {
-    /// Whose.
+    /// The table of the sections.
     pub(crate) table: Arc<TableCore>,
-    /// Which ones are to be frozen, by their number; none where frozen ones are left from an earlier round.
+    /// Numbers of the sections to freeze; none where frozen ones are left from an earlier round.
     pub(crate) sections: Vec<usize>,
 }
 
@@ -23,8 +25,8 @@ struct Candidate {
     section: usize,
 }
 
-/// What earlier rounds froze and could not apply to its end; where a full disk was why, all queues of the other tables too, for any of
-/// them can have the deletes that bring space back.
+/// The queues that earlier rounds froze and could not apply to their end. Where a full disk was the reason, these are
+/// joined by all queues of the other tables, because any of them can have the deletes that bring space back.
 pub(crate) fn left_over(engine: &Engine) -> Vec<Choice> {
     let mut choices = Vec::new();
     let (mut left, full_disk) = (false, engine.pressure.full_disk().is_some());
@@ -46,7 +48,7 @@ pub(crate) fn fullest(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Vec<Cho
     choose(&tables, candidates, engine.pressure.round_bytes())
 }
 
-/// The fullest queues, enough for a round, if it is time for one.
+/// The fullest queues, enough for a round, if one is due.
 pub(crate) fn due(engine: &Engine) -> Vec<Choice> {
     let tables = engine.catalog.live();
     let candidates = candidates(&tables, |_| true);

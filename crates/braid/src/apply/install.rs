@@ -1,14 +1,18 @@
-//! How what was written of a structure becomes current: the only way.
+//! Installing: the only way in which a written view of a structure becomes current.
 //!
-//! 1. The files that it was written to are flushed, each once for all steps ([`flush`]).
-//! 2. A flush-end is logged ([`Step::log`]): from here on recovery begins with the new root, and knows which keys it has which commits of.
-//! 3. The view, the queues that it has all of, the applied seqs, the range tombstones and the counts of documents change ([`Step::show`]).
+//! 1. The written files are flushed, each once for all steps ([`flush`]).
+//! 2. A flush-end is logged ([`Step::log`]). From here on recovery begins with the new root, and knows for each key
+//!    range which commits the structure has.
+//! 3. The view is installed ([`Step::show`]): with it change the queues that the structure now has all of, the applied
+//!    seqs, the range tombstones and the counts of documents.
 //!
-//! A step whose flush-end the log has no room for is given back ([`index::Index::discard`]), and so are those behind it: all is as before, and it may be tried
-//! again. Any other error ends all writing.
+//! A step whose flush-end finds no room in the log is given back ([`index::Index::discard`]), and so are the steps
+//! behind it. Everything is as before then, and the steps may be tried again. Any other error ends all writing.
 //!
-//! Invariants: nothing that is logged refers to bytes that may be lost; nothing is current that is not logged; all of it happens under
-//! [`Engine::maintenance`].
+//! Invariants:
+//! - No log record refers to bytes that may be lost.
+//! - No view is current that is not logged.
+//! - All of this happens under [`Engine::maintenance`].
 
 use doclog::Retained;
 use index::{Applied, DocPointer};
@@ -23,22 +27,23 @@ use crate::{
     words::applied::AppliedThrough,
 };
 
-/// What was written of a table's structure.
+/// A written view of a table's structure.
 pub(crate) struct Step<'a> {
     pub(crate) table: &'a TableCore,
     pub(crate) applied: &'a Applied,
-    /// Which commits the structure has with it.
+    /// The commits that the structure has with this view.
     pub(crate) through: AppliedThrough,
     pub(crate) documents: Documents<'a>,
 }
 
-/// What becomes of documents beside those that the structure has dropped.
+/// The fate of documents beside those that the structure has dropped.
 pub(crate) enum Documents<'a> {
-    /// Nothing.
+    /// No change.
     Stay,
-    /// These live from now on, in place of others.
+    /// These documents live from now on, in place of others.
     Moved(&'a [DocPointer]),
-    /// The table changes as a whole: so much of some segments lives from now on, and of a rollback so much does not.
+    /// The table changes as a whole. `retained`: bytes, by segment, that live from now on. `restored`, of a rollback:
+    /// bytes, by segment, that live no more.
     Whole { retained: &'a [Retained], restored: Option<&'a Restored> },
 }
 
@@ -48,10 +53,11 @@ impl<'a> Step<'a> {
         Self { table, applied, through: table.applied(), documents }
     }
 
-    /// Logs its flush-end.
+    /// Logs the flush-end of the step.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when the log has no room for it, or what ends all writing. Where it is not there as a whole it counts for nothing.
+    /// [`Error::DiskFull`] when the log has no room for the flush-end, or an error that ends all writing. A flush-end
+    /// that is not in the log as a whole counts for nothing.
     pub(crate) fn log(&self, engine: &Engine) -> Result<()> {
         let (mut retained, mut restored, mut dropped) = (Vec::new(), None, self.applied.dropped_documents.clone());
         match self.documents {
@@ -73,10 +79,10 @@ impl<'a> Step<'a> {
         append(engine, &record)
     }
 
-    /// Makes it current; `replace` puts the table's next state in place.
+    /// Installs the view; `replace` puts the table's next state in place.
     ///
     /// # Errors
-    /// When the counts of documents do not suffice for what is dropped.
+    /// When the counts of documents do not suffice for the dropped ones.
     pub(crate) fn show(&self, replace: impl FnOnce()) -> Result<()> {
         let (table, applied) = (self.table, self.applied);
         table.tree.publish(applied);
@@ -98,8 +104,10 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Flushes, logs and shows steps, in their order; `replace` puts the next state of a table in place, of the step with that number. How many went through: the
-/// others were given back, where the outcome is [`Error::DiskFull`].
+/// Flushes, logs and installs steps, in their order. `replace` gets the number of a step and puts the next state of
+/// its table in place.
+///
+/// Returns how many steps went through. The others were given back, where the outcome is [`Error::DiskFull`].
 pub(crate) fn install(engine: &Engine, steps: &[Step<'_>], mut replace: impl FnMut(usize)) -> (usize, Result<()>) {
     let applied = || steps.iter().map(|step| step.applied);
     if !seeded::on(Bug::FlushEndBeforeData)
@@ -126,7 +134,7 @@ pub(crate) fn install(engine: &Engine, steps: &[Step<'_>], mut replace: impl FnM
     (installed, outcome)
 }
 
-/// Flushes what was written, each file once, in one psync.
+/// Flushes the written files, each once, in one psync.
 pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Applied>) -> Result<()> {
     let mut files: Vec<&File> = Vec::new();
     for file in applied.flat_map(|applied| &applied.files) {
@@ -138,7 +146,7 @@ pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Appli
     Ok(())
 }
 
-/// Appends a flush-end to the log, in pieces where it has to.
+/// Appends a flush-end to the log, in pieces where necessary.
 fn append(engine: &Engine, record: &FlushEnd) -> Result<()> {
     let most = usize::try_from(engine.wal.record_bytes_max()).unwrap_or(usize::MAX);
     let payloads = record.encode(most);

@@ -1,4 +1,4 @@
-//! From queues to structures: which queues are next, rounds, and tables that change as a whole.
+//! From queues to structures: the choice of queues, rounds, and tables that change as a whole.
 
 pub(crate) mod choice;
 pub(crate) mod install;

@@ -2,16 +2,21 @@
 //!
 //! 1. The chosen queues are frozen between two publications, so that each covers a gapless interval of seqs.
 //! 2. The log is flushed through everything frozen: WAL before data, in every durability mode.
-//! 3. What was frozen of a table is applied as one batch, or, where that is more than a round takes, as several: queues go as soon as their structure has all of them.
-//! 4. All that is installed ([`install`]), each view together with the queues that it replaces.
+//! 3. The frozen operations of a table are applied as one batch, or as several where they are more than a round takes.
+//!    A queue goes as soon as its structure has all of its operations.
+//! 4. The written views are installed ([`install`]), each together with the removal of the queues that it replaces.
 //!
-//! A round takes a small part of the write buffer, so its memory is back soon, and nobody waits for all of it. Before each it is looked whether
-//! rounds keep up with what is written: as long as they do, their I/O makes as much way for reads as it can.
+//! A round takes a small part of the write buffer, so its memory is back soon, and no writer waits for all of the
+//! buffer. Before each round the engine checks whether rounds keep up with the writers. As long as they do, their I/O
+//! makes as much way for reads as possible.
 //!
-//! On a full disk what was frozen is applied in ever smaller slices, each with a flush-end of its own, so that the pages which one slice
-//! gives up serve the next. If no slice at all goes in, all queues of the table are joined, so that deletes which came later get their
-//! turn. If deletes were refused because there is no room for them behind it, slices may use half of the space that is kept for deletes:
-//! there is no other way to them.
+//! On a full disk:
+//!
+//! 1. Frozen operations are applied in ever smaller slices, each with a flush-end of its own, so that the pages which
+//!    one slice gives up serve the next.
+//! 2. If no slice at all goes in, all queues of the table are joined, so that later deletes get their turn.
+//! 3. If deletes were refused because there is no room for them behind the frozen operations, slices may use half of
+//!    the space that is reserved for deletes: no other way leads to the deletes.
 //!
 //! Invariant: a page that a round retires is not used again before the flush-end is durable, because every round and
 //! every checkpoint begins with a flush of the log.
@@ -32,28 +37,28 @@ use crate::{
     words::{applied::AppliedThrough, structure},
 };
 
-/// A part of what is frozen of a table, on its way into the structure.
+/// A part of a table's frozen operations, on its way into the structure.
 struct Part<'a> {
     table: &'a Arc<TableCore>,
     frozen: Arc<Frozen>,
     range: Range<usize>,
     applied: Applied,
-    /// Which commits the structure has with it.
+    /// The commits that the structure has with this part.
     through: AppliedThrough,
-    /// Nothing of what is frozen is left to be applied.
+    /// No frozen operation is left to be applied.
     last: bool,
 }
 
-/// Runs a round for what was chosen.
+/// Runs a round for the chosen sections.
 ///
 /// # Errors
-/// [`Error::DiskFull`] when nothing could be applied for want of space; any other error may have left part of the round
-/// done, but nothing published that is not logged.
+/// [`Error::DiskFull`] when nothing could be applied for want of space. After any other error a part of the round may
+/// be done, but nothing is installed that is not logged.
 pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
     if choices.iter().any(|choice| structure::only_appends(choice.table.structure)) {
         match engine.make_reserves(engine.pressure.used()) {
-            // There is hardly room for more either, and what waits has to go on.
+            // There is hardly room for more either, and the waiting operations must go on.
             Err(Error::DiskFull { .. }) => {}
             made => made?,
         }
@@ -70,12 +75,13 @@ pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     if parts.is_empty() {
         return failed.map_or(Ok(()), Err);
     }
-    // What went in counts, whatever became of the rest; where only space lacked, the next round tries that again.
+    // Applied parts count, whatever became of the others; where only space lacked, the next round tries the others
+    // again.
     finish(engine, &parts, started)?;
     failed.filter(|_| !full_disk).map_or(Ok(()), Err)
 }
 
-/// Freezes the chosen queues of tables that have no frozen ones yet, and cuts the sections anew that they leave empty.
+/// Freezes the chosen queues of tables that have no frozen ones yet, and cuts the emptied sections anew.
 fn freeze(engine: &Engine, choices: &[Choice]) {
     let fresh: Vec<_> = choices.iter().filter(|choice| choice.table.state.load().frozen.is_none()).collect();
     let fences: Vec<_> = fresh.iter().map(|choice| fences(engine, &*choice.table.state.load().view)).collect();
@@ -86,7 +92,7 @@ fn freeze(engine: &Engine, choices: &[Choice]) {
     });
 }
 
-/// Freezes all queues of a table, of which none is frozen, in one step with what `with` does.
+/// Freezes all queues of a table that has no frozen ones, in one step with the call of `with`.
 pub(crate) fn freeze_whole<R>(engine: &Engine, table: &TableCore, with: impl FnOnce() -> R) -> R {
     let fences = fences(engine, &*table.state.load().view);
     engine.publisher.between(|visible, _| {
@@ -118,7 +124,8 @@ pub(crate) fn fences(engine: &Engine, view: &dyn View) -> Vec<Vec<u8>> {
     })
 }
 
-/// Applies what it can of what is frozen of each table; also says what failed, if anything did.
+/// Applies as much as possible of the frozen operations of each table. Returns the parts, and the error if there was
+/// any.
 fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Option<Error>) {
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
     for Choice { table, .. } in choices {
@@ -152,7 +159,7 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
                 let mut through = table.applied();
                 slice.for_each_span(|low, high| through.cover(low, high, frozen.through()));
                 frozen.slice_applied();
-                // Later commits have later seqs than anything that was visible when these were frozen.
+                // Later commits have later seqs than any that was visible when these were frozen.
                 let oldest = table.oldest_unapplied_seq().map_or(Seq::MAX, |seq| Seq(seq.0 - 1));
                 through.raise(oldest.min(frozen.through()));
                 let last = frozen.slices_left() == 0;
@@ -172,7 +179,7 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
     }
 }
 
-/// Installs what was applied. A part whose flush-end the log has no room for is taken back.
+/// Installs the applied parts. A part whose flush-end finds no room in the log is taken back.
 fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
     let steps = parts.iter().map(|part| Step {
         table: part.table,
@@ -195,7 +202,8 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
     outcome
 }
 
-/// Puts the new view in place, and in the same step takes the queues away that it has all of. Returns the memory that they held.
+/// Puts the new view in place, and in the same step removes the queues that it has all of. Returns the memory that
+/// they held.
 fn replace(part: &Part<'_>) -> u64 {
     let (frozen, bytes) = match part.frozen.rest() {
         _ if part.last => (None, part.frozen.bytes()),
@@ -208,8 +216,8 @@ fn replace(part: &Part<'_>) -> u64 {
     bytes
 }
 
-/// Freezes all queues of a table, each with what is left of the frozen ones before it: the newest operation of a key is the one that
-/// counts, and where that deletes, what was put before needs no space.
+/// Freezes all queues of a table, each joined with the rest of the frozen ones before it. The newest operation of a
+/// key is the one that counts; where that is a delete, earlier puts need no space.
 fn join_queues(engine: &Engine, table: &TableCore) {
     engine.publisher.between(|visible, _| {
         let state = table.state.load();
@@ -230,8 +238,8 @@ fn join_queues(engine: &Engine, table: &TableCore) {
     });
 }
 
-/// Takes out of the frozen queues of a table what its structure has already: for who moves documents, since readers look into queues first, and would
-/// be led there to where a document was.
+/// Removes the operations from the frozen queues of a table that its structure has already. Relocation of documents
+/// needs this, because readers look into queues first, and would be led to the old place of a document.
 pub(crate) fn forget_applied(engine: &Engine, table: &TableCore) {
     let state = table.state.load();
     let Some(older) = state.frozen.as_ref().filter(|frozen| frozen.is_applied_in_part()) else { return };
@@ -243,7 +251,7 @@ pub(crate) fn forget_applied(engine: &Engine, table: &TableCore) {
     table.replace_state(Arc::clone(&state.active), Some(Arc::new(frozen)), Arc::clone(&state.view));
 }
 
-/// New queues, one for each of `sections`, with what is frozen of a table and its structure lacks.
+/// New queues, one for each of `sections`, with the frozen operations of a table that its structure lacks.
 fn lacking(engine: &Engine, table: &TableCore, frozen: &Frozen, sections: &Sections) -> Vec<Opq> {
     let applied = table.applied();
     let mut queues: Vec<Opq> = sections.queues().iter().map(|_| Opq::new(engine.options.sorting)).collect();

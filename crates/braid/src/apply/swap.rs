@@ -1,12 +1,15 @@
 //! A table that changes as a whole, in one logged step: the end of a load, and a rollback.
 //!
-//! 1. The new tree is written and flushed, and nobody refers to it.
-//! 2. A record of its own gives the change its seq; a flush-end up to that seq is logged, and made durable.
+//! 1. The new tree is written and flushed, and nothing refers to this tree.
+//! 2. A record of its own gives the change its seq. A flush-end up to that seq is logged, and made durable.
 //! 3. The table gets its new view; later its seq becomes visible.
 //!
-//! Invariants: nothing else changes the table from before its queues are empty until this is over ([`TableCore::begin_load`]); all of it happens under
-//! [`Engine::maintenance`]; the record alone changes nothing, so a crash leaves the old tree or the new one; whoever replays finds that no key lacks a
-//! commit below the seq.
+//! Invariants:
+//! - Nothing else changes the table, from before its queues are empty until the change is over
+//!   ([`TableCore::begin_load`]).
+//! - All of this happens under [`Engine::maintenance`].
+//! - The record alone changes nothing, so a crash leaves the old tree or the new one.
+//! - In a replay no key lacks a commit below the seq.
 
 use std::sync::Arc;
 
@@ -26,21 +29,22 @@ use crate::{
     words::applied::AppliedThrough,
 };
 
-/// What becomes of a table.
+/// A change of a table as a whole.
 pub(crate) struct Swap<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) table: &'a Arc<TableCore>,
-    /// Documents that live with it and did not before.
+    /// Documents that live with the new tree and did not before.
     pub(crate) retained: &'a [Retained],
-    /// Of a rollback. After anything else no range delete has something to hide.
+    /// Of a rollback. After any other change no range delete has something to hide.
     pub(crate) restored: Option<Restored>,
 }
 
 impl Swap<'_> {
-    /// Logs and shows the tree that `take` makes with its seq, under a record of this kind. The seq becomes visible with the next publication.
+    /// Logs and installs the tree that `take` makes with its seq, under a record of this kind. The seq becomes visible
+    /// with the next publication.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`], or what the log has refused: then all is as before.
+    /// [`Error::OutcomeUnknown`], or the refusal of the log: then everything is as before.
     pub(crate) fn run(&self, kind: u8, payload: &[u8], take: impl FnOnce(Seq) -> Applied) -> Result<Seq> {
         let Self { engine, table, .. } = *self;
         let commit = engine.wal.append(kind, &[payload], true, Claim::Upkeep);
@@ -59,7 +63,7 @@ impl Swap<'_> {
         };
         match &outcome {
             Ok(()) => {
-                // What is logged is so, and nothing may be written behind it that does not know it.
+                // The log has the change now, and no record may be written behind the change that does not know of it.
                 outcome = self.show(&step, seq).map_err(|error| {
                     engine.fail(error.cause());
                     engine.outcome_unknown()
@@ -69,7 +73,7 @@ impl Swap<'_> {
             Err(_) => table.tree.discard(&applied),
         }
         if let Ok(position) = commit {
-            // Whatever became of the rest: the log has the record, and later ones wait for its turn.
+            // The log has the record even if a later step failed, and later records wait for its turn.
             let change = Change::Commit(Arc::default());
             let pending = Pending { lsn: position.lsn, end: position.end, safety: Safety::Written, change };
             engine.publisher.enqueue(seq, pending);

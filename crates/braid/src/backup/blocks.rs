@@ -1,6 +1,7 @@
-//! Pairs and changes gathered in blocks.
+//! Gathers pairs and changes in blocks.
 //!
-//! [`Blocks`] fills a block until the next pair does not fit, and hands it on. A value that fits no block goes on in blocks of its own.
+//! [`Blocks`] fills a block until the next pair does not fit, then passes the block on. A value too long for one block
+//! continues in blocks of its own.
 
 use index::Expiry;
 use parking_lot::Mutex;
@@ -8,16 +9,16 @@ use parking_lot::Mutex;
 use super::format::{BLOCK_HEADER_BYTES, Change, Counts, PAYLOAD_BYTES_MAX, Pair, kind};
 use crate::error::Result;
 
-/// A block whose payload is whole and whose header is not.
+/// A block with its whole payload, but without its header.
 pub(super) struct Block {
     pub(super) kind: u8,
     /// Room for the header, and the payload.
     pub(super) bytes: Vec<u8>,
-    /// What is in it.
+    /// Counts of the payload.
     pub(super) counts: Counts,
 }
 
-/// Where blocks go.
+/// Destination of blocks.
 pub(super) trait Take {
     /// Takes the next block.
     fn take(&mut self, block: Block) -> Result<()>;
@@ -29,7 +30,7 @@ impl<T: Take + ?Sized> Take for &mut T {
     }
 }
 
-/// What blocks have been emptied, for those to come.
+/// Memory of written blocks, to be reused by new ones.
 #[derive(Default)]
 pub(super) struct Memory(Mutex<Vec<Vec<u8>>>);
 
@@ -42,7 +43,7 @@ impl Memory {
         bytes
     }
 
-    /// Nobody needs the bytes of a block any more.
+    /// Returns the memory of a block for reuse.
     pub(super) fn emptied(&self, bytes: Vec<u8>) {
         self.0.lock().push(bytes);
     }
@@ -61,7 +62,7 @@ impl<'m, T: Take> Blocks<'m, T> {
         Self { memory, block, out }
     }
 
-    /// A pair; pairs come in the order of their keys.
+    /// Adds a pair. Pairs come in the order of their keys.
     #[inline]
     pub(super) fn pair(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         let whole = Pair::whole(key, value).until(expiry);
@@ -78,7 +79,7 @@ impl<'m, T: Take> Blocks<'m, T> {
         Ok(())
     }
 
-    /// A change, behind those before it.
+    /// Adds a change, behind those before.
     pub(super) fn change(&mut self, change: &Change<'_>) -> Result<()> {
         if let Change::Put(table, Pair { key, value: Some(value), expiry, .. }) = change
             && change.bytes() > PAYLOAD_BYTES_MAX
@@ -95,7 +96,7 @@ impl<'m, T: Take> Blocks<'m, T> {
         Ok(())
     }
 
-    /// A block by itself.
+    /// Sends this payload in a separate block.
     pub(super) fn payload(&mut self, kind: u8, counts: Counts, payload: &[u8]) -> Result<()> {
         self.flush()?;
         self.block.counts = counts;
@@ -103,12 +104,12 @@ impl<'m, T: Take> Blocks<'m, T> {
         self.send(kind)
     }
 
-    /// Hands the block on if there is anything in it.
+    /// Sends the block unless its payload is empty.
     pub(super) fn flush(&mut self) -> Result<()> {
         if self.block.bytes.len() > BLOCK_HEADER_BYTES { self.send(self.block.kind) } else { Ok(()) }
     }
 
-    /// Sees to it that the block is of this type and has room.
+    /// Makes sure that the block is of this type and has room for these bytes.
     #[inline]
     fn room(&mut self, kind: u8, bytes: usize) -> Result<()> {
         if self.block.kind != kind || self.block.bytes.len() + bytes > BLOCK_HEADER_BYTES + PAYLOAD_BYTES_MAX {
@@ -118,7 +119,7 @@ impl<'m, T: Take> Blocks<'m, T> {
         Ok(())
     }
 
-    /// The value of what the block ends with.
+    /// Sends the block, then the value of its last pair or change in pieces.
     fn pieces(&mut self, value: &[u8]) -> Result<()> {
         self.flush()?;
         for piece in value.chunks(PAYLOAD_BYTES_MAX) {

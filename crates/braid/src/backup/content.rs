@@ -1,7 +1,8 @@
-//! What a backup holds: tables as the snapshot has them, or changes up to it.
+//! The contents of a backup: tables at the snapshot, or changes up to the snapshot.
 //!
-//! A load is not in the log. Where one is met, the table begins anew there, with everything that the snapshot has of it, and what the log says of it
-//! before and behind is left out or harmless. So it is with a rollback.
+//! The log does not have the pairs of a load, nor the effect of a rollback. At such a record the table begins anew in
+//! the backup, with all its contents at the snapshot. Changes of the table before that record are harmless; changes
+//! behind are left out.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -26,7 +27,8 @@ use crate::{
 };
 
 impl Backup {
-    /// A table, whole: pairs in the order of their keys, then those whose values are documents. How many the latter are.
+    /// Writes a whole table: pairs in the order of their keys, then those whose values are documents. Returns the
+    /// number of the latter.
     pub(super) fn write_table(&self, table: &Table, encoder: &mut Encoder<'_>, memory: &Memory) -> Result<u64> {
         encoder.table(&CreateTable {
             id: table.core.id,
@@ -54,7 +56,7 @@ impl Backup {
         }
     }
 
-    /// The changes behind another backup.
+    /// The changes since another backup.
     pub(super) fn changes_since(&self, since: &BackupPoint) -> Result<Changes> {
         let other = |problem: String| Error::BackupChain { file: format!("a backup after {since}"), problem };
         if since.database != self.point.database {
@@ -66,7 +68,7 @@ impl Backup {
         self.database.changes(since.seq).map_err(no_changes)
     }
 
-    /// All changes up to the snapshot; how many documents of loaded tables are among them.
+    /// Writes all changes up to the snapshot. Returns the number of changes that are documents of copied tables.
     pub(super) fn write_changes(
         &self, mut changes: Changes, encoder: &mut Encoder<'_>, memory: &Memory,
     ) -> Result<u64> {
@@ -83,9 +85,9 @@ impl Backup {
                     encoder.table(&self.begun(&table, structure, settings))?;
                 }
                 ChangeEvent::TableDropped { table } => encoder.dropped(TableId(table.id))?,
-                // In place of what the backups before have of it.
+                // The copy replaces the table's contents from the backups before.
                 ChangeEvent::Loaded { table } | ChangeEvent::RolledBack { table, .. } => {
-                    // One that is dropped by now needs no content.
+                    // A table dropped by the time of the snapshot needs no contents.
                     let here = self.tables.iter().find(|here| here.core.id.0 == table.id);
                     if copied.insert(table.id)
                         && let Some(here) = here
@@ -124,7 +126,7 @@ fn write_operation(operation: &ChangeOperation, copied: &HashSet<u32>, encoder: 
     })
 }
 
-/// What is missing for an incremental backup.
+/// Turns a gap in the change feed into a gap of an incremental backup.
 fn no_changes(error: Error) -> Error {
     match error {
         Error::ChangesGone { after, oldest } => Error::BackupGap { after, oldest },

@@ -1,9 +1,10 @@
 //! A directory of backups.
 //!
-//! 1. Files are numbered in the order of their making: `000001.full`, `000002.incremental`, … Each incremental one continues the file before it, so a
-//!    chain is a full one and those up to the next full one.
-//! 2. A file is written as `….unfinished`, and gets its name when it is durable. What such a name is left from is removed by the next backup.
-//! 3. Who writes holds the lock of the file `LOCK`.
+//! 1. Files are numbered in the order of their making: `000001.full`, `000002.incremental`, … Each incremental file
+//!    continues the file before. So a chain is a full file and all files up to the next full one.
+//! 2. A file is written as `….unfinished` and gets its name once durable. The next backup removes leftovers of such
+//!    names.
+//! 3. A writer holds the lock of the file `LOCK`.
 
 use std::{
     fs,
@@ -29,14 +30,14 @@ const INCREMENTAL: &str = "incremental";
 const UNFINISHED: &str = ".unfinished";
 const LOCK: &str = "LOCK";
 
-/// A directory that backups are written to.
+/// A directory opened for writing backups.
 pub(super) struct Directory {
     path: PathBuf,
     psync: Psync,
     _lock: Lock,
 }
 
-/// A file that is being written. It goes unless it is finished.
+/// A file being written. Dropped before its finish, the file is removed.
 pub(super) struct Unfinished<'a> {
     directory: &'a Directory,
     written: PathBuf,
@@ -60,7 +61,7 @@ impl Directory {
         Ok(Self { path: path.to_owned(), psync, _lock: lock })
     }
 
-    /// The newest backup: what the next can continue.
+    /// The newest backup, which the next one can continue.
     pub(super) fn newest(&self) -> Result<BackupPoint> {
         let (_, newest) = files(&self.path)?.pop().ok_or_else(|| no_backup(&self.path))?;
         let mut bytes = [0; HEADER_BYTES];
@@ -80,12 +81,12 @@ impl Directory {
 }
 
 impl Unfinished<'_> {
-    /// Where its bytes go.
+    /// Opens the file for writing.
     pub(super) fn sink(&mut self) -> Result<ToFile> {
         ToFile::create(&self.directory.psync, &self.written)
     }
 
-    /// Gives it its name, now that it is durable.
+    /// Gives the file its name. The file must be durable already.
     pub(super) fn finish(self) -> Result<PathBuf> {
         fs::rename(&self.written, &self.name).map_err(path_error("rename", &self.written))?;
         self.directory.psync.sync_directory(&self.directory.path)?;
@@ -95,12 +96,13 @@ impl Unfinished<'_> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        // It has its name, or was not even begun, or is removed by the next backup.
+        // Three cases of failure are harmless: the file has its name, the file was never created, or the next backup
+        // removes the file.
         let _ = fs::remove_file(&self.written);
     }
 }
 
-/// The files of the newest chain in `path`, or `path` itself where it is a file.
+/// The files of the newest chain in `path`, or `path` itself if a file.
 pub(super) fn chain(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_file() {
         return Ok(vec![path.to_owned()]);

@@ -1,8 +1,11 @@
 //! Values that are documents, copied in the order of their places.
 //!
-//! Their order by key is that of no place, so to read them by key is to read at random. As many as the write buffer would have room for, and
-//! [`GATHERED_BYTES_MAX`], are gathered from stretches, sorted by place, and read in portions, of which the next is on its way while one is written. They are
-//! written as changes, for those need no order.
+//! Documents are not stored in key order, so reading them by key is reading at random. Instead:
+//!
+//! 1. Keys and places are gathered from stretches, up to the size of the write buffer and [`GATHERED_BYTES_MAX`].
+//! 2. They are sorted by place.
+//! 3. The documents are read in portions. While one portion is written, the next is being read.
+//! 4. The documents are written as changes, because changes need no key order.
 
 use std::sync::Arc;
 
@@ -14,11 +17,11 @@ use super::{
 };
 use crate::{engine::Engine, error::Result, handles::table::Table, tables::catalog::TableState};
 
-/// Most bytes that are ever kept of keys and places, those of one stretch apart.
+/// Most bytes of gathered keys and places, apart from those of a single stretch.
 const GATHERED_BYTES_MAX: usize = 32 << 20;
-/// Bytes of documents that are read together.
+/// Bytes of documents read together.
 const PORTION_BYTES: u64 = 8 << 20;
-/// Documents that are read together.
+/// Documents read together.
 const PORTION_DOCUMENTS: usize = 4096;
 
 struct Document {
@@ -27,7 +30,7 @@ struct Document {
     expiry: Option<Expiry>,
 }
 
-/// Documents of a stretch, which are there as long as this is.
+/// Documents of a stretch. The table state in this value keeps them readable.
 pub(super) struct Documents {
     list: Vec<Document>,
     bytes: usize,
@@ -50,7 +53,7 @@ pub(super) struct Gathered {
     list: Vec<Document>,
     bytes: usize,
     bytes_max: usize,
-    /// The states that refer to them.
+    /// The table states that refer to the documents.
     states: Vec<Arc<TableState>>,
 }
 
@@ -60,7 +63,7 @@ impl Gathered {
         Self { list: Vec::new(), bytes: 0, bytes_max: buffer.min(GATHERED_BYTES_MAX), states: Vec::new() }
     }
 
-    /// Adds those of a stretch, if there is room.
+    /// Adds the documents of a stretch if there is room. Returns false when the documents were left out.
     pub(super) fn add(&mut self, documents: Documents) -> bool {
         if !self.list.is_empty() && self.bytes + documents.bytes > self.bytes_max {
             return documents.list.is_empty();
@@ -75,7 +78,7 @@ impl Gathered {
         true
     }
 
-    /// Writes them; how many there were.
+    /// Writes the documents. Returns their number.
     pub(super) fn write(mut self, table: &Table, encoder: &mut Encoder<'_>) -> Result<u64> {
         self.list.sort_unstable_by_key(|document| document.place);
         let read = |portion: &[Document]| {
@@ -94,7 +97,7 @@ impl Gathered {
     }
 }
 
-/// The list in pieces that are read together.
+/// Cuts the list into portions read together.
 fn portions(mut list: &[Document]) -> impl Iterator<Item = &[Document]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;

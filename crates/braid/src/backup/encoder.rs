@@ -1,8 +1,8 @@
-//! Blocks on their way out.
+//! Writes the blocks of a backup.
 //!
-//! 1. Blocks go through a short channel to a thread that gives each its checksum and hands it to a [`Sink`]; their memory is used again. So
-//!    the scan, the checksums and the writes overlap, and some blocks are all the memory that they need.
-//! 2. The block of type end is written when everything before it was.
+//! 1. Blocks go through a short channel to a thread, which adds checksums and passes the blocks to a [`Sink`]; their
+//!    memory is reused. So the scan, the checksums and the writes overlap, and need memory for some blocks only.
+//! 2. The block of type end is written after all blocks before.
 
 use std::{
     io::Write,
@@ -30,18 +30,18 @@ use crate::{
 
 /// Blocks between the two threads.
 const BLOCKS_BETWEEN: usize = 8;
-/// How a stream is called in errors.
+/// Name of a stream in errors.
 pub(super) const STREAM: &str = "the backup stream";
 
-/// Where blocks go.
+/// Destination of encoded bytes.
 pub(super) trait Sink: Send {
     /// Takes the next bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
-    /// All of them came.
+    /// Called after the last bytes.
     fn end(&mut self) -> Result<()>;
 }
 
-/// Somebody's stream.
+/// A stream of the caller.
 pub(super) struct ToStream<W>(pub(super) W);
 
 impl<W: Write + Send> Sink for ToStream<W> {
@@ -54,10 +54,10 @@ impl<W: Write + Send> Sink for ToStream<W> {
     }
 }
 
-/// Makes blocks of what a backup holds.
+/// Makes blocks of the contents of a backup.
 pub(super) type Encoder<'a> = Blocks<'a, Outgoing<'a>>;
 
-/// The way from whoever fills blocks to the thread that writes them.
+/// Sends filled blocks to the thread that writes them.
 pub(super) struct Outgoing<'a> {
     out: SyncSender<Block>,
     counts: Counts,
@@ -67,7 +67,8 @@ pub(super) struct Outgoing<'a> {
     report: BackupReport<'a>,
 }
 
-/// Writes a backup that has the blocks that `produce` makes; what it holds, its bytes, and what `produce` says.
+/// Writes a backup of the blocks that `produce` makes. Returns the counts of the backup, its bytes, and the result of
+/// `produce`.
 pub(super) fn run<R>(
     header: &Header, mut sink: impl Sink, total_bytes: Option<u64>, report: BackupReport<'_>,
     produce: impl FnOnce(&mut Encoder<'_>, &Memory) -> Result<R>,
@@ -84,10 +85,10 @@ pub(super) fn run<R>(
         let mut encoder = Blocks::new(&memory, outgoing);
         let produced = produce(&mut encoder, &memory).and_then(|produced| encoder.end().map(|()| produced));
         let done = (encoder.out.counts, encoder.out.bytes);
-        // Ends the thread.
+        // The closed channel ends the thread.
         drop(encoder);
         let written = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // If writing failed, that is why producing did.
+        // A failed write comes first, because producing failed for that reason.
         written?;
         produced.map(|produced| (done.0, done.1, produced))
     })
@@ -98,7 +99,7 @@ pub(super) fn no_thread(error: std::io::Error) -> Error {
     Error::Option { option: "threads", problem: format!("a thread of a backup could not be started: {error}") }
 }
 
-/// Seals and writes blocks until there are no more.
+/// Seals and writes blocks until the channel ends.
 fn write(header: &[u8; HEADER_BYTES], sink: &mut impl Sink, blocks: Receiver<Block>, memory: &Memory) -> Result<()> {
     sink.write(header)?;
     let mut crc = header_crc(header);
@@ -113,19 +114,19 @@ fn write(header: &[u8; HEADER_BYTES], sink: &mut impl Sink, blocks: Receiver<Blo
 }
 
 impl Encoder<'_> {
-    /// A table begins, empty. Its pairs may follow.
+    /// Begins a table, empty. Its pairs may follow.
     pub(super) fn table(&mut self, table: &CreateTable) -> Result<()> {
         self.flush()?;
         self.out.table = Some(table.name.as_str().into());
         self.payload(kind::TABLE, Counts { tables: 1, ..Counts::default() }, &table.encode())
     }
 
-    /// A table is gone.
+    /// Writes that a table is dropped.
     pub(super) fn dropped(&mut self, table: TableId) -> Result<()> {
         self.payload(kind::DROPPED, Counts { changes: 1, ..Counts::default() }, &encode_table(table))
     }
 
-    /// A block that somebody else has filled.
+    /// Writes a block filled elsewhere.
     pub(super) fn filled(&mut self, block: Block) -> Result<()> {
         self.flush()?;
         self.out.take(block)
@@ -145,7 +146,7 @@ impl Take for Outgoing<'_> {
         self.counts.add(&block.counts);
         self.bytes += block.bytes.len() as u64;
         let stopped = Error::Stopped { what: "the backup" };
-        // Whoever writes has failed, and says so.
+        // A closed channel means that the writing thread has failed. Its own error is returned in the end.
         self.out.send(block).map_err(|_| stopped.clone())?;
         let progress = BackupProgress {
             table: self.table.clone(),

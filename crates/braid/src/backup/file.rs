@@ -1,4 +1,4 @@
-//! A backup's file being written: past the page cache, in writes of 1 MiB, several at a time.
+//! Writes the file of a backup: without the page cache, in writes of 1 MiB, several at a time.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use crate::error::Result;
 
 /// Bytes of a write.
 const WRITE_BYTES: usize = 1 << 20;
-/// Writes in flight: as many as keep a device busy at this size.
+/// Writes in flight: enough to keep a device busy at this size.
 const WRITES: usize = 8;
 
-/// A new file; durable when it has ended.
+/// A new file; durable after its end.
 pub(super) struct ToFile {
     file: File,
     stream: Stream,
-    /// What is gathered.
+    /// Bytes gathered for the next write.
     buffer: Buffer,
     filled: usize,
-    /// Where that goes.
+    /// Offset of the next write in the file.
     offset: u64,
 }
 
@@ -30,7 +30,7 @@ impl ToFile {
         Ok(Self { file, stream: psync.stream(WRITES), buffer: Buffer::zeroed(WRITE_BYTES), filled: 0, offset: 0 })
     }
 
-    /// Writes what is gathered, in whole blocks.
+    /// Writes the gathered bytes, padded to whole blocks.
     fn write_out(&mut self) -> Result<()> {
         let mut spare = None;
         if self.stream.in_flight() >= WRITES

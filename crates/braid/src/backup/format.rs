@@ -1,7 +1,12 @@
-//! Every byte of a backup: a header, then blocks up to the one of type end. A chain of backups is these one behind the other.
+//! The byte format of backups. A backup is a header and blocks; its last block has type end. A chain is a sequence of
+//! backups, one directly behind the other.
 //!
-//! All numbers are little-endian. A header defends against: foreign files (magic), newer software (version), bit rot (CRC), and a backup that
-//! does not continue the one before it (database, continued id and seq).
+//! All numbers are little-endian. A header defends against four faults:
+//!
+//! - foreign files: magic;
+//! - newer software: version;
+//! - bit rot: CRC;
+//! - a backup that does not continue the one before: database, continued id and continued seq.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -10,23 +15,24 @@
 //! | 12 | 4 | CRC-32C of the header with this field zero |
 //! | 16 | 16 | uuid of the database |
 //! | 32 | 16 | id of this backup, random |
-//! | 48 | 16 | id of the backup that it continues; zero: none, it is a full one |
-//! | 64 | 8 | seq of the backup that it continues |
-//! | 72 | 8 | seq: the last commit that it holds |
+//! | 48 | 16 | id of the continued backup; zero for a full backup |
+//! | 64 | 8 | seq of the continued backup |
+//! | 72 | 8 | seq: the last commit in this backup |
 //!
-//! A block's CRC goes on from the CRC of the block before it, or of the header, so blocks that are missing, in another order or of another
-//! backup do not check; without the block of type end a backup is cut off.
+//! The CRC of a block continues the CRC of the block before, or of the header. So blocks that are missing, out of order
+//! or from another backup fail the check. A backup without a block of type end is cut off.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 4 | CRC-32C of what is behind it in the block |
+//! | 0 | 4 | CRC-32C of the bytes of the block behind this field |
 //! | 4 | 4 | bytes of the payload, at most 262,144 |
 //! | 8 | 1 | type ([`kind`]) |
 //! | 9 | 3 | zero |
 //! | 12 | | payload |
 //!
-//! What payloads are is said by their types: [`Pair`], [`Change`], [`Counts`]; a table begins and ends with the payloads that it has in the log
-//! ([`crate::format::CreateTable`]), with 0 leaf pages where nobody knows them any more; a piece of a value is bytes.
+//! The type of a block determines its payload: [`Pair`], [`Change`], [`Counts`], or a piece of a value, which is plain
+//! bytes. Blocks that begin or drop a table have the payloads of the log's records for the same
+//! ([`crate::format::CreateTable`]). Their leaf pages are 0 when the database no longer knows the number.
 
 use index::{Expiry, Seq, TableId};
 
@@ -34,21 +40,22 @@ use crate::words::fields::Fields;
 
 /// Version of a backup.
 pub(crate) const VERSION: u32 = 1;
-/// How a backup begins.
+/// First bytes of a backup.
 pub(crate) const MAGIC: [u8; 8] = *b"BRAIDBAK";
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 80;
 /// Bytes of a block before its payload.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 12;
-/// Most bytes of a payload: they stay in a processor's cache while they are encoded, checksummed and copied.
+/// Most bytes of a payload. A payload of this size stays in a processor's cache while being encoded, checksummed and
+/// copied.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a pair before its key.
 pub(crate) const PAIR_HEADER_BYTES: usize = 7;
 /// Bytes of a change before its pair.
 const CHANGE_HEADER_BYTES: usize = 5;
-/// The value of a pair is not in it but in the blocks of type value behind its own.
+/// Flag of a pair: the value is in blocks of type value behind this block.
 const LONG: u8 = 1;
-/// The value of a pair expires.
+/// Flag of a pair: the value expires.
 const EXPIRES: u8 = 2;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -59,11 +66,13 @@ const _: () = assert!(CHANGE_HEADER_BYTES + PAIR_HEADER_BYTES + Expiry::BYTES + 
 
 /// Types of blocks.
 pub(crate) mod kind {
-    /// A table begins, empty; what had its id before is gone.
+    /// A table begins, empty. An earlier table of the same id is gone.
     pub(crate) const TABLE: u8 = 1;
-    /// Pairs of the table that began last, in rising order of keys. Those whose values were documents come behind them as changes.
+    /// Pairs of the table that began last, in rising order of keys. Pairs whose values were documents come behind
+    /// these, as changes.
     pub(crate) const PAIRS: u8 = 2;
-    /// A piece of the long value of the pair or change before it: all are as long as can be but the last.
+    /// A piece of the long value of the pair or change before. All pieces but the last have the most bytes of a
+    /// payload.
     pub(crate) const VALUE: u8 = 3;
     /// Changes, in the order of commits; or puts of pairs of the table that began last.
     pub(crate) const CHANGES: u8 = 4;
@@ -73,27 +82,27 @@ pub(crate) mod kind {
     pub(crate) const END: u8 = 6;
 }
 
-/// What a backup begins with.
+/// The header of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Identity of the database.
     pub(crate) database: [u8; 16],
     /// Identity of the backup.
     pub(crate) id: [u8; 16],
-    /// The backup that it continues, and that one's seq.
+    /// Id and seq of the continued backup; none for a full backup.
     pub(crate) continues: Option<([u8; 16], Seq)>,
-    /// The last commit that it holds.
+    /// The last commit in the backup.
     pub(crate) seq: Seq,
 }
 
 /// Why a header does not decode.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// It is no backup.
+    /// The bytes are not a backup.
     Magic,
-    /// Another version wrote it.
+    /// Another version of the format.
     Version(u32),
-    /// Its checksum does not hold: (stored, computed).
+    /// Checksum mismatch: (stored, computed).
     Checksum(u32, u32),
 }
 
@@ -138,14 +147,14 @@ impl Header {
     }
 }
 
-/// CRC-32C of a header with the field of the CRC zero; the first block's goes on from it.
+/// CRC-32C of a header with the CRC field zero. The CRC of the first block continues this one.
 pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
     let mut blank = *bytes;
     blank[CRC_AT..CRC_AT + 4].fill(0);
     checksum::crc32c(&blank)
 }
 
-/// Puts its header on a block whose payload is behind room for it; its CRC.
+/// Fills in the header of a block, whose bytes begin with room for a header. Returns the CRC of the block.
 pub(crate) fn seal_block(block: &mut [u8], kind: u8, before: u32) -> u32 {
     let length = u32::try_from(block.len() - BLOCK_HEADER_BYTES).expect("payloads are at most 256 KiB");
     block[4..8].copy_from_slice(&length.to_le_bytes());
@@ -155,7 +164,8 @@ pub(crate) fn seal_block(block: &mut [u8], kind: u8, before: u32) -> u32 {
     crc
 }
 
-/// The header of a block: its CRC, the length of its payload, its type. None where it makes no sense.
+/// Decodes the header of a block: CRC, length of the payload, type. None when the type is unknown, the zero bytes are
+/// not zero, or the length exceeds the maximum.
 pub(crate) fn decode_block_header(bytes: &[u8; BLOCK_HEADER_BYTES]) -> Option<(u32, usize, u8)> {
     let mut fields = Fields(bytes);
     let (crc, length, kind) = (fields.u32()?, usize::try_from(fields.u32()?).ok()?, fields.u8()?);
@@ -163,43 +173,51 @@ pub(crate) fn decode_block_header(bytes: &[u8; BLOCK_HEADER_BYTES]) -> Option<(u
     (known && length <= PAYLOAD_BYTES_MAX).then_some((crc, length, kind))
 }
 
-/// A key and its value: flags (1: the value is in blocks behind, 2: it expires), bytes of the key (2), bytes of the value (4), key, expiry where it has
-/// one (8), value.
+/// A key and its value, encoded in this order:
+///
+/// | bytes | field |
+/// |---|---|
+/// | 1 | flags; 1: the value is in the blocks behind, 2: the value expires |
+/// | 2 | bytes of the key |
+/// | 4 | bytes of the value |
+/// | | key |
+/// | 8 | expiry, if the value expires |
+/// | | value, unless the value is in the blocks behind |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair<'a> {
     /// The key.
     pub(crate) key: &'a [u8],
-    /// The value; none where it is in blocks behind.
+    /// The value; none when the blocks behind have the value.
     pub(crate) value: Option<&'a [u8]>,
     /// Bytes of the value.
     pub(crate) value_bytes: u32,
-    /// When it expires, if it does.
+    /// Expiry of the value, if any.
     pub(crate) expiry: Option<Expiry>,
 }
 
 impl<'a> Pair<'a> {
-    /// A pair whose value goes with it.
+    /// A pair with its value.
     pub(crate) fn whole(key: &'a [u8], value: &'a [u8]) -> Self {
         Self { key, value: Some(value), value_bytes: value_length(value), expiry: None }
     }
 
-    /// A pair whose value follows in blocks of its own.
+    /// A pair whose value follows in separate blocks.
     pub(crate) fn long(key: &'a [u8], value: &[u8]) -> Self {
         Self { key, value: None, value_bytes: value_length(value), expiry: None }
     }
 
-    /// The same, and its value expires where that is said.
+    /// The same pair with this expiry.
     pub(crate) const fn until(self, expiry: Option<Expiry>) -> Self {
         Self { expiry, ..self }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of the encoding.
     pub(crate) fn bytes(&self) -> usize {
         let expiry = if self.expiry.is_some() { Expiry::BYTES } else { 0 };
         PAIR_HEADER_BYTES + self.key.len() + expiry + self.value.map_or(0, <[u8]>::len)
     }
 
-    /// Appends its bytes.
+    /// Appends the encoding.
     #[inline]
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let key_bytes = u16::try_from(self.key.len()).expect("keys are at most 8 KiB");
@@ -214,7 +232,7 @@ impl<'a> Pair<'a> {
         into.extend_from_slice(self.value.unwrap_or_default());
     }
 
-    /// Takes the next pair; one with a long value ends its payload.
+    /// Decodes the next pair. A pair with a long value must be the last of its payload.
     pub(crate) fn decode(fields: &mut Fields<'a>) -> Option<Self> {
         let (flags, key_bytes, value_bytes) = (fields.u8()?, fields.u16()?, fields.u32()?);
         let key = fields.bytes(usize::from(key_bytes))?;
@@ -232,20 +250,24 @@ fn value_length(value: &[u8]) -> u32 {
     u32::try_from(value.len()).expect("values are at most 512 MiB")
 }
 
-/// What a commit did to a key or a range: code (1: put, 2: delete, 3: delete of a range), table (4), then a pair, with an empty value for a delete, and for
-/// that of a range with its end for a value, empty where it has none.
+/// The effect of a commit on a key or a range. Encoding: code (1 byte; 1: put, 2: delete, 3: delete of a range), table
+/// (4 bytes), then a pair.
+///
+/// A delete has an empty value. A delete of a range has the lower bound for a key and the upper bound for a value; the
+/// value is empty when there is no upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
     /// The key has this value from now on.
     Put(TableId, Pair<'a>),
-    /// The key is gone from now on.
+    /// The key is deleted.
     Delete(TableId, &'a [u8]),
-    /// The keys from one on are gone, to below another if there is one.
+    /// All keys from the first bound, inclusive, to the second, exclusive, are deleted. No second bound: all keys to
+    /// the end.
     DeleteRange(TableId, &'a [u8], Option<&'a [u8]>),
 }
 
 impl<'a> Change<'a> {
-    /// Bytes that it takes.
+    /// Bytes of the encoding.
     pub(crate) fn bytes(&self) -> usize {
         CHANGE_HEADER_BYTES
             + match self {
@@ -255,7 +277,7 @@ impl<'a> Change<'a> {
             }
     }
 
-    /// Appends its bytes.
+    /// Appends the encoding.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         let (code, table, pair) = match self {
             Self::Put(table, pair) => (PUT, table, *pair),
@@ -267,7 +289,7 @@ impl<'a> Change<'a> {
         pair.encode(into);
     }
 
-    /// Takes the next change.
+    /// Decodes the next change.
     pub(crate) fn decode(fields: &mut Fields<'a>) -> Option<Self> {
         let (code, table) = (fields.u8()?, TableId(fields.u32()?));
         match (code, Pair::decode(fields)?) {
@@ -282,26 +304,26 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What a backup holds: tables that begin, pairs, changes; 8 bytes each.
+/// Counts of a backup: tables, pairs, changes; 8 bytes each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Tables that begin in it.
+    /// Tables that begin in the backup.
     pub(crate) tables: u64,
     /// Pairs.
     pub(crate) pairs: u64,
-    /// Changes, drops of tables among them.
+    /// Changes, including drops of tables.
     pub(crate) changes: u64,
 }
 
 impl Counts {
-    /// Counts more.
+    /// Adds other counts.
     pub(crate) const fn add(&mut self, more: &Self) {
         self.tables += more.tables;
         self.pairs += more.pairs;
         self.changes += more.changes;
     }
 
-    /// Appends its bytes.
+    /// Appends the encoding.
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         [self.tables, self.pairs, self.changes].iter().for_each(|count| into.extend_from_slice(&count.to_le_bytes()));
     }

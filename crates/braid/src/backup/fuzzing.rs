@@ -1,4 +1,4 @@
-//! What a fuzzer gives bytes to: see [`crate::fuzzing`].
+//! Fuzz targets for backups: see [`crate::fuzzing`].
 
 use std::{ops::ControlFlow, path::Path};
 
@@ -14,7 +14,7 @@ use crate::{
     words::{fields::Fields, structure::Structure},
 };
 
-/// A stream with right checksums on its header, and on its blocks as far as their lengths make sense.
+/// Copies a stream with correct checksums in its header, and in its blocks as far as their lengths are valid.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut stream = bytes.to_vec();
     let Some((header, mut rest)) = stream.split_first_chunk_mut::<HEADER_BYTES>() else { return stream };
@@ -30,12 +30,13 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Each part has one encoding.
+/// Checks that each part has exactly one encoding.
 pub(crate) fn parts(bytes: &[u8]) {
     let stream = sealed(bytes);
     let Some((header, mut rest)) = stream.split_first_chunk::<HEADER_BYTES>() else { return };
     if let Ok(decoded) = Header::decode(header) {
-        // A full one has no seq that it continues.
+        // The bytes may differ from the encoding, because a full backup ignores the seq of a continued one. So decoded
+        // headers are compared.
         let again = Header::decode(&decoded.encode());
         assert_eq!(again, Ok(decoded));
     }
@@ -49,7 +50,7 @@ pub(crate) fn parts(bytes: &[u8]) {
     }
 }
 
-/// A payload decoded and encoded; none where it does not decode.
+/// Decodes and encodes a payload; none when the payload does not decode.
 fn again(kind: u8, payload: &[u8]) -> Option<Vec<u8>> {
     let (mut fields, mut again) = (Fields(payload), Vec::new());
     match kind {
@@ -71,7 +72,7 @@ fn again(kind: u8, payload: &[u8]) -> Option<Vec<u8>> {
     Some(again)
 }
 
-/// A database is made of it, or it says what is wrong.
+/// Restores the bytes: either a database results, which opens, or an error with a message.
 pub(crate) fn restore(bytes: &[u8]) {
     let options = || Options::new().background(false).cache_bytes(64 << 10).write_buffer_bytes(16 << 10).leaf_pages(1);
     let (disk, stream) = (SimDisk::new(1), sealed(bytes));

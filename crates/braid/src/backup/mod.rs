@@ -1,17 +1,25 @@
-//! Backups: everything as it was at one seq, or what changed since another backup, while everybody reads and writes.
+//! Backups: the whole database at one seq, or the changes since another backup, taken while reads and writes continue.
 //!
-//! 1. [`Database::begin_backup`] takes a snapshot, with the tables that there are at it, and makes the log durable up to there: a later backup
-//!    continues this one at its seq, which no crash may take back.
-//! 2. The contents of all tables, or the changes out of the log since the backup that is continued (`content`), become blocks (`blocks`),
-//!    whose bytes are in `format`. Tables are walked by all cores (`stretches`), and values that are documents are copied after that, in the order of their
-//!    places (`documents`). One more thread checksums blocks and writes them (`encoder`).
-//! 3. They go to a stream, or into a directory (`directory`) as a file that has its name only when it is whole and durable (`file`).
-//! 4. A restore (`restore`) reads blocks back (`reader`), checks each, and puts them into a new database: tables by loads, changes by commits.
+//! 1. [`Database::begin_backup`] takes a snapshot, lists the tables that exist at the snapshot, and makes the log
+//!    durable up to the seq of the snapshot. The seq has to be durable because a later backup continues this one there,
+//!    so no crash may take the seq back.
+//! 2. The contents become blocks (`blocks`), with the bytes of `format`. A full backup has the contents of all tables,
+//!    an incremental one the changes in the log since the continued backup (`content`). Up to four threads walk a table
+//!    (`stretches`); after that, values that are documents are copied in the order of their places (`documents`). One
+//!    more thread checksums and writes blocks (`encoder`).
+//! 3. The blocks go to a stream, or to a file in a directory (`directory`). The file gets its name only when whole and
+//!    durable (`file`).
+//! 4. A restore (`restore`) reads blocks (`reader`), checks each, and applies them to a new database: tables by loads,
+//!    changes by commits.
 //!
-//! Invariants: memory is bounded by some blocks, what a scan has in flight and one value; a backup that was interrupted is never taken for a whole
-//! one; a restore is there as a whole or not at all.
+//! Invariants:
 //!
-//! It stands on snapshots, walks, documents, loads and the change feed, and knows nothing of structures and files.
+//! - Memory is bounded by some blocks, the requests in flight of a scan, and one value.
+//! - An interrupted backup is never taken for a whole one.
+//! - A restored database exists as a whole or not at all.
+//!
+//! Left to others: snapshots, walks, documents, loads and the change feed, on which backups are built. Structures and
+//! files of the database are unknown here.
 
 mod blocks;
 mod content;
@@ -54,7 +62,7 @@ use crate::{
 pub use point::BackupPoint;
 pub use restore::{RestoreProgress, RestoreReport, RestoreSummary};
 
-/// How far a backup is.
+/// Progress of a backup.
 #[derive(Clone, Debug)]
 pub struct BackupProgress {
     /// The table whose pairs are being written; none for changes.
@@ -63,63 +71,67 @@ pub struct BackupProgress {
     pub records: u64,
     /// Bytes of blocks so far.
     pub bytes: u64,
-    /// About how many there will be; none for changes.
+    /// About the number of bytes of blocks in all; none for changes.
     pub total_bytes: Option<u64>,
 }
 
-/// Told after each block; [`ControlFlow::Break`] ends the backup with [`Error::Stopped`].
+/// Called after each block. [`ControlFlow::Break`] ends the backup with [`Error::Stopped`].
 pub type BackupReport<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
-/// What a backup in a directory is to hold.
+/// The kind of a backup in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupKind {
-    /// Everything.
+    /// The whole database.
     Full,
-    /// What changed since the newest backup there.
+    /// The changes since the newest backup in the directory.
     Incremental,
-    /// What changed, or everything where there is no backup that can be continued.
+    /// The changes, or the whole database when no backup can be continued.
     IncrementalOrFull,
 }
 
-/// What a backup holds.
+/// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupSummary {
-    /// What the next one can continue.
+    /// The point at which the next backup can continue this one.
     pub point: BackupPoint,
-    /// Whether it is an incremental one.
+    /// Whether the backup is incremental.
     pub incremental: bool,
-    /// Tables that begin in it.
+    /// Tables that begin in the backup.
     pub tables: u64,
     /// Pairs of tables.
     pub pairs: u64,
-    /// Changes, for an incremental one.
+    /// Changes, for an incremental backup.
     pub changes: u64,
-    /// Its bytes.
+    /// Bytes of the backup.
     pub bytes: u64,
-    /// Its file, in a directory.
+    /// The file, for a backup in a directory.
     pub file: Option<PathBuf>,
 }
 
-/// A backup that has begun: it holds the moment that it is of. See [`Database::begin_backup`].
+/// A backup that has begun. The value holds a snapshot of the moment of the backup. See [`Database::begin_backup`].
 pub struct Backup {
     database: Database,
     snapshot: Snapshot,
-    /// Those there are at the snapshot.
+    /// The tables that exist at the snapshot.
     tables: Vec<Table>,
     point: BackupPoint,
 }
 
 impl Database {
-    /// Writes everything, as it is now, into a directory of backups, which is created where it is missing: a full backup, with a file of its own.
-    /// Reads and writes go on meanwhile. [`Options::restore`](crate::Options::restore) makes a database of it; [`Database::begin_backup`] can do more.
+    /// Writes a full backup of the current state, as a new file in a directory of backups.
+    ///
+    /// The directory is created if missing. Reads and writes continue meanwhile.
+    /// [`Options::restore`](crate::Options::restore) makes a database of the backup. [`Database::begin_backup`] has
+    /// more choices.
     ///
     /// # Errors
-    /// When the directory cannot be written, storage fails or what it holds is damaged. Nothing new is in the directory then.
+    /// When the directory cannot be written, the storage fails, or its contents are damaged. The directory then has no
+    /// new backup.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<BackupSummary> {
         self.begin_backup()?.write_to(directory, BackupKind::Full, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Begins a backup of everything as it is now: to a stream or into a directory, in full or what changed since another one.
+    /// Begins a backup of the current state: full or incremental, to a stream or into a directory.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
@@ -150,7 +162,7 @@ impl Database {
     pub fn begin_backup(&self) -> Result<Backup> {
         let engine = self.engine();
         let (snapshot, tables) = {
-            // No table comes or goes, so those that are live are those of the snapshot.
+            // The lock keeps tables from being created or dropped, so the live tables are those of the snapshot.
             let _schema = engine.schema.lock();
             (self.snapshot(), engine.catalog.live())
         };
@@ -166,50 +178,55 @@ impl Database {
 }
 
 impl Backup {
-    /// The last commit that it has.
+    /// The last commit in the backup.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.snapshot.seq()
     }
 
-    /// What it is of: to compare with, say.
+    /// The snapshot of the backup, for comparisons for example.
     #[must_use]
     pub const fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// How long ago it was begun.
+    /// Time since the backup began.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.snapshot.age()
     }
 
-    /// Writes everything to a stream. A chain of backups is restored from one stream when they come one behind the other.
+    /// Writes the whole database to a stream. To restore a chain of backups from one stream, write them one directly
+    /// behind the other.
     ///
     /// # Errors
-    /// When the stream fails, as [`Range::next_pair`](crate::Range::next_pair), or [`Error::Stopped`]. What was written by then is no backup: a restore of it
-    /// says that it is cut off.
+    /// When the stream fails, as [`Range::next_pair`](crate::Range::next_pair), or [`Error::Stopped`]. The bytes
+    /// written until then are no backup: a restore reports them as cut off.
     pub fn stream(&self, out: impl Write + Send, report: BackupReport<'_>) -> Result<BackupSummary> {
         self.write(None, ToStream(out), report)
     }
 
-    /// Writes what changed since another backup of this database to a stream, out of the log: it has to reach back that far
-    /// ([`Options::retain_log_bytes`](crate::Options::retain_log_bytes)). What was loaded since is copied from its tables.
+    /// Writes the changes since another backup of this database to a stream.
+    ///
+    /// The changes come from the log, which has to reach back to that backup
+    /// ([`Options::retain_log_bytes`](crate::Options::retain_log_bytes)). Contents loaded since then are copied from
+    /// their tables.
     ///
     /// # Errors
-    /// [`Error::BackupGap`] when the log does not reach back that far, [`Error::BackupChain`] when the other one is not of this database's past, and as
-    /// [`Backup::stream`].
+    /// [`Error::BackupGap`] when the log does not reach back that far; [`Error::BackupChain`] when the other backup is
+    /// not from the past of this database; and as [`Backup::stream`].
     pub fn stream_since(
         &self, since: &BackupPoint, out: impl Write + Send, report: BackupReport<'_>,
     ) -> Result<BackupSummary> {
         self.write(Some(since), ToStream(out), report)
     }
 
-    /// Writes a file into a directory of backups, which is created where it is missing. The file has its name when it is whole and durable.
+    /// Writes a file into a directory of backups, which is created if missing. The file gets its name only when whole
+    /// and durable.
     ///
     /// # Errors
-    /// As [`Backup::stream`] and [`Backup::stream_since`]; [`Error::NoBackup`] when there is none to be continued; when another process writes backups to the
-    /// directory. Nothing new is in the directory then.
+    /// As [`Backup::stream`] and [`Backup::stream_since`]; [`Error::NoBackup`] when there is none to continue; when
+    /// another process writes backups to the directory. The directory then has no new backup.
     pub fn write_to(
         &self, directory: impl AsRef<Path>, kind: BackupKind, report: BackupReport<'_>,
     ) -> Result<BackupSummary> {
@@ -280,12 +297,12 @@ impl fmt::Debug for Backup {
     }
 }
 
-/// Makes everything durable that is visible.
+/// Makes all visible commits durable.
 fn make_durable(engine: &Engine) -> Result<()> {
     if !engine.options.read_only {
         return engine.flush_log();
     }
-    // Nobody writes, but somebody may have left what the device does not have yet.
+    // This database writes nothing, but an earlier writer may have left bytes that the device does not have yet.
     let mut flushes = Vec::new();
     for (directory, kind) in [("wal", StreamKind::Wal), ("doc", StreamKind::Doc)] {
         for name in engine.store.list(directory)? {
@@ -297,7 +314,7 @@ fn make_durable(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// An error of the file system, as psync tells its own.
+/// An error of the file system, in the form of psync's own errors.
 fn path_error<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> Error + 'a {
     move |error| Error::Io(psync::Error::Path { operation, path: path.to_owned(), source: Arc::new(error) })
 }

@@ -1,4 +1,5 @@
-//! Where a backup stands in the life of its database, as text too: what an incremental one continues.
+//! Backup points: the identity of a backup and its seq, also as text. An incremental backup names the point of the
+//! continued backup.
 
 use std::{fmt, str::FromStr};
 
@@ -6,19 +7,20 @@ use index::Seq;
 
 use crate::error::{Error, Result};
 
-/// A backup, as one that continues it names it. It prints as text that [`BackupPoint::from_str`] reads.
+/// Identifies a backup for the incremental backup that continues this one. Its text form is parsed by
+/// [`BackupPoint::from_str`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupPoint {
-    /// The database's own id.
+    /// Id of the database.
     pub(super) database: [u8; 16],
-    /// The backup's.
+    /// Id of the backup.
     pub(super) id: [u8; 16],
-    /// The last commit that the backup has.
+    /// The last commit in the backup.
     pub(super) seq: Seq,
 }
 
 impl BackupPoint {
-    /// The last commit that the backup has.
+    /// The last commit in the backup.
     #[must_use]
     pub const fn seq(&self) -> Seq {
         self.seq

@@ -1,6 +1,6 @@
-//! Blocks on their way in: each is checked before anything is made of it.
+//! Reads the blocks of a backup, and checks each before its use.
 //!
-//! Invariant: memory is taken for no more than one block at a time, whatever a length says.
+//! Invariant: memory is allocated for at most one block at a time, because a length above the maximum is refused first.
 
 use std::{
     io::{ErrorKind, Read},
@@ -13,34 +13,34 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Reads the backups of a stream, one behind the other.
+/// Reads the backups of a stream, one directly behind the other.
 pub(crate) struct Reader<R> {
     stream: R,
-    /// What it is called in errors.
+    /// Name of the stream in errors.
     name: String,
     /// Bytes read so far.
     offset: u64,
-    /// Of the block before, or of the header.
+    /// CRC of the block before, or of the header.
     crc: u32,
 }
 
-/// What comes next.
+/// The next part of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// A backup begins.
+    /// The header of a backup.
     Header(Header),
     /// A block.
     Block(Block),
 }
 
-/// A block that was checked.
+/// A checked block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Its type.
+    /// Type of the block.
     pub(crate) kind: u8,
-    /// Its payload.
+    /// Payload of the block.
     pub(crate) payload: Vec<u8>,
-    /// Where it begins in its stream.
+    /// Offset of the block in its stream.
     pub(crate) offset: u64,
 }
 
@@ -49,7 +49,7 @@ impl<R: Read> Reader<R> {
         Self { stream, name: name.to_owned(), offset: 0, crc: 0 }
     }
 
-    /// The header of the next backup; none at the end of the stream.
+    /// Reads the header of the next backup; none at the end of the stream.
     pub(crate) fn header(&mut self) -> Result<Option<Header>> {
         let (mut bytes, offset) = ([0; HEADER_BYTES], self.offset);
         match self.fill(&mut bytes)? {
@@ -62,7 +62,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(header))
     }
 
-    /// The next block of a backup; `payload` is memory for it.
+    /// Reads the next block of a backup into the memory of `payload`.
     pub(crate) fn block(&mut self, mut payload: Vec<u8>) -> Result<Block> {
         let (mut head, offset) = ([0; BLOCK_HEADER_BYTES], self.offset);
         let got = self.fill(&mut head)?;
@@ -87,7 +87,7 @@ impl<R: Read> Reader<R> {
         Ok(Block { kind, payload, offset })
     }
 
-    /// Shows each part to `show` until it is through, or `show` fails.
+    /// Passes each part to `show`, until the stream ends or `show` fails.
     pub(crate) fn all(
         &mut self, mut memory: impl FnMut() -> Vec<u8>, mut show: impl FnMut(Part) -> Result<()>,
     ) -> Result<()> {
@@ -105,7 +105,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads until the bytes are full or the stream ends; how many came.
+    /// Reads until `bytes` is full or the stream ends. Returns the number of bytes read.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize> {
         let mut got = 0;
         while got < bytes.len() {
@@ -145,7 +145,7 @@ pub(super) fn header(bytes: &[u8; HEADER_BYTES], name: &str, offset: u64) -> Res
     })
 }
 
-/// Damage of a backup.
+/// Error of a damaged backup.
 pub(super) fn corrupt(file: &str, offset: u64, what: &str, expected: String, found: String) -> Error {
     Error::Corrupt { file: file.to_owned(), offset, what: what.to_owned(), expected, found }
 }

@@ -1,11 +1,13 @@
-//! Backups become a database again.
+//! Restores a chain of backups into a new database.
 //!
-//! 1. A thread reads and checks blocks ahead of the one that puts them into the new database.
-//! 2. The pairs of a table are loaded: packed, in long writes, past the log. Changes are committed in batches, in their order.
-//! 3. The database is made as `….restoring` beside the place where it is to be, closed, and then gets its name. What such a name is left from is
-//!    removed by the next restore there.
+//! 1. One thread reads and checks blocks ahead of the thread that applies them to the new database.
+//! 2. The pairs of a table are loaded: packed, in long writes, without the log. Changes are committed in batches, in
+//!    their order.
+//! 3. The database is made as `….restoring` beside its destination, closed, and then renamed. A leftover of that name
+//!    is removed by the next restore to the same destination.
 //!
-//! Invariant: each backup of a chain continues the one before it, the first none, and each counts what it holds.
+//! Invariant: the first backup of a chain continues none, each later one continues the backup before, and the counts in
+//! each match its contents.
 
 use std::{
     collections::HashMap,
@@ -38,51 +40,53 @@ use crate::{
     words::{durability::Durability, fields::Fields},
 };
 
-/// Blocks that are read ahead.
+/// Blocks read ahead.
 const BLOCKS_AHEAD: usize = 8;
-/// Changes that are committed together are about so many bytes.
+/// About the bytes of changes that are committed together.
 const BATCH_BYTES: usize = 256 << 10;
 /// Bytes of a read.
 const READ_BYTES: usize = 1 << 20;
 const RESTORING: &str = "restoring";
 
-/// How far a restore is.
+/// Progress of a restore.
 #[derive(Clone, Debug)]
 pub struct RestoreProgress {
     /// Pairs and changes so far.
     pub records: u64,
     /// Bytes of backups so far.
     pub bytes: u64,
-    /// How many there are; none for a stream.
+    /// Bytes of all backups together; none for a stream.
     pub total_bytes: Option<u64>,
 }
 
-/// Told after each block; [`ControlFlow::Break`] ends the restore with [`Error::Stopped`].
+/// Called after each block. [`ControlFlow::Break`] ends the restore with [`Error::Stopped`].
 pub type RestoreReport<'a> = &'a mut dyn FnMut(RestoreProgress) -> ControlFlow<()>;
 
-/// What was restored.
+/// Summary of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreSummary {
-    /// The last commit of the database that was backed up, that is there again.
+    /// The last restored commit, as a seq of the database that was backed up.
     pub seq: Seq,
-    /// Backups that the chain has.
+    /// Backups in the chain.
     pub backups: u64,
-    /// Pairs that were loaded, in the order of their keys.
+    /// Loaded pairs, in the order of their keys.
     pub pairs: u64,
-    /// Changes that were made after that, pairs whose values were documents among them.
+    /// Changes applied after the load, including pairs whose values were documents.
     pub changes: u64,
     /// Bytes of backups.
     pub bytes: u64,
 }
 
 impl Options {
-    /// Makes a new database in `to`, a new or empty directory, of the newest chain of backups in the directory `from`, or of the backups in the file `from`.
-    /// These options are for the work; open the database with any.
+    /// Restores backups into a new database in `to`, a new or empty directory.
+    ///
+    /// If `from` is a directory, the source is its newest chain of backups; if `from` is a file, all backups in the
+    /// file. These options apply to the restore only: the database can be opened with any options later.
     ///
     /// # Errors
-    /// [`Error::NoBackup`], [`Error::Occupied`] when `to` is not empty, [`Error::Corrupt`] with the file and offset of a backup that is damaged or cut off,
-    /// [`Error::BackupChain`] when one does not continue the one before it, [`Error::Stopped`], or when the database can't be made. `to` is then
-    /// as it was.
+    /// [`Error::NoBackup`]; [`Error::Occupied`] when `to` is not empty; [`Error::Corrupt`], with file and offset, when
+    /// a backup is damaged or cut off; [`Error::BackupChain`] when a backup does not continue the one before;
+    /// [`Error::Stopped`]; or when the database can't be made. `to` is then as before.
     pub fn restore(
         self, from: impl AsRef<Path>, to: impl AsRef<Path>, report: RestoreReport<'_>,
     ) -> Result<RestoreSummary> {
@@ -101,7 +105,7 @@ impl Options {
         })
     }
 
-    /// As [`Options::restore`], from a stream of backups, one behind the other.
+    /// As [`Options::restore`], from a stream of backups, one directly behind the other.
     ///
     /// # Errors
     /// As [`Options::restore`].
@@ -114,7 +118,7 @@ impl Options {
         })
     }
 
-    /// As [`Options::restore_stream`], on `psync`'s storage, and in `to` from the beginning.
+    /// As [`Options::restore_stream`], on the storage of `psync`, and directly in `to` instead of beside `to`.
     ///
     /// # Errors
     /// As [`Options::restore`].
@@ -124,10 +128,12 @@ impl Options {
         make(&self, psync, to, vec![source], None, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Makes a new database in `to`, a new or empty directory, and has it filled; it is there as a whole or not at all.
+    /// Makes a new database in `to`, a new or empty directory, and calls `fill` on this database. Afterwards `to` holds
+    /// the whole database or nothing.
     ///
     /// # Errors
-    /// What `fill` says, [`Error::Occupied`] when `to` is not empty, or when the database can't be made. `to` is then as it was.
+    /// The error of `fill`; [`Error::Occupied`] when `to` is not empty; or when the database can't be made. `to` is
+    /// then as before.
     pub fn build<T, E: From<Error>>(
         self, to: impl AsRef<Path>, fill: impl FnOnce(&Database) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
@@ -139,7 +145,7 @@ impl Options {
         })
     }
 
-    /// Has a database made beside `to`, and gives it that name.
+    /// Calls `make` with a path beside `to`, then renames the result to `to`.
     fn make_at<T, E: From<Error>>(
         self, to: &Path, make: impl FnOnce(&Self, &Path) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
@@ -152,14 +158,15 @@ impl Options {
             Ok(made)
         });
         if made.is_err() {
-            // If somebody else began there meanwhile, it holds a lock and stays. Else, if that fails, the next one removes it.
+            // A restore that began here meanwhile holds the lock, so its files stay. After any other failure to remove
+            // them, the next restore removes them.
             let _ = remove(&path);
         }
         made
     }
 }
 
-/// Where the database is made that is to be in `to`.
+/// Path of the unfinished database whose destination is `to`.
 fn beside(to: &Path) -> PathBuf {
     let mut path = to.as_os_str().to_owned();
     path.push(".");
@@ -167,7 +174,7 @@ fn beside(to: &Path) -> PathBuf {
     path.into()
 }
 
-/// Fails when something is in `to`.
+/// Fails when `to` is not empty.
 fn check_vacant(to: &Path) -> Result<()> {
     let found = match fs::read_dir(to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -178,7 +185,7 @@ fn check_vacant(to: &Path) -> Result<()> {
         .map_or(Ok(()), |entry| Err(Error::Occupied { path: to.to_owned(), found: format!("{:?}", entry.file_name()) }))
 }
 
-/// Removes what a restore left, if it is that and nobody works on it.
+/// Removes the leftover of a restore. Fails when the directory holds foreign files or another process holds its lock.
 fn remove(path: &Path) -> Result<()> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -200,13 +207,13 @@ fn remove(path: &Path) -> Result<()> {
     fs::remove_dir_all(path).map_err(path_error("remove", path))
 }
 
-/// Where backups come from.
+/// A source of backups: a file or a stream.
 struct Source<R> {
     name: String,
     stream: R,
 }
 
-/// Makes the database, and closes it.
+/// Makes the database, fills and closes it.
 fn make<R: Read + Send>(
     options: &Options, psync: Psync, path: &Path, sources: Vec<Source<R>>, total_bytes: Option<u64>,
     report: RestoreReport<'_>,
@@ -224,10 +231,10 @@ fn make<R: Read + Send>(
             problem: format!("the thread that reads backups could not be started: {error}"),
         })?;
         let taken = restore.take_all(&parts, &back);
-        // Ends the thread.
+        // The closed channel ends the thread.
         drop(parts);
         let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // What was taken came before what could not be read.
+        // An error in applying comes first, because those blocks stood before the one that could not be read.
         taken.and(read)?;
         restore.finish()
     })?;
@@ -235,7 +242,7 @@ fn make<R: Read + Send>(
     Ok(summary)
 }
 
-/// Reads all sources until nobody takes any more of them.
+/// Reads all sources, until the end or until the channel is closed.
 fn read<R: Read>(sources: Vec<Source<R>>, out: &SyncSender<(String, Part)>, emptied: &Receiver<Vec<u8>>) -> Result<()> {
     for Source { name, stream } in sources {
         let mut reader = Reader::new(stream, &name);
@@ -250,9 +257,9 @@ fn stopped() -> Error {
     Error::Stopped { what: "the restore" }
 }
 
-/// A value that comes in pieces.
+/// A long value, of which some pieces are still to come.
 struct Long {
-    /// None: of the table that is being loaded.
+    /// None for a pair of the table being loaded.
     table: Option<TableId>,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -260,17 +267,17 @@ struct Long {
     expiry: Option<Expiry>,
 }
 
-/// Puts backups into a database.
+/// Applies backups to a database.
 struct Restore<'a> {
     db: &'a Database,
-    /// By their ids in the database that was backed up.
+    /// Keyed by their ids in the database that was backed up.
     tables: HashMap<TableId, Table>,
     /// The table that began last.
     current: Option<TableId>,
     loader: Option<Loader>,
     batch: WriteBatch,
     long: Option<Long>,
-    /// The backup that is being restored.
+    /// The backup being restored.
     header: Option<Header>,
     counts: Counts,
     summary: RestoreSummary,
@@ -302,7 +309,7 @@ impl<'a> Restore<'a> {
                 Part::Header(header) => self.begin(header, &name)?,
                 Part::Block(block) => {
                     self.block(&block, &name)?;
-                    // There is room for all that there are.
+                    // The channel has room for all payloads that exist.
                     let _ = back.try_send(block.payload);
                 }
             }
@@ -471,7 +478,7 @@ impl<'a> Restore<'a> {
         Ok(same.then_some(()))
     }
 
-    /// Ends the load, and commits what waits.
+    /// Finishes the load, and commits the pending changes.
     fn settle(&mut self) -> Result<()> {
         if let Some(loader) = self.loader.take() {
             loader.finish()?;
@@ -479,7 +486,7 @@ impl<'a> Restore<'a> {
         self.commit_from(1)
     }
 
-    /// Commits what waits if it is so many bytes.
+    /// Commits the pending changes once they reach this many bytes.
     fn commit_from(&mut self, bytes: usize) -> Result<()> {
         if self.batch.bytes() < bytes.max(1) {
             return Ok(());

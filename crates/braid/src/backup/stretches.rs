@@ -1,10 +1,11 @@
-//! The pairs of a table as a snapshot has them, walked by several threads.
+//! The pairs of a table at a snapshot, walked by several threads.
 //!
-//! 1. The table is cut at fences of its structure into stretches of about [`STRETCH_BYTES`]. Of `n` threads, one a core and [`THREADS_MAX`] at
-//!    most, each walks every `n`th stretch, and fills blocks with the pairs whose values are in the structure.
-//! 2. The blocks of a stretch come through a short channel of its thread, and are taken in key order. So a thread is [`BLOCKS_AHEAD`] blocks
-//!    ahead at most.
-//! 3. Values that are documents are not read: which there are is told at the end of a stretch.
+//! 1. The table is cut at fences of its structure into stretches of about [`STRETCH_BYTES`]. There are `n` threads: one
+//!    per core, at most [`THREADS_MAX`]. Each walks every `n`th stretch and fills blocks with the pairs whose values
+//!    are in the structure.
+//! 2. Each thread sends its blocks through a short channel; they are taken in key order. So a thread is at most
+//!    [`BLOCKS_AHEAD`] blocks ahead.
+//! 3. Values that are documents are not read. Their places are listed at the end of each stretch.
 
 use std::{
     ops::{Bound, ControlFlow},
@@ -28,32 +29,33 @@ use crate::{
     read::{point, walk::Walk},
 };
 
-/// About the bytes of the structure in a stretch.
+/// About the bytes of a stretch in the structure.
 const STRETCH_BYTES: u64 = 4 << 20;
 /// Most stretches of a table.
 const STRETCHES_MAX: u64 = 4096;
-/// Blocks of a thread that wait until those before them in key order were taken: those of a stretch, and some more.
+/// Blocks of a thread that may wait until the blocks before them in key order are taken: the blocks of one stretch, and
+/// some more.
 const BLOCKS_AHEAD: usize = 24;
 
-/// Most threads: each has blocks that wait, and so many keep a device busy.
+/// Most threads. Each thread holds waiting blocks, and this number keeps a device busy.
 const THREADS_MAX: usize = 4;
 
-/// What comes of a stretch, in this order.
+/// The parts of a stretch, in this order.
 pub(super) enum Piece {
-    /// Blocks of pairs.
+    /// A block of pairs.
     Block(Block),
-    /// The values that are documents.
+    /// The documents of the stretch.
     End(Documents),
 }
 
-/// Takes the pieces of each stretch, which it is given the number of; a break at the end of one ends the walk.
+/// Takes the pieces of each stretch, with the number of the stretch. A break at the end of a stretch ends the walk.
 pub(super) type Taken<'a> = &'a mut dyn FnMut(usize, Piece) -> Result<ControlFlow<()>>;
 
 /// A table cut into stretches.
 pub(super) struct Stretches<'a> {
     snapshot: &'a Snapshot,
     table: &'a Table,
-    /// Where all but the first begin.
+    /// The first keys of all stretches but the first.
     fences: Vec<Vec<u8>>,
     threads: usize,
 }
@@ -71,7 +73,7 @@ impl<'a> Stretches<'a> {
         Ok(Self { snapshot, table, fences, threads })
     }
 
-    /// Walks the stretches from number `first` on.
+    /// Walks all stretches from number `first` on.
     pub(super) fn walk(&self, first: usize, shows: Shows, memory: &Memory, taken: Taken<'_>) -> Result<()> {
         let all = first..self.fences.len() + 1;
         if self.threads == 1 {
@@ -97,7 +99,7 @@ impl<'a> Stretches<'a> {
             let take_all = || {
                 for (stretch, worker) in all.zip((0..self.threads).cycle()) {
                     loop {
-                        // One that has failed says so when it is joined.
+                        // The channel of a failed thread is closed; its error comes from the join.
                         let Ok(piece) = pieces[worker].recv() else { return Ok(()) };
                         let is_end = matches!(piece, Piece::End(_));
                         match taken(stretch, piece)? {
@@ -120,7 +122,7 @@ impl<'a> Stretches<'a> {
         })
     }
 
-    /// What one thread does.
+    /// Walks the stretches of one thread.
     fn walk_some(
         &self, stretches: impl Iterator<Item = usize>, shows: Shows, memory: &Memory, out: &SyncSender<Piece>,
     ) -> Result<()> {
@@ -170,16 +172,16 @@ impl<'a> Stretches<'a> {
     }
 }
 
-/// What of a table is told.
+/// The contents to be shown by a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shows {
-    /// Pairs, and which values are documents.
+    /// Pairs, and the places of documents.
     All,
-    /// Which values are documents.
+    /// Places of documents only.
     Documents,
 }
 
-/// Into the hands of the caller.
+/// Passes blocks directly to the caller.
 struct Direct<'a, 'b> {
     stretch: usize,
     taken: &'a mut (dyn FnMut(usize, Piece) -> Result<ControlFlow<()>> + 'b),
@@ -191,7 +193,7 @@ impl Take for Direct<'_, '_> {
     }
 }
 
-/// Into the channel of a thread. It ends when nobody takes any more.
+/// Passes blocks to the channel of a thread. The walk ends once the channel is closed.
 struct Ahead<'a>(&'a SyncSender<Piece>);
 
 impl Take for Ahead<'_> {

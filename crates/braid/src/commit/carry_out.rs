@@ -1,7 +1,7 @@
-//! What a change does once it is due: operations enter the queues of their tables, tables come and go.
+//! Carries out due changes: operations enter the queues of their tables, tables are created and dropped.
 //!
-//! Changes come one at a time, in seq order, from [`crate::engine::publish::Publisher`]. The bytes that queues take are counted here, and the worker is woken
-//! when there are enough for a round.
+//! [`crate::engine::publish::Publisher`] hands over one change at a time, in seq order. The bytes in queues are counted
+//! here, and the worker is woken when there are enough for a round.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -19,17 +19,18 @@ use crate::{
     tables::catalog::TableCore,
 };
 
-/// A queue is held for so many operations of a commit, so that readers of it do not wait for all of a large one.
+/// A queue is locked for at most so many operations of a commit, so that its readers do not wait for all of a large
+/// one.
 const HELD_OPERATIONS: usize = 64;
 
-/// A queue that operations of a commit enter.
+/// A queue that operations of a commit enter, locked.
 struct Entering<'a> {
     section: usize,
     queue: RwLockWriteGuard<'a, Opq>,
-    /// Its bytes before.
+    /// Bytes of the queue before.
     before: u64,
     is_delete: bool,
-    /// How many more it may take.
+    /// How many more operations the queue may take.
     left: usize,
 }
 
@@ -41,12 +42,12 @@ impl<'a> Entering<'a> {
         Self { section, queue, before, is_delete, left: HELD_OPERATIONS }
     }
 
-    /// Whether an operation on `key` goes in too.
+    /// Whether an operation on `key` enters the same queue under this lock.
     fn takes(&self, sections: &Sections, key: &[u8], is_delete: bool) -> bool {
         self.left > 0 && self.is_delete == is_delete && sections.has_key(self.section, key)
     }
 
-    /// Lets the queue go, and notes what it took.
+    /// Unlocks the queue, and notes its growth.
     fn leave(self, engine: &Engine, table: &TableCore) {
         let after = self.queue.bytes() as u64;
         drop(self.queue);
@@ -93,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// The operations of a commit that are next to each other and of one table.
+    /// Enters adjacent operations of a commit on the same table.
     fn enter_table<'a>(
         &self, table: &TableCore, seq: Seq, operations: impl Iterator<Item = Logged<'a>>, lsn: wal::Lsn,
     ) {
@@ -113,7 +114,7 @@ impl Engine {
                 self.note_expiring(table);
             }
             if let Some(document) = update.operation.document() {
-                // Nothing else is waited for with a queue in hand.
+                // No other wait happens under the lock of a queue.
                 open.take().into_iter().for_each(|open| open.leave(self, table));
                 if let Err(error) = table.documents.retain(&document, seq.0) {
                     self.health.fail(error);
@@ -137,13 +138,13 @@ impl Engine {
         table.history.note_change(seq);
     }
 
-    /// Something that expires is about to become visible in `table`.
+    /// Notes that a value with an expiry is about to become visible in `table`.
     pub(crate) fn note_expiring(&self, table: &TableCore) {
         table.note_expiring();
         self.clock.note_expiring();
     }
 
-    /// The keys of a range are gone, as far as they are older than `seq`, which is not visible yet.
+    /// Adds a range tombstone: versions in the range below `seq` are deleted. The seq is not visible yet.
     fn enter_tombstone(&self, table: &TableCore, low: &[u8], high: Option<&[u8]>, seq: Seq) {
         let visible = self.publisher.visible();
         let horizon = Horizon { visible, ..self.snapshots.seqs().into_iter().collect() };
@@ -151,7 +152,8 @@ impl Engine {
         self.signal.kick();
     }
 
-    /// Notes that a queue of `table` got a document, and wakes the worker to look at segments every now and then.
+    /// Notes that a queue of `table` got a document. Wakes the worker to look at segments after each further segment of
+    /// document bytes.
     fn note_document(&self, table: &TableCore, bytes: u64) {
         let before = table.queued_documents.fetch_add(bytes, Ordering::Relaxed);
         let step = self.options.segment_bytes;
@@ -161,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when there is enough to apply.
+    /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when a round is due.
     pub(crate) fn note_growth(&self, table: &TableCore, before: u64, after: u64, is_delete: bool) {
         let growth = after - before;
         if growth == 0 {
@@ -176,13 +178,13 @@ impl Engine {
         }
     }
 
-    /// Whether there is enough in all queues, or in the fullest one, for a round.
+    /// Whether all queues together, or the fullest one, hold enough for a round.
     pub(crate) fn is_round_due(&self, fullest: u64) -> bool {
         let active = self.active_bytes.load(Ordering::Relaxed);
         active >= self.pressure.due_bytes() || fullest >= self.pressure.due_queue_bytes()
     }
 
-    /// Queues of `table` of so many bytes take no more operations.
+    /// Notes that queues of `table` with so many bytes were frozen.
     pub(crate) fn note_frozen(&self, table: &TableCore, bytes: u64) {
         let before = table.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let queued = table.queued_documents.load(Ordering::Relaxed);
@@ -191,12 +193,12 @@ impl Engine {
         self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Lends what is free of the write buffer.
+    /// Lends the free part of the write buffer.
     pub(crate) fn lend(&self) {
         self.loans.offer(|| self.pressure.used(), &self.trees);
     }
 
-    /// Gives the memory back that operations of a dropped table hold: nobody will apply them.
+    /// Gives back the memory of a dropped table's operations, which will never be applied.
     pub(crate) fn abandon_queues(&self, table: &TableCore) {
         let state = table.state.load();
         let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::{tables::catalog::TableCore, words::clock::Expires};
 
-/// What one operation of a batch does.
+/// The kind of an operation of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchOperation {
-    /// The key gets this value.
+    /// Sets the value of the key.
     Put,
-    /// The key goes.
+    /// Deletes the key.
     Delete,
-    /// All keys from this one on go, to below the one in the place of a value: where that is empty, to the end.
+    /// Deletes all keys from this one on, to below the key in the place of a value; to the end if that is empty.
     DeleteRange,
 }
 
@@ -25,12 +25,12 @@ pub(crate) struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// Whether it is about a single key.
+    /// Whether the operation is on a single key.
     pub(crate) fn is_point(&self) -> bool {
         self.operation != BatchOperation::DeleteRange
     }
 
-    /// Where the range ends that it deletes, if it does.
+    /// The upper end of a deleted range, if the range has one.
     pub(crate) fn high(&self) -> Option<&[u8]> {
         Some(self.value).filter(|high| !high.is_empty())
     }

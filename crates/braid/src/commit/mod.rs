@@ -1,12 +1,14 @@
 //! The path of a commit.
 //!
-//! 1. [`Engine::commit`] checks the batch, waits its turn ([`crate::engine::pressure`]), writes large values to the document logs, and takes log space
-//!    together with its seq. That and the check of a transaction are one step ([`crate::engine::recent`]).
-//! 2. It makes its record as safe as asked, flushing for everybody who waits with it.
-//! 3. [`crate::engine::publish::Publisher`] carries the changes out in seq order ([`crate::commit::carry_out`]).
+//! 1. `Engine::commit_items` checks the batch, waits its turn ([`crate::engine::pressure`]) and writes large values to
+//!    the document logs.
+//! 2. The commit takes log space together with its seq. That and the check of a transaction are one step
+//!    ([`crate::engine::recent`]).
+//! 3. The commit makes its record as safe as asked. One flush serves all commits that wait for one.
+//! 4. [`crate::engine::publish::Publisher`] carries the changes out in seq order ([`crate::commit::carry_out`]).
 //!
-//! Invariants: a record names only documents that are written, and the log's flush flushes those with it; nothing enters a
-//! queue before its record is as safe as its durability says.
+//! Invariants: a record names only documents that are written, and the log's flush flushes these documents too; no
+//! operation enters a queue before its record is as safe as its durability says.
 
 pub(crate) mod carry_out;
 pub(crate) mod item;
@@ -53,35 +55,36 @@ pub const KEY_BYTES_MAX_BTREE: usize = structure::key_bytes_max(Structure::BTree
 pub const KEY_BYTES_MAX_APPEND: usize = structure::key_bytes_max(Structure::Append);
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
-/// Values of together so many bytes that are documents for the structure of their table are written as such by the commit that brings them: once, and not to the log too. With fewer it would be
-/// a short write, and one more file to flush.
+/// From so many bytes on, values that are documents for the structure of their table are written as documents by their
+/// commit: once, and not to the log too. Bytes count per commit and table. With fewer, a document write would be short,
+/// and one more file to flush.
 const DOCUMENT_BYTES_MIN: usize = 64 << 10;
-/// Unwritten log bytes at which a lazy commit hands them to the operating system.
+/// Unwritten log bytes from which on a lazy commit hands them to the operating system.
 const LAZY_BYTES_MAX: u64 = 256 << 10;
 
 impl Engine {
-    /// Writes what a transaction wrote, if nothing is in its way; waits for locked keys as long as `timeout`.
+    /// Commits the writes of a transaction, unless there is a conflict; waits for locked keys as long as `timeout`.
     pub(crate) fn commit_checked(
         &self, items: &[Item<'_>], durability: Durability, timeout: Duration, check: &mut Check<'_>,
     ) -> Result<Seq> {
         self.commit_items(items, durability, timeout, Some(check))
     }
 
-    /// Writes what is to commit together.
+    /// Commits the items together.
     pub(crate) fn commit_items(
         &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
     ) -> Result<Seq> {
         let mut deadline = None;
         loop {
             if let Some(check) = &mut check {
-                // Before anything is written, and without keeping the doors open: it may read a lot.
+                // Before any write and without holding `writing`, because this check may read a lot.
                 check.look(self, items)?;
             }
             let writing = self.writing.read();
             match self.try_commit(items, durability, check.as_deref_mut())? {
                 Tried::Committed(seq) => return Ok(seq),
                 Tried::Locked(Locked { item, key }) => {
-                    // Its holder may have to commit before it lets go.
+                    // The holder of the key may have to commit before the key is released.
                     drop(writing);
                     let (table, key) = (items[item].table, &key);
                     let owner = owner(check.as_deref());
@@ -109,7 +112,7 @@ impl Engine {
             return Ok(Tried::Locked(locked));
         }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
-        // What documents take is counted where they are written.
+        // Document bytes are counted where documents are written.
         self.admit(record_bytes, reclaims(items))?;
         let documents = self.find_room_for_documents(items, &inline)?;
         let payload = Arc::new(encode(items, &documents, record_bytes, &self.clock));
@@ -131,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Keeps short documents in memory that is lent: they would be in a queue if there had been fewer.
+    /// Keeps short documents in lent memory: with fewer of them, they would be in a queue.
     fn keep_written(&self, items: &[Item<'_>], documents: &[Option<DocPointer>]) {
         let short = items.iter().zip(documents).filter(|(item, _)| item.value.len() <= INLINE_BYTES_MAX);
         for (item, pointer) in short {
@@ -153,7 +156,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a commit its place in the order of all commits, in one step with the check of the transaction that it belongs to.
+    /// Gives a commit its place in the order of all commits, in one step with the check of its transaction.
     fn place(
         &self, items: &[Item<'_>], payload: &Arc<Vec<u8>>, durability: Durability, mut check: Option<&mut Check<'_>>,
     ) -> Result<Placed> {
@@ -183,7 +186,8 @@ impl Engine {
                 }
                 continue;
             }
-            // Announced before the stripes are let go: who finds it in them can wait for it.
+            // Announced before the stripes are released, so that a transaction that finds the commit there can wait for
+            // it.
             let announce = &mut |position: &wal::Position| {
                 self.announce(position, Change::Commit(Arc::clone(payload)), durability);
             };
@@ -199,7 +203,7 @@ impl Engine {
             };
             stripes.note(&rising, deletes_ranges, Seq(position.seq), payload);
             drop(stripes);
-            // Its own versions would be kept from rounds that come before it returns.
+            // Otherwise rounds before the return of this commit would keep the versions that its own pin sees.
             if let Some(check) = &check {
                 check.release();
             }
@@ -207,7 +211,8 @@ impl Engine {
         }
     }
 
-    /// Fails when a key, a value or all together are outside the limits; most bytes that their record takes.
+    /// Fails when a key, a value or the whole batch is outside the limits; returns the most bytes that the record
+    /// takes.
     fn check_limits(&self, items: &[Item<'_>], inline: &Inline) -> Result<u64> {
         let mut bytes = format::COMMIT_TIME_BYTES as u64;
         for item in items {
@@ -224,7 +229,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Lets those range deletes wait that would be too many for a table, as long as sweeps go on that bring their number down.
+    /// Delays range deletes that would be too many for a table, as long as sweeps make progress on their number.
     fn check_range_deletes(&self, items: &[Item<'_>]) -> Result<()> {
         let ranges = || items.iter().filter(|item| !item.is_point());
         let mut last: Option<&Arc<TableCore>> = None;
@@ -264,7 +269,7 @@ impl Engine {
         }
     }
 
-    /// Writes documents. On a full disk, again and again as long as what there is becomes less.
+    /// Writes documents. On a full disk, tries again as long as the bytes of segments become fewer.
     fn find_room_for_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut least = u64::MAX;
         loop {
@@ -284,7 +289,7 @@ impl Engine {
         }
     }
 
-    /// Writes the values that do not go to the log: all those of a table in one psync.
+    /// Writes the values that do not go to the log, all values of one table in one psync.
     fn write_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers = vec![None; items.len()];
         let is_document = |item: &Item<'_>| inline.is_document(item);
@@ -336,7 +341,8 @@ impl Engine {
         self.wal.append_announced(kind, &[payload], true, claim, announce)
     }
 
-    /// A checkpoint trims the log, and what is kept for others goes first: what that makes room for need not be refused because it is `full`.
+    /// Makes room in the log: a checkpoint trims the log, and the part that is kept only for others goes first. So the
+    /// append need not fail because the log is `full`.
     fn make_room_in_log(&self, full: wal::Error) -> Result<()> {
         self.retention.yield_space();
         let ticket = self.signal.post(true);
@@ -344,7 +350,8 @@ impl Engine {
         self.signal.answer(ticket).map_err(|_| self.write_error(self.log_error(full)))
     }
 
-    /// An item that somebody has locked, where a document would be written for the commit in vain. It is looked again, for all items, when they get their place.
+    /// A locked item, if the commit has a document, which would otherwise be written in vain. All items are checked
+    /// again when they get their place.
     fn locked_document(&self, items: &[Item<'_>], inline: &Inline, check: Option<&Check<'_>>) -> Option<Locked> {
         if !items.iter().any(|item| inline.is_document(item)) {
             return None;
@@ -354,13 +361,13 @@ impl Engine {
         items.iter().position(is_locked).map(|item| Locked { item, key: items[item].key.to_vec() })
     }
 
-    /// Makes a record as safe as asked, publishes what is due, and waits until it is itself visible.
+    /// Makes a record as safe as asked, publishes the due changes, and waits until this one is visible.
     pub(crate) fn finish(&self, position: wal::Position, change: Change, durability: Durability) -> Result<()> {
         self.announce(&position, change, durability);
         self.settle(&position, durability)
     }
 
-    /// Says what a record changes once it is as safe as asked.
+    /// Announces the change of a record, to be published once the record is as safe as asked.
     fn announce(&self, position: &wal::Position, change: Change, durability: Durability) {
         let safety = match durability {
             Durability::Sync => Safety::Durable,
@@ -371,11 +378,11 @@ impl Engine {
         self.publisher.enqueue(Seq(position.seq), pending);
     }
 
-    /// Makes a record that was announced as safe as asked, and waits until it is visible.
+    /// Makes an announced record as safe as asked, and waits until it is visible.
     fn settle(&self, position: &wal::Position, durability: Durability) -> Result<()> {
         self.threads.note_log(position.end);
         let safe = match durability {
-            // Who flushes publishes for all that it flushed.
+            // The flushing thread publishes for all flushed commits.
             Durability::Sync => self.wal.commit(position, &|| self.publish()),
             Durability::Os => self.wal.write_through(position.end),
             Durability::Lazy(interval) => self.lazily(position.end, interval),
@@ -406,13 +413,14 @@ impl Engine {
     }
 }
 
-/// A key that somebody has locked, and the item that it is of.
+/// A locked key, and the index of its item.
 struct Locked {
     item: usize,
     key: Vec<u8>,
 }
 
-/// The first key of some items that somebody else than `owner` has locked; `places` are those of the items that are about a key.
+/// The first key of some items that another owner than `owner` has locked; `places` are those of the items with a
+/// single key.
 fn locked(stripes: &Stripes<'_>, items: &[Item<'_>], places: &Places, owner: Owner) -> Option<Locked> {
     if stripes.are_unlocked() {
         return None;
@@ -432,28 +440,29 @@ fn locked(stripes: &Stripes<'_>, items: &[Item<'_>], places: &Places, owner: Own
     None
 }
 
-/// What became of an attempt to commit.
+/// The outcome of an attempt to commit.
 enum Tried {
     Committed(Seq),
-    /// Somebody has locked a key.
+    /// Another owner has locked a key.
     Locked(Locked),
 }
 
-/// Where a commit is, or is not.
+/// The place of a commit, if any.
 enum Placed {
     At(wal::Position),
-    /// Somebody has locked a key.
+    /// Another owner has locked a key.
     Locked(Locked),
 }
 
-/// Who commits, as locks know it.
+/// The owner of the commit's locks.
 fn owner(check: Option<&Check<'_>>) -> Owner {
     check.map_or(Owner::NONE, Check::owner)
 }
 
-/// Which values of a commit go to the log: those up to [`INLINE_BYTES_MAX`], or of a table to which it brings many that are documents for its structure, those that are none.
+/// Decides which values of a commit go to the log. Values over [`INLINE_BYTES_MAX`] never do. If the commit brings many
+/// documents to a table, values that are documents for its structure do not either.
 struct Inline {
-    /// Tables of the values that are documents for their structures, and how many bytes those have.
+    /// Tables with many such documents, and the bytes of these.
     documents: SmallVec<[(TableId, usize); 2]>,
 }
 
@@ -475,7 +484,7 @@ impl Inline {
         Self { documents }
     }
 
-    /// Whether its value goes to the document log.
+    /// Whether the value goes to the document log.
     fn is_document(&self, item: &Item<'_>) -> bool {
         if item.operation != BatchOperation::Put {
             return false;
@@ -512,7 +521,7 @@ pub(crate) fn check_pair(table: &TableCore, key: &[u8], value: &[u8]) -> Result<
     Ok(())
 }
 
-/// Fails where a value is to expire after nothing.
+/// Fails when a value is to expire after no time.
 pub(crate) fn check_expires(expires: Option<Expires>) -> Result<()> {
     match expires {
         Some(Expires::After(duration)) if duration.is_zero() => {
@@ -522,7 +531,7 @@ pub(crate) fn check_expires(expires: Option<Expires>) -> Result<()> {
     }
 }
 
-/// The record of a commit, of so many bytes at most.
+/// The record of a commit, of at most so many bytes.
 fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], bytes_max: u64, clock: &Clock) -> Vec<u8> {
     let mut payload = Vec::with_capacity(usize::try_from(bytes_max).unwrap_or(0));
     let mut now = clock.of_commit();
@@ -545,7 +554,7 @@ fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], bytes_max: u64, 
     payload
 }
 
-/// Gives the documents of a commit back that does not happen.
+/// Gives back the documents of a commit that does not happen.
 fn abandon(items: &[Item<'_>], documents: &[Option<DocPointer>]) {
     for (item, document) in items.iter().zip(documents) {
         if let Some(document) = document {
@@ -554,7 +563,7 @@ fn abandon(items: &[Item<'_>], documents: &[Option<DocPointer>]) {
     }
 }
 
-/// A lock that was not had, as the database tells it.
+/// The database's error for a lock that was not granted.
 pub(crate) fn not_locked(refused: NotLocked, table: &str, key: &[u8], waited: Duration) -> Error {
     let (table, key) = (table.to_owned(), shown(key));
     match refused {

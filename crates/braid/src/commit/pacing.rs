@@ -1,4 +1,4 @@
-//! How long new documents of a table wait, as cleaning is behind ([`crate::upkeep::clean`]).
+//! The delay of new documents of a table while cleaning is behind ([`crate::upkeep::clean`]).
 
 use std::sync::atomic::Ordering;
 
@@ -6,25 +6,25 @@ use doclog::Usage;
 
 use crate::{engine::Engine, tables::catalog::TableCore};
 
-/// Cleaning is behind.
+/// Tenths of the live bytes, for the space of a table's documents: above this, cleaning is behind.
 pub(crate) const URGENT: u64 = 17;
-/// It is not to come to this.
+/// In the same unit: the space is to stay below this.
 const BOUND: u64 = 19;
-/// What a MiB of new documents is delayed by half way between the two, in nanoseconds, and at most.
+/// The delay of a MiB of new documents half way between the two, in nanoseconds, and the longest delay.
 const DELAY_NS_PER_MIB: u64 = 10_000_000;
 const DELAY_NS_PER_MIB_MAX: u64 = 20 * DELAY_NS_PER_MIB;
-/// Beside that, so many segments: those that are appended to, and those that wait for a checkpoint.
+/// Segments allowed beside that: those being appended to, and those that wait for a checkpoint.
 pub(crate) const SLACK_SEGMENTS: u64 = 4;
-/// As long as readers of older states hold more dead bytes than this part of what lives, nothing is emptied.
+/// Nothing is emptied while readers of older states hold more dead bytes than the live bytes divided by this.
 const HELD_PART: u64 = 4;
 
-/// How a table's segments are filled.
+/// The fill of a table's document segments.
 #[derive(Debug, Default)]
 pub(crate) struct Filling {
-    /// Bytes of those in which something lives.
+    /// Bytes of segments with live bytes, or that are not settled.
     pub(crate) bytes: u64,
     pub(crate) live_bytes: u64,
-    /// Bytes of those in which nothing does: they wait for a checkpoint.
+    /// Bytes of settled segments without live bytes, which wait for a checkpoint.
     pub(crate) dead_bytes: u64,
 }
 
@@ -43,21 +43,22 @@ impl Filling {
         filling
     }
 
-    /// Whether it is more than so many tenths of what lives.
+    /// Whether the bytes exceed so many tenths of the live bytes, and the slack.
     pub(crate) fn is_above(&self, tenths: u64, live_bytes: u64, segment_bytes: u64) -> bool {
         let limit = (live_bytes / 10).saturating_mul(tenths).saturating_add(SLACK_SEGMENTS * segment_bytes);
         self.bytes > limit
     }
 }
 
-/// Decides how long new documents of a table are to wait: not at all, unless cleaning is behind. By who writes many of them, and by the worker.
+/// Sets the delay of new documents of a table: none, unless cleaning is behind. Called by writers of many documents,
+/// and by the worker.
 pub(crate) fn pace(engine: &Engine, table: &TableCore) {
     let mut usage = table.documents.usage();
-    // Nobody is to wait for what cannot be cleaned.
+    // No writer waits for segments that cannot be cleaned.
     usage.retain(|segment| !engine.cleaning.is_left(table.id, segment));
     let filling = Filling::of(&usage);
     let queued = table.queued_documents.load(Ordering::Relaxed);
-    // Nobody can say more than that of what the queues have replaced.
+    // The queues tell no more than this about the documents that they have replaced.
     let live = filling.live_bytes.saturating_sub(queued).max(filling.live_bytes / 2);
     let space = filling.bytes.saturating_sub(SLACK_SEGMENTS * engine.options.segment_bytes);
     let waits = !engine.options.background || engine.cleaning.is_waiting() || is_held(engine, table);
@@ -65,7 +66,7 @@ pub(crate) fn pace(engine: &Engine, table: &TableCore) {
     table.document_pace.set(delay);
 }
 
-/// Nothing below [`URGENT`], and at [`BOUND`] the longest.
+/// Zero up to [`URGENT`], and the longest delay from [`BOUND`] on.
 fn delay_ns_per_mib(space: u64, live_bytes: u64) -> u64 {
     let (from, to) = (live_bytes / 10 * URGENT, live_bytes / 10 * BOUND);
     match space.checked_sub(from) {
@@ -78,8 +79,8 @@ fn delay_ns_per_mib(space: u64, live_bytes: u64) -> u64 {
     }
 }
 
-/// Whether readers of older states of a table keep so much that is dead that emptying more would only add to it. What is kept of the log is no reason: that is
-/// bounded by itself ([`crate::engine::retention`]), and goes on.
+/// Whether readers of older states hold so many dead bytes that emptying more segments would only add to them. The kept
+/// part of the log is no reason: its bytes are bounded by themselves ([`crate::engine::retention`]), and it moves on.
 pub(crate) fn is_held(engine: &Engine, table: &TableCore) -> bool {
     if table.is_read_as_it_is() {
         return false;
@@ -88,7 +89,7 @@ pub(crate) fn is_held(engine: &Engine, table: &TableCore) -> bool {
     released_dead(engine, table) > live / HELD_PART + SLACK_SEGMENTS * engine.options.segment_bytes
 }
 
-/// Bytes of dead segments of documents that what is kept of the log does not need.
+/// Bytes of dead document segments that the kept log does not need.
 pub(crate) fn released_dead(engine: &Engine, table: &TableCore) -> u64 {
     let kept = engine.retention.kept();
     let released = table.documents.dead().into_iter().filter(|(last, _)| *last < kept.seq.0);

@@ -1,6 +1,6 @@
-//! What a serializable transaction has read: keys, and ranges as far as they were walked.
+//! The reads of a serializable transaction: keys, and ranges as far as they were walked.
 //!
-//! A key that was looked for and not found was read, and so was everything between the keys that a range showed.
+//! A key that was looked up and not found counts as read, and so does everything between the keys that a range showed.
 
 use std::{cmp::Ordering, collections::HashSet, ops::Bound, sync::Arc};
 
@@ -8,7 +8,7 @@ use index::{Bounds, TableId};
 
 use crate::{format::Logged, tables::catalog::TableCore};
 
-/// Memory of a key that was read, besides its bytes, about.
+/// Memory of a key that was read, besides its bytes, approximately.
 const READ_BYTES: usize = 48;
 
 struct TableReads {
@@ -23,12 +23,12 @@ pub(crate) struct Reads {
     tables: Vec<TableReads>,
 }
 
-/// Memory that the read of a key takes.
+/// Memory for the read of a key.
 pub(crate) const fn key_cost(key: &[u8]) -> u64 {
     (READ_BYTES + key.len()) as u64
 }
 
-/// Memory that the read of a range takes.
+/// Memory for the read of a range.
 pub(crate) fn range_cost(bounds: &Bounds) -> u64 {
     let length = |bound: &Bound<Vec<u8>>| match bound {
         Bound::Included(key) | Bound::Excluded(key) => key.len(),
@@ -47,18 +47,18 @@ impl Reads {
         &mut self.tables[known]
     }
 
-    /// `key` was read. Whether it was not before.
+    /// Notes that `key` was read. Returns whether the key is new here.
     pub(crate) fn add_key(&mut self, table: &Arc<TableCore>, key: &[u8]) -> bool {
         let keys = &mut self.of(table).keys;
         !keys.contains(key) && keys.insert(key.to_vec())
     }
 
-    /// Everything within bounds was read.
+    /// Notes that everything within the bounds was read.
     pub(crate) fn add_range(&mut self, table: &Arc<TableCore>, bounds: Bounds) {
         self.of(table).ranges.push(bounds);
     }
 
-    /// Puts ranges in order, and those that overlap together.
+    /// Sorts the ranges, and joins those that overlap.
     pub(crate) fn join_ranges(&mut self) {
         for reads in &mut self.tables {
             reads.ranges.sort_by(|one, other| lower_order(&one.lower, &other.lower));
@@ -90,7 +90,7 @@ impl Reads {
         self.tables.iter().flat_map(|reads| reads.ranges.iter().map(|bounds| (&reads.table, bounds)))
     }
 
-    /// Whether a commit that did this changed something in a range that was read, once they are joined.
+    /// Whether this change of a commit lies in a range that was read. The ranges must be joined.
     pub(crate) fn is_changed_by(&self, table: TableId, logged: &Logged<'_>) -> bool {
         match logged {
             Logged::Update(update) => self.covers(table, update.key),
@@ -108,7 +108,7 @@ impl Reads {
         reads.flat_map(|reads| &reads.ranges).any(|bounds| bounds.below_upper(low) && begins_below(bounds))
     }
 
-    /// Whether a range that was read covers `key`, once they are joined.
+    /// Whether a range that was read covers `key`. The ranges must be joined.
     fn covers(&self, table: TableId, key: &[u8]) -> bool {
         let reads = self.tables.iter().find(|reads| reads.table.id == table);
         reads.is_some_and(|reads| {
@@ -118,17 +118,17 @@ impl Reads {
     }
 }
 
-/// Which of two lower bounds comes first.
+/// The order of two lower bounds.
 fn lower_order(one: &Bound<Vec<u8>>, other: &Bound<Vec<u8>>) -> Ordering {
     place(one, Ordering::Less).cmp(&place(other, Ordering::Less))
 }
 
-/// Which of two upper bounds comes first.
+/// The order of two upper bounds.
 fn upper_order(one: &Bound<Vec<u8>>, other: &Bound<Vec<u8>>) -> Ordering {
     place(one, Ordering::Greater).cmp(&place(other, Ordering::Greater))
 }
 
-/// Where a bound is: an end, or right before or behind a key.
+/// The position of a bound: an end, or right before or behind a key.
 fn place(bound: &Bound<Vec<u8>>, end: Ordering) -> (Ordering, &[u8], bool) {
     match bound {
         Bound::Unbounded => (end, &[], false),

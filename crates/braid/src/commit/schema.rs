@@ -1,6 +1,6 @@
-//! Tables come and go.
+//! Creation and drop of tables.
 //!
-//! Invariant: one creation or drop at a time, and each durable before it is seen.
+//! Invariant: there is one creation or drop at a time, and each is durable before it is visible.
 
 use std::sync::Arc;
 
@@ -24,10 +24,11 @@ use crate::{
 
 /// Longest table name, in bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 255;
-/// Nominal bytes of a document segment before an engine is there, which makes them as long as those of its log; a longer document has a segment of its own.
+/// Nominal bytes of a document segment until an engine sets the size of its log segments; a longer document has a
+/// segment of its own.
 pub(crate) const DOCUMENT_SEGMENT_BYTES: u64 = 64 << 20;
 impl Engine {
-    /// Opens a table, creating it where it is missing.
+    /// Opens a table; creates a missing one.
     pub(crate) fn table(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Arc<TableCore>> {
         check_name(name)?;
         expected.check(structure)?;
@@ -72,7 +73,7 @@ impl Engine {
     }
 }
 
-/// The documents of a table with these settings.
+/// The document log of a table with these settings.
 pub(crate) fn open_documents(
     store: &FileStore, id: TableId, image: &DocImage, settings: &TableSettings,
 ) -> Result<Arc<DocLog>> {
@@ -80,7 +81,7 @@ pub(crate) fn open_documents(
     Ok(Arc::new(documents.with_compression(settings.compression)))
 }
 
-/// A table that a log record begins.
+/// The new table of a log record.
 pub(crate) fn new_table(
     store: &FileStore, trees: &Trees, record: &format::CreateTable, sorting: Sorting,
 ) -> Result<TableCore> {
@@ -92,7 +93,7 @@ pub(crate) fn new_table(
     Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sorting)))
 }
 
-/// What stays of a dropped table whose pages are free: its name, and the documents that commits still in the log name.
+/// The rest of a dropped table whose pages are free: its name, and the documents that commits in the log name.
 pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Result<TableCore> {
     let mut image = table.documents.image();
     for segment in &mut image.segments {

@@ -1,11 +1,14 @@
-//! Whether a transaction may commit: nobody else committed what it wrote, or, where it is serializable, what it read, since it began.
+//! Whether a transaction may commit: since the begin, no other commit may have changed the keys written by the
+//! transaction, nor, for a serializable one, its reads.
 //!
-//! 1. [`Check::look`] runs without any lock. Keys whose place was noted since the begin are looked up themselves; ranges are
-//!    compared with the commits in the ring, or, where that does not reach back to the begin, walked again beside what they were.
-//! 2. [`Check::confirm`] runs while the stripes are held, so that no such commit gets its seq: it only makes sure that nothing came after
-//!    the look. Otherwise it is looked again at what did ([`Check::look_again`]), which reads no ranges.
+//! 1. [`Check::look`] runs without any lock. Keys whose place was noted since the begin are looked up themselves.
+//!    Ranges are compared with the commits in the ring. Where the ring does not reach back to the begin, the ranges are
+//!    walked again and compared with their former versions.
+//! 2. [`Check::confirm`] runs while the stripes are held, so that no such commit gets its seq. It only makes sure that
+//!    no commit came after the look.
+//! 3. Otherwise [`Check::look_again`] looks at the new commits, and step 2 is repeated. It reads no ranges.
 //!
-//! First committer wins: who finds a later commit in the way is the one that is in conflict.
+//! First committer wins: a transaction that finds a later commit in its way is the one in conflict.
 
 use index::{Direction, Seq};
 
@@ -23,14 +26,14 @@ use crate::{
 /// How often the ranges of a commit are walked while more is committed meanwhile than the ring holds.
 const WALKS_MAX: usize = 3;
 
-/// What a commit that belongs to a transaction has to be checked for.
+/// The check of a commit that belongs to a transaction.
 pub(crate) struct Check<'a> {
     pin: &'a Pin,
     owner: Owner,
     reads: Option<&'a Reads>,
-    /// Keys at these places were looked up when they had these seqs: none of them was in the way. In the order of places.
+    /// Places whose keys were looked up at these seqs, and found unchanged. In the order of places.
     cleared: Vec<(Place, Seq)>,
-    /// None of so many commits that were put into the ring first was in the way of a range.
+    /// Of this many commits that first entered the ring, none was in the way of a range.
     ranges_clear: u64,
 }
 
@@ -42,7 +45,7 @@ struct Suspect<'a> {
 }
 
 impl<'a> Check<'a> {
-    /// Of the transaction `owner` that sees what `pin` holds and, if it is serializable, read `reads`.
+    /// The check of the transaction `owner`, which sees the moment of `pin` and, if it is serializable, read `reads`.
     pub(crate) const fn new(pin: &'a Pin, owner: Owner, reads: Option<&'a Reads>) -> Self {
         Self { pin, owner, reads, cleared: Vec::new(), ranges_clear: 0 }
     }
@@ -52,17 +55,17 @@ impl<'a> Check<'a> {
         self.owner
     }
 
-    /// The commit has its place: what the transaction saw is needed no more.
+    /// Releases the pin: the commit has its place, so the versions that the transaction saw are no longer needed.
     pub(crate) fn release(&self) {
         self.pin.release();
     }
 
-    /// Whether it is to be confirmed with every stripe held.
+    /// Whether the confirmation needs every stripe.
     pub(crate) fn needs_all(&self) -> bool {
         self.reads.is_some_and(|reads| reads.ranges().next().is_some())
     }
 
-    /// Adds the places of what was read to those of what will be written.
+    /// Adds the places of the keys read to those of the keys to be written.
     pub(crate) fn add_places(&self, engine: &Engine, places: &mut Places) {
         for (table, key) in self.reads.iter().flat_map(|reads| reads.keys()) {
             places.push(engine.recent.place(table.id, key));
@@ -79,10 +82,10 @@ impl<'a> Check<'a> {
         self.look_at_ranges(engine)
     }
 
-    /// Looks at what came since the last look.
+    /// Looks at the commits since the last look.
     ///
     /// # Errors
-    /// As [`Check::look`]; also where so much came that ranges would have to be walked once more.
+    /// As [`Check::look`]; also if so many commits came that ranges would have to be walked once more.
     pub(crate) fn look_again(&mut self, engine: &Engine, items: &[Item<'_>]) -> Result<()> {
         self.look_at_keys(engine, items)?;
         match self.reads.filter(|_| self.needs_all()) {
@@ -101,10 +104,10 @@ impl<'a> Check<'a> {
         look_up(engine, self.pin.seq(), &mut self.cleared, keys)
     }
 
-    /// Whether nothing came since [`Check::look`] that it did not see, now that the stripes of all its places are held.
+    /// Whether no commit came that [`Check::look`] did not see, now that the stripes of all places are held.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when something is in the way for certain.
+    /// [`Error::Conflict`] when a commit is in the way for certain.
     pub(crate) fn confirm(&self, engine: &Engine, stripes: &Stripes<'_>, places: &Places) -> Result<bool> {
         if seeded::on(seeded::Bug::ConflictMissed) {
             return Ok(true);
@@ -119,14 +122,15 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A load changes every key of its table. To be asked once more with the doors kept open, so that none comes later.
+    /// Fails if a load changed a table of the transaction, because a load changes every key. To be asked again while
+    /// `writing` is held, so that no load comes later.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when there was one, [`Error::Loading`] while there is.
+    /// [`Error::Conflict`] when there was a load, [`Error::Loading`] while there is one.
     pub(crate) fn look_for_loads(&self, items: &[Item<'_>]) -> Result<()> {
         let read = self.reads.iter().flat_map(|reads| reads.tables());
         for table in items.iter().map(|item| item.table).chain(read) {
-            // One that is under way may have its seq before this commit, and show only after it.
+            // A load under way may have its seq before this commit, and show only after it.
             table.check_not_loading()?;
             if table.loaded() > self.pin.seq() {
                 return Err(Error::conflict(&table.name, "the whole", None));
@@ -148,7 +152,7 @@ impl<'a> Check<'a> {
                 }
                 Err(floor) => {
                     wait_until_visible(engine, floor)?;
-                    // At the same time as before: that something has expired since is no commit.
+                    // At the same time as before, because an expiry since then is no commit.
                     let now = Pin::take_at_time_of(self.pin);
                     for (table, bounds) in reads.ranges() {
                         let before = Walk::begin(engine, table, bounds, Direction::Forward, Some(self.pin))?;
@@ -162,7 +166,7 @@ impl<'a> Check<'a> {
         Err(too_much_came(reads))
     }
 
-    /// Fails when a commit since the look is in the way of a range. None where the ring does not reach back to it.
+    /// Fails when a commit since the look is in the way of a range. None if the ring does not reach back to the look.
     fn ranges_are_clear(&self, engine: &Engine, reads: &Reads) -> Result<Option<()>> {
         if seeded::on(seeded::Bug::PhantomMissed) {
             return Ok(Some(()));
@@ -173,7 +177,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// The conflict of who can't be told that nothing was in the way of a range.
+/// The conflict of a transaction for which the check of its ranges came to no end.
 fn too_much_came(reads: &Reads) -> Error {
     let table = reads.ranges().next().map_or("", |(table, _)| &table.name);
     Error::conflict(table, "perhaps a range", None)
@@ -186,7 +190,7 @@ fn no_hit(reads: &Reads, hit: Hit) -> Result<()> {
     Err(Error::conflict(name, "a range", Some(&key)))
 }
 
-/// Whether no key at `place`, where `newest` is noted, can have been changed after `begin`.
+/// Whether no key at `place`, where `newest` is noted, can have changed after `begin`.
 fn is_clear(cleared: &[(Place, Seq)], begin: Seq, place: Place, newest: Seq) -> bool {
     let known = cleared.binary_search_by_key(&place, |(place, _)| *place);
     newest <= begin || known.is_ok_and(|at| cleared[at].1 == newest)
@@ -200,8 +204,8 @@ pub(crate) fn look_up_one(engine: &Engine, begin: Seq, table: &TableCore, key: &
     look_up(engine, begin, &mut Vec::new(), std::iter::once((table, key)))
 }
 
-/// Looks the keys up whose places were noted after `begin`, those of a table as one batch, and adds the places that are clear nevertheless to `cleared`,
-/// with the seqs that they had.
+/// Looks up the keys whose places were noted after `begin`, as one batch per table. Then sets `cleared` to the places
+/// that are clear nevertheless, with their noted seqs.
 fn look_up<'a>(
     engine: &Engine, begin: Seq, cleared: &mut Vec<(Place, Seq)>, keys: impl Iterator<Item = (&'a TableCore, &'a [u8])>,
 ) -> Result<()> {
@@ -222,26 +226,26 @@ fn look_up<'a>(
         let table = of_table[0].table;
         let keys: Vec<&[u8]> = of_table.iter().map(|suspect| suspect.key).collect();
         for (key, newest) in keys.iter().zip(point::newest_many(engine, table, &keys)?) {
-            // Where there is nothing at all, nothing came: a deletion stays as long as a snapshot is older.
+            // A key without any version was not changed: a deletion stays as long as there is an older snapshot.
             if newest.is_some_and(|newest| newest > begin) {
                 return Err(Error::conflict(&table.name, "a key", Some(key)));
             }
         }
     }
     seen.sort_unstable();
-    // Of a place that was noted anew between two of its keys, only the oldest seq says something about all of them.
+    // A place may be noted anew between two of its keys. Then only the oldest seq holds for all of its keys.
     seen.dedup_by_key(|(place, _)| *place);
     seen.retain(|(_, noted)| *noted > begin);
     *cleared = seen;
     Ok(())
 }
 
-/// Waits for commits that have their seqs already.
+/// Waits until commits up to `seq` are visible; they have their seqs already.
 pub(crate) fn wait_until_visible(engine: &Engine, seq: Seq) -> Result<()> {
     engine.publisher.wait(seq).map_err(|()| Error::Failed { cause: engine.why_ended() })
 }
 
-/// Fails unless two walks meet the same versions of the same keys.
+/// Fails unless both walks meet the same versions of the same keys.
 fn same(table: &TableCore, mut before: Walk, mut after: Walk) -> Result<()> {
     loop {
         let (one, other) = (before.advance()?, after.advance()?);
@@ -294,7 +298,7 @@ mod tests {
         assert!(!is_clear(&cleared, begin, place(one), newest), "{cleared:?}");
         let again = look_up(engine, begin, &mut cleared, keys.into_iter());
         assert!(matches!(again, Err(Error::Conflict { .. })), "{again:?}");
-        // Of unchanged ones a neighbour's commit is none of their business.
+        // A neighbour's commit at the same place does not touch an unchanged key.
         let begin = engine.publisher.visible();
         let _pin = db.snapshot();
         table.put(one_key, "neighbour").expect("put");

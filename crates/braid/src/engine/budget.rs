@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A bound on it.
+/// A bound on the memory that open transactions hold together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
@@ -25,13 +25,14 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// A transaction takes `bytes` more. False where that is too much; then it has not. What is its `only` one it gets in any case.
+    /// Takes `bytes` more for a transaction. False, and no change, where the held bytes would exceed the limit. With
+    /// `only` they are all that the transaction holds, and are always granted.
     pub(crate) fn take(&self, bytes: u64, only: bool) -> bool {
         let grown = |held: u64| Some(held + bytes).filter(|held| only || *held <= self.limit);
         self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
     }
 
-    /// A transaction holds `bytes` less.
+    /// Gives back `bytes` of a transaction.
     pub(crate) fn give(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }

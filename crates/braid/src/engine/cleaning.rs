@@ -1,4 +1,4 @@
-//! What is being cleaned, and how ([`crate::upkeep::clean`]).
+//! The state of cleaning ([`crate::upkeep::clean`]): the cycle under way, its plan, and waits for room.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,22 +16,22 @@ use space::{Class, Loan};
 
 use crate::tables::catalog::TableCore;
 
-/// After a full disk was met, cleaning goes on so much later as if there were room.
+/// The pause after a full disk was met. Then cleaning goes on as if there were room.
 pub(crate) const PAUSE: Duration = Duration::from_secs(10);
 
-/// What the worker cleans.
+/// The worker's state of cleaning.
 #[derive(Default)]
 pub(crate) struct Cleaning {
     pub(crate) cycle: Mutex<Option<Cycle>>,
-    /// Bytes that lived in segments when a cycle through their table was over.
+    /// Live bytes of segments at the end of a cycle through their table.
     pub(crate) left: Mutex<BTreeMap<(TableId, SegmentId), u64>>,
-    /// There is not much room: one segment at a time.
+    /// Room is scarce: cleaning takes one segment at a time.
     pub(crate) tight: AtomicBool,
-    /// Not one document found room.
+    /// Cleaning waits, because not even one document found room.
     pub(crate) waits: AtomicBool,
-    /// When one of these two was last set.
+    /// The time at which one of these two was last set.
     pub(crate) full: Mutex<Option<Instant>>,
-    /// Somebody found no room for documents.
+    /// A writer found no room for documents.
     pub(crate) room_wanted: AtomicBool,
     /// Dead bytes that the last checkpoint could not release.
     pub(crate) stuck: AtomicU64,
@@ -46,46 +46,47 @@ impl Cleaning {
         (self.documents.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// There may be room now.
+    /// Notes that there may be room now.
     pub(crate) fn try_again(&self) {
         self.waits.store(false, Ordering::Relaxed);
         self.tight.store(false, Ordering::Relaxed);
     }
 
-    /// Nothing is done until there may be room.
+    /// Whether cleaning waits until there may be room.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// One segment at a time from now on.
+    /// Restricts cleaning to one segment at a time from now on.
     pub(crate) fn tighten(&self) {
         self.tight.store(true, Ordering::Relaxed);
         *self.full.lock() = Some(Instant::now());
     }
 
-    /// Nothing at all, until there may be room.
+    /// Stops cleaning until there may be room.
     pub(crate) fn wait(&self) {
         self.waits.store(true, Ordering::Relaxed);
         *self.full.lock() = Some(Instant::now());
     }
 
-    /// Whether a full disk was met, and that not just now.
+    /// Whether a full disk was met, and the pause after that is over.
     pub(crate) fn has_paused(&self) -> bool {
         let met = self.waits.load(Ordering::Relaxed) || self.tight.load(Ordering::Relaxed);
         met && self.full.lock().is_some_and(|full| full.elapsed() >= PAUSE)
     }
 
-    /// Somebody found no room for documents: the next turn has a segment emptied before anything else.
+    /// A writer found no room for documents: the worker's next turn releases dead segments or empties one, right after
+    /// its rounds.
     pub(crate) fn want_room(&self) {
         self.room_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody did since the last call.
+    /// Whether a writer found no room since the last call.
     pub(crate) fn take_room_wanted(&self) -> bool {
         self.room_wanted.swap(false, Ordering::Relaxed)
     }
 
-    /// A cycle is over: notes what it has left.
+    /// Ends a cycle: notes the live bytes that the cycle left in its segments.
     pub(crate) fn end(&self, cycle: &Cycle) {
         let (table, live) = (&cycle.table, cycle.table.documents.live());
         let mut left = self.left.lock();
@@ -94,7 +95,7 @@ impl Cleaning {
         left.extend(here.map(|(segment, bytes)| ((table.id, segment), bytes)));
     }
 
-    /// Whether a segment is as a cycle has left it.
+    /// Whether a segment still has the live bytes that a cycle left there.
     pub(crate) fn is_left(&self, table: TableId, segment: &Usage) -> bool {
         self.left.lock().get(&(table, segment.segment)) == Some(&segment.live_bytes)
     }
@@ -105,40 +106,42 @@ pub(crate) struct Cycle {
     pub(crate) table: Arc<TableCore>,
     pub(crate) plan: Plan,
     pub(crate) low: Position,
-    /// It asked for what it may have of the room that is kept, and what it got.
+    /// The cycle has asked for its share of the reserve; `loan` has the granted part.
     pub(crate) has_asked: bool,
     pub(crate) loan: Option<Loan>,
-    /// Somebody waits for it, and where it does not find room as it is, it is given up: short stretches would take what little there is, of the log too.
+    /// A writer waits for this cycle. Where a stretch finds no room and has no loan, the cycle is given up, because
+    /// shorter stretches would use up the scarce room, in the log too.
     pub(crate) at_once: bool,
 }
 
-/// What is to be moved, and how.
+/// The documents to be moved, and the way to move them.
 pub(crate) struct Plan {
     /// The segments to clean.
     pub(crate) segments: BTreeSet<SegmentId>,
-    /// Bytes of documents and keys of a stretch, unless a single document takes more: what it needs of memory, about.
+    /// Bytes of documents and keys of a stretch, unless a single document is larger. A stretch needs about this much
+    /// memory.
     pub(crate) window_bytes: u64,
     pub(crate) how: How,
-    /// Of the space that it takes.
+    /// The class of the space for the copies.
     pub(crate) class: Class,
 }
 
-/// Where a stretch begins.
+/// The beginning of a stretch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) key: Vec<u8>,
-    /// Of that key, versions behind this one.
+    /// Of that key, the versions behind this one.
     pub(crate) behind: Seq,
 }
 
-/// How documents are read.
+/// The way to read documents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
-    /// Documents that are in flight at a time.
+    /// Documents in flight at a time.
     pub(crate) submission_batch: usize,
-    /// By place, not by key.
+    /// Documents are read by place, not by key.
     pub(crate) sorted: bool,
-    /// Past the page cache, where the file system allows that.
+    /// Reads go past the page cache, where the file system allows that.
     pub(crate) direct: bool,
     /// Documents are read while others are appended.
     pub(crate) overlapped: bool,

@@ -1,4 +1,4 @@
-//! What an engine has done since it was opened, and what opening it did.
+//! Counters of an engine since opening, and the work of opening itself.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// What opening replayed from the log.
+/// The log that opening replayed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Recovery {
     /// Records.
@@ -17,9 +17,9 @@ pub struct Recovery {
     pub bytes: u64,
     /// Groups.
     pub groups: u64,
-    /// Why the log ended where it did.
+    /// The reason why the log ended at its last record.
     pub tail: String,
-    /// How long opening took, in seconds.
+    /// Time that opening took, in seconds.
     pub seconds: f64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct EngineCounters {
     pub(crate) commits: AtomicU64,
     pub(crate) operations: AtomicU64,
     pub(crate) user_bytes: AtomicU64,
-    /// Keys looked up in tables that are gone; the others count their own.
+    /// Keys looked up in tables that are gone; the other tables count their own.
     pub(crate) lookups: AtomicU64,
     pub(crate) applies: AtomicU64,
     pub(crate) applied_operations: AtomicU64,
@@ -65,7 +65,7 @@ impl EngineCounters {
         self.user_bytes.load(Ordering::Relaxed)
     }
 
-    /// A table that is no longer counted was asked for so many keys.
+    /// Adds the lookups of a table that no longer counts its own.
     pub(crate) fn looked_up(&self, keys: u64) {
         self.lookups.fetch_add(keys, Ordering::Relaxed);
     }

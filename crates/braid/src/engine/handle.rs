@@ -1,4 +1,4 @@
-//! What keeps a database open, and closes it.
+//! The handle that keeps a database open, and closes the database.
 
 use std::sync::Arc;
 
@@ -7,13 +7,17 @@ use crate::{
     error::Result,
 };
 
-/// What keeps a database open: the engine and its background threads. The last handle to go closes it.
+/// Keeps a database open: the engine and its background threads. The last handle to go closes the database.
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
 }
 
 impl Handle {
-    /// Applies what waits and writes a checkpoint, unless that is so little that the next opening has it in no time, makes the log durable, and ends the threads. Only the first call does anything.
+    /// Closes the database; only the first call does anything.
+    ///
+    /// 1. Applies waiting operations and writes a checkpoint, unless the next opening replays them in no time.
+    /// 2. Ends the threads.
+    /// 3. Makes the log durable.
     pub(crate) fn close(&self) -> Result<()> {
         if self.engine.options.read_only || !self.engine.close_doors() {
             return Ok(());
@@ -28,7 +32,7 @@ impl Handle {
             }
         }
         learned::keep(&self.engine);
-        // Whoever waits for changes need not wait any longer.
+        // Waiters for changes need not wait any longer.
         self.engine.publisher.fail();
         let ended = || self.engine.health.check();
         match ticket {

@@ -1,11 +1,14 @@
-//! Keeps the log ahead of its writers: flushes lazy commits in time and has the next segment ready before it is needed.
+//! Keeps the log ahead of its writers: flushes lazy commits in time, and prepares the next segment before an append
+//! needs one.
 //!
-//! 1. A lazy commit says by when a flush that covers it has to begin ([`Keeper::flush_within`]). [`flush_in_time`] sleeps until the
-//!    earliest such moment, and flushes through the last commit that waits.
-//! 2. [`prepare_ahead`] looks at regular intervals whether the log has its spare segments; not while room is lent to what gives space back on a full disk.
+//! 1. A lazy commit states the latest time at which a flush that covers the commit has to begin
+//!    ([`Keeper::flush_within`]). [`flush_in_time`] sleeps until the earliest such deadline, and flushes through the
+//!    last waiting commit.
+//! 2. [`prepare_ahead`] checks at regular intervals whether the log has its spare segments. There is no check while
+//!    reserve room is lent to an operation that gives space back on a full disk.
 //!
-//! Invariant: the two have a thread each, since making a segment takes longer than a lazy commit may wait, and lazy commits may
-//! come so close together that a flush is always due.
+//! Invariant: the two have a thread each. Making a segment takes longer than a lazy commit may wait, and lazy commits
+//! may come so close together that a flush is always due.
 
 use std::{
     sync::Arc,
@@ -17,7 +20,7 @@ use wal::Lsn;
 
 use crate::{engine::Engine, words::clock::Clock};
 
-/// Between two looks at the spare segments.
+/// Time between two checks of the spare segments.
 const PREPARE_PACE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -29,27 +32,27 @@ struct State {
 /// Deadlines of lazy commits.
 pub(crate) struct Keeper {
     state: Mutex<State>,
-    /// There is an earlier deadline, or it is over.
+    /// There is an earlier deadline, or the keeper was stopped.
     wake: Condvar,
-    /// It is over.
+    /// The keeper was stopped.
     stopped: Condvar,
     clock: Arc<Clock>,
 }
 
 impl State {
-    /// How far the log has to be flushed now; asked once.
+    /// The position through which the log has to be flushed now; returned once.
     fn take_due(&mut self, now: Instant) -> Option<Lsn> {
         self.due.take_if(|(due, _)| *due <= now).map(|(_, end)| end)
     }
 }
 
 impl Keeper {
-    /// One that goes by this clock.
+    /// A keeper that goes by this clock.
     pub(crate) fn new(clock: Arc<Clock>) -> Self {
         Self { state: Mutex::default(), wake: Condvar::new(), stopped: Condvar::new(), clock }
     }
 
-    /// The log has to be on stable storage up to `end` within `interval`.
+    /// Asks for the log up to `end` on stable storage within `interval`.
     pub(crate) fn flush_within(&self, end: Lsn, interval: Duration) {
         // An interval beyond the end of time is never due.
         let Some(deadline) = self.clock.instant().checked_add(interval) else { return };
@@ -68,7 +71,7 @@ impl Keeper {
         self.stopped.notify_one();
     }
 
-    /// Waits until a flush is due: how far. None when the keeper ends.
+    /// Waits until a flush is due, and returns the position to flush through. None when the keeper is stopped.
     fn next(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
         while !state.stop {
@@ -85,7 +88,7 @@ impl Keeper {
         None
     }
 
-    /// Waits so long; false when the keeper ends.
+    /// Waits for `time`. False when the keeper is stopped.
     fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.stop {
@@ -104,7 +107,7 @@ pub(crate) fn flush_in_time(engine: &Arc<Engine>) {
     }
 }
 
-/// False when the log takes no more.
+/// Flushes the log through `end`. False when the log takes no more.
 fn flush(engine: &Engine, end: Lsn) -> bool {
     if engine.health.check().is_err() {
         return false;
@@ -112,7 +115,7 @@ fn flush(engine: &Engine, end: Lsn) -> bool {
     engine.wal.flush_through(end).map_err(|error| engine.fail(engine.log_error(error).cause())).is_ok()
 }
 
-/// Has the next log segments ready, until the keeper is stopped or something fails.
+/// Prepares the next log segments, until the keeper is stopped or a failure ends all writing.
 pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
     while engine.keeper.pause(PREPARE_PACE) && engine.health.check().is_ok() {
         if !engine.trees.is_room_lent() {
@@ -121,7 +124,7 @@ pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
     }
 }
 
-/// Has the next log segments ready. The log goes on without them, unless it failed.
+/// Prepares the next log segments. The log goes on without them, unless the log failed.
 pub(crate) fn prepare(engine: &Engine) {
     match engine.wal.prepare() {
         Ok(()) => {}
@@ -154,7 +157,7 @@ mod tests {
         options.open_on(disk.psync(), Path::new("/db")).expect("opens")
     }
 
-    /// Lazy commits at set times, until the power goes: how many were lost.
+    /// Lazy commits at set times, until the power goes. Returns the number of lost commits.
     fn live_and_lose_power(seed: u64) -> usize {
         let mut random = StdRng::seed_from_u64(seed);
         let disk = SimDisk::new(seed);
@@ -163,11 +166,11 @@ mod tests {
         let table = database.table("t", Structure::BTree).expect("a table");
         let engine = table.engine();
         disk.crash_after(random.random_range(1..60));
-        // When each commit has to be durable, and until when all that was due was flushed.
+        // The deadline of each commit, and the time until which every due commit was flushed.
         let (mut deadlines, mut flushed) = (Vec::new(), None);
         for tick in 0..200 {
             clock.advance(u64::from(tick > 0));
-            // What the thread does that wakes at a deadline.
+            // The work of the thread that wakes at a deadline.
             let due = engine.keeper.state.lock().take_due(engine.keeper.clock.instant());
             if due.is_some_and(|end| !flush(engine, end)) {
                 break;
@@ -191,7 +194,7 @@ mod tests {
         assert!(keys.eq((0..u32::try_from(found).expect("few")).map(|key| key.to_be_bytes())), "seed {seed}: a prefix");
         let due = deadlines.iter().rposition(|deadline| Some(*deadline) <= flushed).map_or(0, |last| last + 1);
         assert!(found >= due, "seed {seed}: {due} commits were older than their interval, {found} are there");
-        // One that met the failure may be there.
+        // A commit that met the failure may be there.
         deadlines.len().saturating_sub(found)
     }
 

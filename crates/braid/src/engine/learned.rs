@@ -1,12 +1,16 @@
-//! What a database learned of its device from its own requests.
+//! The figures that a database learned about its device from its own requests.
 //!
-//! 1. `psync` times some of them ([`psync::probe::learned`]). What earlier processes saved is brought back when a database opens.
-//! 2. All of it is saved as a whole in the file `device.learned`: by the worker, with a checkpoint that was due, before those who asked for it have their answer, and at the
-//!    close by the thread that closes. So a process that changes nothing and never closes saves nothing, and neither does one that opened the database for reading only.
-//! 3. It is shown as a profile, beside the one in use, with the leaves that it would choose. Nothing follows from it by itself.
+//! 1. `psync` times some of the requests ([`psync::probe::learned`]). Opening a database restores the figures that
+//!    earlier processes saved.
+//! 2. All figures are saved as a whole in the file `device.learned`. The worker saves them with a checkpoint that was
+//!    due, before the callers that asked for the checkpoint have their answer. The closing thread saves them at the
+//!    close. So a process saves nothing if it changes nothing and never closes, or if it opened the database for
+//!    reading only.
+//! 3. The figures are shown as a profile, beside the one in use, with the leaves that this profile would choose. They
+//!    have no effect by themselves.
 //!
-//! Invariants: neither a file that cannot be used nor one that cannot be written keeps a database from working; why is logged, and the former shown. A database that failed, or whose disk is
-//! full, saves nothing.
+//! Invariants: neither an unusable file nor a failed write of the file keeps a database from working. The reason is
+//! logged; that of an unusable file is also shown. A database that failed, or whose disk is full, saves nothing.
 
 use std::path::Path;
 
@@ -22,16 +26,16 @@ use crate::{
     error::Result,
 };
 
-/// What a database knows of its device.
+/// The device figures of a database.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceStats {
-    /// Where the profile is from that it goes by.
+    /// The source of the profile in use.
     pub source: ProfileSource,
-    /// That profile.
+    /// The profile in use.
     pub profile: DeviceProfile,
-    /// What it learned from its own requests, those of earlier processes included.
+    /// The figures learned from the database's own requests, those of earlier processes included.
     pub learned: LearnedProfile,
-    /// Why what earlier processes learned could not be used, if it could not.
+    /// The reason why figures of earlier processes could not be used; none if they could.
     pub unusable: Option<String>,
 }
 
@@ -47,19 +51,19 @@ impl DeviceStats {
 }
 
 pub(crate) fn learned(engine: &Engine) -> LearnedProfile {
-    // A directory that was moved away meanwhile keeps nothing from being shown.
+    // A directory that was moved away meanwhile must not keep figures from being shown.
     let device = probe::device_of(&engine.path).unwrap_or_default();
     probe::learned(engine.store.psync(), device, &engine.tuning.profile)
 }
 
-/// Brings back what earlier processes learned. Why that could not be, if it could not.
+/// Restores the figures of earlier processes. Returns the reason if that failed.
 pub(crate) fn recall(psync: &Psync, path: &Path) -> Option<String> {
     let error = probe::recall(psync, path).err()?;
     tracing::warn!(%error, "what was learned from requests is learned anew");
     Some(error.to_string())
 }
 
-/// Saves what was learned, if there is anything new.
+/// Saves the learned figures, if there are new ones.
 pub(crate) fn keep(engine: &Engine) {
     if engine.health.check().is_err() || engine.pressure.full_disk().is_some() {
         return;
@@ -69,7 +73,7 @@ pub(crate) fn keep(engine: &Engine) {
     }
 }
 
-/// Leaves nothing that was saved in a directory.
+/// Removes the saved figures from a directory.
 pub(crate) fn forget(psync: &Psync, path: &Path) -> Result<()> {
     let file = path.join(probe::LEARNED_NAME);
     if psync.exists(&file)? {
@@ -89,7 +93,7 @@ mod tests {
     use super::*;
     use crate::{handles::batch::WriteBatch, options::Options, words::structure::Structure};
 
-    /// A device that is slower than the ordinary drive, by the same for each size.
+    /// A device that is slower than the ordinary drive, by the same factor for each size.
     fn slow() -> DeviceProfile {
         let mut device = DeviceProfile::default();
         for read in &mut device.reads {

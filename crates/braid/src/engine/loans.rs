@@ -1,11 +1,14 @@
-//! Lends memory of the write buffer in which nothing waits to the cache, and calls it in as operations come.
+//! Lends idle memory of the write buffer to the cache, and calls the loan in as operations come.
 //!
-//! 1. What waits and what is lent leave two steps of the write buffer free. When commits have taken one of them, the loan is made smaller by whoever publishes them: so it is called in
-//!    a little at a time while the buffer fills, and no writer waits for it. A step is an eighth of the write buffer, or [`STEP_BYTES_MAX`].
-//! 2. It becomes larger, likewise in steps, when a round has given memory back. A buffer that is filled and applied all the time lives nearly full, so it lends nothing.
-//! 3. The cache has it as a secondary cache ([`cache`]), which gives memory up at once.
+//! 1. Waiting operations and the loan leave two steps of the write buffer free. A step is an eighth of the write
+//!    buffer, at most [`STEP_BYTES_MAX`]. When commits have taken one of these steps, the thread that publishes them
+//!    makes the loan smaller. So the loan is called in a little at a time while the buffer fills, and no writer waits
+//!    for that.
+//! 2. The loan becomes larger, likewise in steps, when a round has given memory back. A buffer that is filled and
+//!    applied all the time lives nearly full, and lends nothing.
+//! 3. The cache uses the loan as a secondary cache ([`cache`]), which gives memory up at once.
 //!
-//! Invariant: what waits and what is lent are together at most the write buffer, but for what one commit brings.
+//! Invariant: `waiting bytes + lent bytes ≤ write buffer`, but for the bytes of one commit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,12 +18,12 @@ use crate::structures::tree::Trees;
 
 /// Part of the write buffer by which a loan changes.
 const STEP_PART: u64 = 8;
-/// Most bytes of a step: nothing becomes visible while they are given up.
+/// Most bytes of a step, because no commit becomes visible while the cache gives them up.
 const STEP_BYTES_MAX: u64 = 8 << 20;
 /// Steps that are not lent.
 const KEPT_STEPS: u64 = 2;
 
-/// What is lent of a write buffer.
+/// The loan of a write buffer.
 pub(crate) struct Loans {
     budget: u64,
     lent: AtomicU64,
@@ -28,7 +31,7 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
-    /// Loans of a write buffer of that many bytes; 0 lends nothing.
+    /// Loans of a write buffer of `budget` bytes; 0 lends nothing.
     pub(crate) const fn new(budget: u64) -> Self {
         Self { budget, lent: AtomicU64::new(0), changing: Mutex::new(()) }
     }
@@ -38,17 +41,17 @@ impl Loans {
         if part < STEP_BYTES_MAX { part } else { STEP_BYTES_MAX }
     }
 
-    /// What may be lent where operations of so many bytes wait.
+    /// The bytes that may be lent while operations of `used` bytes wait.
     const fn lendable(&self, used: u64) -> u64 {
         self.budget.saturating_sub(KEPT_STEPS * self.step()).saturating_sub(used)
     }
 
-    /// So many bytes are lent.
+    /// The bytes that are lent.
     pub(crate) fn lent(&self) -> u64 {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Operations of so many bytes wait now, which are more than before.
+    /// Calls memory in. Operations of `used` bytes wait now, more than before.
     pub(crate) fn call_in(&self, used: u64, trees: &Trees) {
         let is_due = |lent| lent > 0 && used + lent > self.budget - self.step();
         if !is_due(self.lent()) {
@@ -61,7 +64,7 @@ impl Loans {
         drop(changing);
     }
 
-    /// As many operations wait as `used` says, fewer than before.
+    /// Offers memory. Operations of `used` bytes wait now, fewer than before.
     pub(crate) fn offer(&self, used: impl Fn() -> u64, trees: &Trees) {
         let changing = self.changing.lock();
         let lendable = self.lendable(used());

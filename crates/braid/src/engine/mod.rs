@@ -1,9 +1,9 @@
-//! What all handles of one open database share: its parts, its doors, and what becomes of an error.
+//! The engine: the state that all handles of one open database share, its doors, and the treatment of errors.
 //!
-//! Invariant: after a failed write or flush nothing is written any more.
+//! Invariant: after a failed write or flush nothing more is written.
 //!
-//! Left to others: commits ([`crate::commit`]), what they change ([`crate::commit::carry_out`]), tables ([`crate::commit::schema`]), applying queues
-//! ([`crate::upkeep::worker`]), checkpoints, recovery, reading.
+//! Left to others: commits ([`crate::commit`]), their changes ([`crate::commit::carry_out`]), tables
+//! ([`crate::commit::schema`]), applying queues ([`crate::upkeep::worker`]), checkpoints, recovery, reading.
 
 pub(crate) mod budget;
 pub(crate) mod cleaning;
@@ -69,14 +69,15 @@ use crate::{
     words::clock::Clock,
 };
 
-/// So many bytes of log are replayed in less time than it takes to write a checkpoint.
+/// Replaying this many bytes of log takes less time than writing a checkpoint.
 const QUICK_BYTES: u64 = 64 << 10;
 
-/// As long as no more than this is in files of segments, so many bytes of log are enough for deletes and upkeep among others.
+/// Up to this many bytes in files of segments, `LITTLE_LOG_BYTES` of log are enough room, the share of deletes and
+/// upkeep included.
 const LITTLE_BYTES: u64 = 4 << 20;
 const LITTLE_LOG_BYTES: u64 = 192 << 10;
 
-/// What all handles of one open database share.
+/// The state that all handles of one open database share.
 pub(crate) struct Engine {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
@@ -102,42 +103,44 @@ pub(crate) struct Engine {
     pub(crate) threads: Threads,
     pub(crate) clock: Arc<Clock>,
     pub(crate) superblock: Mutex<SuperblockFile>,
-    /// What the newest image has; none where recovery has brought more.
+    /// The extent of the newest image; none where recovery has replayed records beyond that image.
     saved: Mutex<Option<Saved>>,
     pub(crate) unflushed: Arc<UnflushedDocuments>,
     /// Bytes of all queues that take operations.
     pub(crate) active_bytes: AtomicU64,
-    /// Held by whoever changes structures, and by whoever needs them still.
+    /// Held while structures change, and while a step needs them unchanged.
     pub(crate) maintenance: Mutex<()>,
     pub(crate) counters: EngineCounters,
     /// One creation or drop of a table at a time.
     pub(crate) schema: Mutex<()>,
-    /// Held for reading by every write from its admission until it is visible.
+    /// Every write holds this for reading from its admission until its commit is visible.
     pub(crate) writing: RwLock<()>,
     closed: AtomicBool,
     reserves: Mutex<Reserves>,
-    /// Why what earlier processes learned of the device could not be used.
+    /// The reason why the figures that earlier processes learned of the device could not be used.
     pub(crate) learned_unusable: Option<String>,
     _lock: Option<Lock>,
 }
 
-/// What the log and the data file keep for deletes and upkeep, beside files of segments.
+/// Disk space that the log and the data file hold for deletes and upkeep, before files of segments can take all of the
+/// disk.
 #[derive(Default)]
 struct Reserves {
-    /// Bytes that were written to such files, with those that were there when the database was opened, since the log last gave room back.
+    /// Bytes written to files of segments since the log last gave room back. After opening this includes the bytes that
+    /// were there already.
     bytes: u64,
-    /// What is kept is enough for so many.
+    /// The reserved room is enough for this many bytes.
     enough_for: u64,
-    /// How often the log gave room back.
+    /// The number of times that the log gave room back.
     rests: u64,
 }
 
-/// How far an image goes.
+/// The extent of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Saved {
-    /// It has all commits up to this one.
+    /// The image has all commits up to this one.
     visible: Seq,
-    /// And everything else that is logged up to here.
+    /// The image has every other record up to here.
     log_end: Lsn,
 }
 
@@ -165,7 +168,7 @@ pub(crate) struct Parts {
 pub(crate) struct Work {
     /// Runs until the database closes or fails.
     pub(crate) run: fn(&Arc<Engine>),
-    /// Does what is due, where there is no thread for it.
+    /// Does the due work where no thread does.
     pub(crate) inline: fn(&Engine),
 }
 
@@ -182,7 +185,7 @@ impl Engine {
             loans: Loans::new(parts.tuning.loans_bytes()),
             retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
             path: parts.path,
-            // Whatever was asked for, segments are as long as they were made.
+            // Segments keep the length that they were made with, whatever the options ask for.
             options: Options { segment_bytes: parts.superblock.current().segment_bytes, ..parts.options },
             tuning: parts.tuning,
             store: parts.store,
@@ -227,13 +230,16 @@ impl Engine {
         self.health.check()
     }
 
-    /// Whether no more writes are let in.
+    /// Whether the doors are closed: no more writes are admitted.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether a close can leave what is not in the newest image to the next opening, which has it back as fast as a checkpoint would be written. Where states are retained, log is to be given up, or the time
-    /// is to be kept by which values have expired, a checkpoint does that.
+    /// Whether a close may skip the checkpoint, because the next opening replays the log as fast as a checkpoint would
+    /// be written.
+    ///
+    /// A checkpoint is still needed where (1) states are retained, (2) kept log is to be given up, or (3) values
+    /// expire, because the checkpoint keeps the time by which they have expired.
     pub(crate) fn is_quick_to_replay(&self) -> bool {
         let needs_one = |table: &Arc<TableCore>| table.settings().history > 0 || table.is_expiring();
         let retains = self.catalog.live().iter().any(needs_one);
@@ -241,7 +247,7 @@ impl Engine {
         self.health.check().is_ok() && !retains && !gives_up && self.wal.bytes_to_replay() <= QUICK_BYTES
     }
 
-    /// Lets no more writes in and waits for those under way. False where that was done before.
+    /// Closes the doors for writes, and waits for the writes under way. False where the doors were closed before.
     pub(crate) fn close_doors(&self) -> bool {
         if self.closed.swap(true, Ordering::AcqRel) {
             return false;
@@ -251,8 +257,9 @@ impl Engine {
         true
     }
 
-    /// Notes that the newest image is all there is, if it is, so that the next opening need not read the log, and else in the log how far that is durable. Nobody writes any more, nor does anything in the
-    /// background.
+    /// Ends a close: no write and no background work is under way any more. Where the newest image has everything, the
+    /// superblock notes that, so that the next opening need not read the log. Otherwise the log notes how far the log
+    /// is durable.
     pub(crate) fn mark_clean(&self) -> Result<()> {
         let _still = self.maintenance.lock();
         if self.health.check().is_err() {
@@ -266,36 +273,38 @@ impl Engine {
         self.superblock.lock().mark_clean(self.wal.end())
     }
 
-    /// This image is the newest now.
+    /// Notes `image` as the newest one.
     pub(crate) fn note_checkpoint(&self, image: &Image) {
         *self.saved.lock() = Some(Saved { visible: image.visible, log_end: image.flush_ends_below });
         self.counters.checkpointed();
     }
 
-    /// Whether nothing was logged that the newest image does not have.
+    /// Whether the newest image has every logged record.
     pub(crate) fn is_saved(&self) -> bool {
-        // In this order: where the end is as it was, no seq was given out before it.
+        // The order matters: where the end, which is read second, is still the end of the image, no seq was assigned
+        // before that read.
         let visible = Seq(self.wal.last_seq());
         *self.saved.lock() == Some(Saved { visible, log_end: self.wal.end() })
     }
 
-    /// Keeps others from closing the doors while a change that is no commit ends.
+    /// Keeps the doors open until a change that is no commit has ended.
     pub(crate) fn keep_open(&self) -> RwLockReadGuard<'_, ()> {
         self.writing.read()
     }
 
-    /// Waits for the writes that are under way; what was set before this is seen by all later ones.
+    /// Waits for the writes under way. Every later write sees all state that was set before this call.
     pub(crate) fn let_writes_end(&self) {
         drop(self.writing.write());
     }
 
-    /// Has everything that is visible now applied, and a checkpoint written where wanted.
+    /// Has all visible operations applied, and a checkpoint written where wanted.
     pub(crate) fn ask(&self, checkpoint: bool) -> Result<()> {
         self.check_writable()?;
         self.wait_for(self.signal.post(checkpoint))
     }
 
-    /// The same, with a checkpoint, and where nobody writes all is given back that is not needed at rest; what the data file does not need in any case, where that is to be `cut`.
+    /// As `ask` with a checkpoint. While no writer is active, also gives back all space that a database at rest does
+    /// not need. With `cut`, the data file gives back its surplus in any case.
     pub(crate) fn ask_for_rest(&self, cut: bool) -> Result<()> {
         self.check_writable()?;
         self.wait_for(self.signal.post_rest(cut))
@@ -317,12 +326,12 @@ impl Engine {
         self.signal.fail();
     }
 
-    /// Why nothing becomes visible any more.
+    /// The reason why nothing becomes visible any more.
     pub(crate) fn why_ended(&self) -> String {
         self.health.cause().unwrap_or("publishing ended").to_owned()
     }
 
-    /// What a commit is told that was logged, and of which nobody knows whether it is durable.
+    /// The error for a commit that is in the log but may or may not be durable.
     pub(crate) fn outcome_unknown(&self) -> Error {
         Error::OutcomeUnknown { cause: self.why_ended() }
     }
@@ -335,8 +344,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the log room for deletes and upkeep, and the data file pages, before so many bytes go to other files: they can fill the disk while these two are still small. As long as there is
-    /// little in those files, the log needs little.
+    /// Reserves log room for deletes and upkeep, and pages of the data file, before `coming` bytes go to other files.
+    /// Those files could fill the disk while the log and the data file are still small.
+    ///
+    /// A small reserve of log is enough as long as the other files are small.
     pub(crate) fn make_reserves(&self, coming: u64) -> Result<()> {
         let (bytes, rests) = {
             let mut reserves = self.reserves.lock();
@@ -351,20 +362,21 @@ impl Engine {
         self.pages.make_reserve().map_err(|error| self.write_error(error.into()))?;
         self.wal.reserve(room).map_err(|error| self.write_error(self.log_error(error)))?;
         let mut reserves = self.reserves.lock();
-        // Others may have come to rest meanwhile, and given it back.
+        // A rest may have given the room back meanwhile.
         if reserves.rests == rests {
             reserves.enough_for = enough_for;
         }
         Ok(())
     }
 
-    /// The log has given its room back. Of what comes from now on little needs little again.
+    /// Notes that the log has given its room back. The next few bytes need only the small reserve again.
     pub(crate) fn forget_reserves(&self) {
         let mut reserves = self.reserves.lock();
         *reserves = Reserves { rests: reserves.rests + 1, ..Reserves::default() };
     }
 
-    /// Sorts the error of a write: a failed write or flush ends all writing, unless there was only no space for the write.
+    /// Sorts the error of a write. A failed write or flush ends all writing, unless the write failed for lack of space
+    /// alone.
     pub(crate) fn write_error(&self, error: Error) -> Error {
         let no_space = error.kind() == ErrorKind::DiskFull && !error.is_flush_failure();
         if error.is_write_failure() && !no_space {
@@ -381,7 +393,8 @@ impl Engine {
         self.wal.flush_through(self.wal.end()).map_err(|error| self.log_error(error))
     }
 
-    /// Makes the whole log durable, with a record that counts from then on: a failure ends all writing, and leaves the record's outcome unknown.
+    /// Makes the whole log durable, including a record that takes effect once durable. A failure ends all writing, and
+    /// leaves the outcome of the record unknown.
     pub(crate) fn flush_record(&self) -> Result<()> {
         self.flush_log().map_err(|error| {
             self.fail(error.cause());
@@ -389,21 +402,22 @@ impl Engine {
         })
     }
 
-    /// As [`Publisher::between`], but what the log has behind the last commit, which changes no table by itself, is not needed any more once that is visible:
-    /// on a full disk it could pin a segment that no commit goes in without.
+    /// As [`Publisher::between`], but with the end of the log as the position once the last commit is visible. Records
+    /// behind that commit change no table by themselves, so they are no longer needed. On a full disk such a record
+    /// could pin a segment, and no commit goes in without that segment.
     pub(crate) fn between_publications<R>(&self, with: impl FnOnce(Seq, Lsn) -> R) -> R {
-        // In this order: what gets its seq later is behind that end.
+        // The order matters: a commit that gets its seq later has its record behind this end.
         let (end, last) = (self.wal.end(), Seq(self.wal.last_seq()));
         self.publisher
             .between(|visible, frontier| with(visible, if visible >= last { frontier.max(end) } else { frontier }))
     }
 
-    /// A log error as the database tells it.
+    /// A log error in terms of the database.
     pub(crate) fn log_error(&self, error: wal::Error) -> Error {
         crate::error::convert::log_error(error, &self.path)
     }
 
-    /// Without background threads, does what they would do, until there is nothing more to do or it fails.
+    /// Without background threads, does their work until none is left or a step fails.
     pub(crate) fn work_inline(&self) {
         (self.work.inline)(self);
     }

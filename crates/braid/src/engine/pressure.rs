@@ -1,28 +1,32 @@
-//! Keeps the operations that wait for their structures within the write buffer, by slowing writers down smoothly.
+//! Keeps waiting operations within the write buffer, by slowing writers down smoothly.
 //!
-//! 1. Every queue reports the memory it takes and, while it is applied, how much of it is done.
-//! 2. The buffer is to be nearly full, for the more operations wait, the more go into a leaf at once. It falls to so many sections
-//!    ([`Pressure::sections`]); when a round takes the fullest, that holds about twice the mean. Rounds are due from
-//!    [`Pressure::due_bytes`] on, which leaves room for what comes in during one.
-//! 3. Up to there writers go at full speed. Above, each commit is delayed by the time that applying as many bytes takes at the
-//!    measured rate, times a factor that grows from 0 there to 2 at the whole: so writers settle half way, at the speed of the applier.
+//! 1. Every queue reports the memory that the queue takes and, while being applied, how much is done.
+//! 2. The buffer should be nearly full, because more waiting operations mean more operations per leaf and round. The
+//!    buffer is divided into [`Pressure::sections`] sections. The fullest section, which a round takes, holds about
+//!    twice the mean. Rounds are due from [`Pressure::due_bytes`] on, which leaves room for the operations that arrive
+//!    during a round.
+//! 3. Up to that fill writers go at full speed. Above, a commit of `b` bytes is delayed by `f` times the time that
+//!    applying `b` bytes takes at the measured rate. The factor `f` grows from 0 at that fill to 2 at the whole budget.
+//!    So writers settle half way, at the speed of the applier.
 //! 4. At the whole budget writers wait until memory returns.
 //!
-//! Left to others: what is applied when. A full disk is noted here too, since it is what makes a wait hopeless.
+//! Left to others: the choice of the operations to apply, and when. A full disk is noted here too, because a full disk
+//! makes a wait hopeless.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// A delay below this is left to add up with later ones: sleeping less costs more than it brings.
+/// A shorter delay adds up with later ones, because a shorter sleep costs more than it brings.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
-/// No commit is delayed by more for its own bytes.
+/// The longest delay of a commit for its own bytes.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 const WORST_FACTOR: f64 = 2.0;
 const RATE_MEMORY: f64 = 0.3;
-/// Room above what makes a round due, in mean sections: writers settle at half of it, and a round of two is under way.
+/// Room above the fill at which rounds are due, in mean sections: writers settle at half of the room, and a round of
+/// two sections is under way.
 const ROOM_SECTIONS: u64 = 6;
-/// A single queue of so many mean sections is due in any case.
+/// A single queue of this many mean sections is due in any case.
 const DUE_SECTIONS: u64 = 4;
 
 struct State {
@@ -32,9 +36,10 @@ struct State {
     turn: Instant,
     open: bool,
     full_disk: Option<String>,
-    /// What waited when a full disk first made deletes go beyond the budget, and puts that were let in before that and came later.
+    /// The limit of deletes on a full disk, without their extra quarter. The value is the bytes that waited when
+    /// deletes first went beyond the budget, plus later bytes of puts that were admitted before.
     beyond: Option<u64>,
-    /// Deletes were refused because what was put before them has no space.
+    /// Deletes were refused because earlier puts have no space.
     deletes_refused: bool,
 }
 
@@ -46,7 +51,7 @@ pub(crate) struct Pressure {
     relieved: Condvar,
 }
 
-/// Why a writer may not go on.
+/// The reason why a writer may not go on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The device has no space, so waiting would not end.
@@ -56,7 +61,7 @@ pub(crate) enum Refusal {
 }
 
 impl Pressure {
-    /// Bounds waiting operations to `budget` bytes. Writers are `paced` where somebody applies operations meanwhile.
+    /// Bounds waiting operations to `budget` bytes. Writers are `paced` where a thread applies operations meanwhile.
     pub(crate) fn new(budget: u64, paced: bool) -> Self {
         let state = State {
             used: 0,
@@ -76,7 +81,7 @@ impl Pressure {
         self.budget
     }
 
-    /// How many sections the budget falls to.
+    /// The number of sections of the budget.
     pub(crate) fn sections(&self) -> usize {
         usize::try_from(self.section_count()).expect("a few dozen")
     }
@@ -85,18 +90,18 @@ impl Pressure {
         btree::cost::sections(self.budget)
     }
 
-    /// Rounds are due from here on.
+    /// Rounds are due from this many waiting bytes on.
     pub(crate) fn due_bytes(&self) -> u64 {
         let sections = self.section_count();
         self.budget.saturating_sub(ROOM_SECTIONS * self.budget / sections).max(self.budget / 2)
     }
 
-    /// A queue of so many bytes makes a round due by itself.
+    /// A queue of this many bytes makes a round due by itself.
     pub(crate) fn due_queue_bytes(&self) -> u64 {
         DUE_SECTIONS * self.round_bytes()
     }
 
-    /// A round takes as many queues as make this.
+    /// A round takes queues of about this many bytes together.
     pub(crate) fn round_bytes(&self) -> u64 {
         self.budget / self.section_count()
     }
@@ -106,13 +111,13 @@ impl Pressure {
         self.state.lock().used
     }
 
-    /// Writers are delayed by more than applying takes: it is too slow.
+    /// Whether the applier is too slow: writers are delayed by more time than applying their bytes takes.
     pub(crate) fn is_behind(&self) -> bool {
         let state = self.state.lock();
         state.used.saturating_sub(state.done) > self.due_bytes().midpoint(self.budget)
     }
 
-    /// A queue took so many more bytes, of a delete or of something else; returns what waits now.
+    /// A queue took `bytes` more, of a delete or of another operation. Returns the bytes that wait now.
     pub(crate) fn take(&self, bytes: u64, is_delete: bool) -> u64 {
         let mut state = self.state.lock();
         state.used += bytes;
@@ -122,12 +127,13 @@ impl Pressure {
         state.used
     }
 
-    /// So many bytes of the queues being applied are done, though their memory is not back yet.
+    /// `done` bytes of the queues being applied are done, though their memory is not back yet.
     pub(crate) fn progress(&self, done: u64) {
         self.state.lock().done = done;
     }
 
-    /// Queues of so many bytes are gone, after operations of `applied` bytes went into their structures; it took so long.
+    /// Queues of `bytes` bytes are gone. Operations of `applied` bytes of them went into their structures, in the time
+    /// `took`.
     pub(crate) fn give_back(&self, bytes: u64, applied: u64, took: Duration) {
         let mut state = self.state.lock();
         self.replace(&mut state, bytes, 0);
@@ -144,7 +150,7 @@ impl Pressure {
         }
     }
 
-    /// Queues of so many bytes became queues of other bytes.
+    /// Queues of `before` bytes became queues of `after` bytes.
     pub(crate) fn exchange(&self, before: u64, after: u64) {
         let mut state = self.state.lock();
         self.replace(&mut state, before, after);
@@ -152,7 +158,7 @@ impl Pressure {
         self.relieved.notify_all();
     }
 
-    /// Queues of so many bytes are gone without having been applied.
+    /// Queues of `bytes` bytes are gone without having been applied.
     pub(crate) fn forget(&self, bytes: u64) {
         self.replace(&mut self.state.lock(), bytes, 0);
         self.relieved.notify_all();
@@ -164,30 +170,30 @@ impl Pressure {
         state.beyond = state.beyond.filter(|_| used >= self.budget).map(|beyond| beyond.min(used));
     }
 
-    /// The disk is full, or no longer so.
+    /// Notes that the disk is full, or no longer full.
     pub(crate) fn set_full_disk(&self, problem: Option<String>) {
         self.state.lock().full_disk = problem;
         self.relieved.notify_all();
     }
 
-    /// What made the disk full, if it is.
+    /// The problem that made the disk full, if the disk is full.
     pub(crate) fn full_disk(&self) -> Option<String> {
         self.state.lock().full_disk.clone()
     }
 
-    /// Whether deletes wait for what was put before them, which has no space.
+    /// Whether deletes wait for earlier puts that have no space.
     pub(crate) fn deletes_wait(&self) -> bool {
         self.state.lock().deletes_refused
     }
 
-    /// Nobody waits here any more.
+    /// Ends all waits here.
     pub(crate) fn close(&self) {
         self.state.lock().open = false;
         self.relieved.notify_all();
     }
 
-    /// Lets a commit of so many bytes in, after the delay that is due. `reclaims`: it only deletes, so a full disk does not
-    /// refuse it.
+    /// Admits a commit of `bytes` bytes, after the delay that is due. With `reclaims` the commit only deletes, so a
+    /// full disk does not refuse the commit.
     pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<(), Refusal> {
         let sleep = {
             let mut state = self.state.lock();
@@ -212,7 +218,8 @@ impl Pressure {
         Ok(())
     }
 
-    /// On a full disk deletes may go a quarter of the budget beyond what waits, be that more than the budget: applying them is what brings space back.
+    /// The admission limit. On a full disk deletes may exceed the waiting bytes by a quarter of the budget, even where
+    /// these exceed the budget, because applying deletes brings space back.
     fn limit(&self, state: &mut State, reclaims: bool) -> u64 {
         if !reclaims || state.full_disk.is_none() || state.used < self.budget {
             return self.budget;
@@ -284,12 +291,12 @@ mod tests {
         assert_eq!(pressure.admit(10, true), Ok(()), "a quarter of the budget beyond what there was");
         pressure.take(50, true);
         assert!(pressure.admit(10, true).is_err());
-        // What there was, and not the deletes, is what they may go beyond.
+        // The limit counts from the bytes that waited before the deletes.
         pressure.exchange(250, 150);
         assert_eq!(pressure.admit(10, true), Ok(()));
         pressure.take(100, true);
         assert!(pressure.admit(10, true).is_err());
-        // A batch that was let in before the disk was full.
+        // A batch that was admitted before the disk was full.
         pressure.take(5000, false);
         assert!(pressure.admit(10, true).is_err(), "the deletes are as many as before");
         pressure.exchange(250, 240);

@@ -1,18 +1,21 @@
 //! Makes commits visible, in the order of their seqs.
 //!
-//! 1. A commit takes its seq with its log space, and [`Publisher::enqueue`]s what it changes under that seq before its
-//!    record can be written. So whoever flushes finds all that became durable by that; only changes that are more than
-//!    a commit ([`crate::apply::swap`]) are announced later, and hold up what comes behind them.
-//! 2. Once its log record is as safe as its durability asks, [`Publisher::publish`] is called for it. Whoever calls
-//!    carries out every change that is due, in seq order, stopping at the first that is not there or not safe yet; then
-//!    it moves `visible`.
+//! 1. A commit takes its seq with its log space. [`Publisher::enqueue`] announces its change under that seq before its
+//!    record can be written, so a flush finds every change that became durable by that flush. Only changes that are
+//!    more than a commit ([`crate::apply::swap`]) are announced later, and hold up the changes behind them.
+//! 2. Once a log record is as safe as its durability asks, [`Publisher::publish`] is called for the commit. The caller
+//!    carries out every due change in seq order, stops at the first change that is not announced or not safe yet, and
+//!    then moves `visible`.
 //! 3. A commit returns when its own seq is visible.
 //!
-//! Changes are announced under a lock of their own, which is held for a moment only: those that commit do not wait for
-//! what is carried out.
+//! Changes are announced under a lock of their own, which is held for a moment only. So commits do not wait while
+//! changes are carried out.
 //!
-//! Invariants: changes are carried out one at a time in seq order; `visible` moves after all of a commit's operations are in
-//! their queues, and no further after a panic in the middle of one; a change whose record could still be lost under its durability is not carried out, so nobody reads it.
+//! Invariants:
+//! - Changes are carried out one at a time in seq order.
+//! - `visible` moves after all operations of a commit are in their queues. After a panic in the middle of a commit,
+//!   `visible` moves no further.
+//! - A change whose record could still be lost under its durability is not carried out, so no reader sees that change.
 
 use std::{
     collections::VecDeque,
@@ -28,18 +31,18 @@ use wal::Lsn;
 
 use crate::tables::catalog::TableCore;
 
-/// What must be true of a record's log position before its change is carried out.
+/// The condition on a record's log position that must hold before its change is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Safety {
-    /// It is on stable storage.
+    /// The record is on stable storage.
     Durable,
-    /// The operating system has it.
+    /// The operating system has the record.
     Written,
-    /// It has its place in the log.
+    /// The record has its place in the log.
     Appended,
 }
 
-/// What a record changes.
+/// The change that a record makes.
 pub(crate) enum Change {
     /// Operations, as in the record's payload.
     Commit(Arc<Vec<u8>>),
@@ -51,17 +54,17 @@ pub(crate) enum Change {
 
 /// A change that waits for its turn.
 pub(crate) struct Pending {
-    /// Position of its record.
+    /// Position of the record.
     pub(crate) lsn: Lsn,
-    /// End of its record.
+    /// End of the record.
     pub(crate) end: Lsn,
-    /// What it waits for.
+    /// The required safety of the record.
     pub(crate) safety: Safety,
-    /// What it does.
+    /// The change itself.
     pub(crate) change: Change,
 }
 
-/// How far the log is.
+/// The extent of the log.
 pub(crate) struct LogState {
     /// On stable storage up to here.
     pub(crate) durable: Lsn,
@@ -84,12 +87,12 @@ struct Announced {
     /// Seq of the first of them.
     next: u64,
     pending: VecDeque<Option<Pending>>,
-    /// Nothing is carried out any more.
+    /// No change is carried out any more.
     failed: bool,
 }
 
 impl Announced {
-    /// Takes those that are due, from the front.
+    /// Takes the due changes, from the front.
     fn take_due(&mut self, log: &LogState, due: &mut Vec<Pending>) -> Seq {
         let first = Seq(self.next);
         while !self.failed {
@@ -108,9 +111,9 @@ impl Announced {
     }
 }
 
-/// What whoever carries changes out has for himself.
+/// State of the thread that carries changes out.
 struct Carrier {
-    /// Log position behind all that was carried out.
+    /// Log position behind all changes that were carried out.
     frontier: Lsn,
     /// Empty; kept for its memory.
     due: Vec<Pending>,
@@ -119,14 +122,14 @@ struct Carrier {
 /// The one place where seqs become visible.
 pub(crate) struct Publisher {
     announced: Mutex<Announced>,
-    /// Taken before `announced`.
+    /// Locked before `announced`.
     carrier: Mutex<Carrier>,
     moved: Condvar,
     visible: AtomicU64,
 }
 
 impl Publisher {
-    /// Begins with everything up to `visible` published, whose records end at or before `frontier`.
+    /// Begins with everything up to `visible` published. The records of these commits end at or before `frontier`.
     pub(crate) fn new(visible: Seq, frontier: Lsn) -> Self {
         let announced = Announced { next: visible.0 + 1, pending: VecDeque::new(), failed: false };
         let carrier = Carrier { frontier, due: Vec::new() };
@@ -138,12 +141,12 @@ impl Publisher {
         }
     }
 
-    /// The newest visible seq. Readers take it together with their table's state ([`TableCore::moment`]).
+    /// The newest visible seq. Readers take this seq together with their table's state ([`TableCore::moment`]).
     pub(crate) fn visible(&self) -> Seq {
         Seq(self.visible.load(Ordering::Acquire))
     }
 
-    /// Announces what the record of `seq` changes.
+    /// Announces the change of the record of `seq`.
     pub(crate) fn enqueue(&self, seq: Seq, pending: Pending) {
         let mut announced = self.announced.lock();
         let place = usize::try_from(seq.0 - announced.next).expect("commits under way fit memory");
@@ -163,7 +166,7 @@ impl Publisher {
         }
         for (seq, pending) in (first.0..).zip(due.drain(..)) {
             let end = pending.end;
-            // What comes behind a change that is there in part stays invisible, for good.
+            // Changes behind one that was carried out in part stay invisible, for good.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| carry_out(Seq(seq), pending))) {
                 self.end();
                 resume_unwind(panic);
@@ -171,7 +174,7 @@ impl Publisher {
             *frontier = end;
             self.visible.store(seq, Ordering::Release);
         }
-        // Taken, so that nobody is between a look at what is visible and the wait for more.
+        // Locked once, so that no waiter is between its look at `visible` and its wait for more.
         drop(self.announced.lock());
         self.moved.notify_all();
     }
@@ -194,10 +197,10 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits until something above `seq` is visible, at most so long. Whether it is.
+    /// Waits until a seq above `seq` is visible, at most for `longest`. Returns whether one is.
     ///
     /// # Errors
-    /// When publishing ended, so that it never will be.
+    /// When publishing ended, so that no such seq will ever be visible.
     pub(crate) fn wait_above(&self, seq: Seq, longest: Duration) -> Result<bool, ()> {
         let deadline = Instant::now().checked_add(longest);
         let mut announced = self.announced.lock();
@@ -217,7 +220,7 @@ impl Publisher {
         Ok(true)
     }
 
-    /// Ends publishing: nothing becomes visible any more, and whoever waits gets an error.
+    /// Ends publishing: nothing becomes visible any more, and every waiter gets an error.
     pub(crate) fn fail(&self) {
         let _nobody_carries_out = self.carrier.lock();
         self.end();
@@ -228,15 +231,15 @@ impl Publisher {
         self.moved.notify_all();
     }
 
-    /// Runs `with` between two publications: with the newest visible seq and a log position at or below the record
-    /// of every commit that is not visible yet.
+    /// Runs `with` between two publications. `with` gets the newest visible seq, and a log position at or below the
+    /// record of every commit that is not visible yet.
     pub(crate) fn between<R>(&self, with: impl FnOnce(Seq, Lsn) -> R) -> R {
         let carrier = self.carrier.lock();
         with(self.visible(), carrier.frontier)
     }
 }
 
-/// Models of its threads, which the model checker runs in many orders.
+/// Models of the publisher's threads, which the model checker runs in many orders.
 #[cfg(all(test, feature = "shuttle"))]
 mod models {
     use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -250,7 +253,7 @@ mod models {
         Runner::new(scheduler, Config::new()).run(commits_become_visible_in_order);
     }
 
-    /// Each thread is a commit: its record becomes durable at some moment, and it returns when it is visible.
+    /// Each thread is a commit: its record becomes durable at some moment, and the commit returns once visible.
     fn commits_become_visible_in_order() {
         let publisher = Arc::new(Publisher::new(Seq(0), Lsn(0)));
         let durable = Arc::new(AtomicU64::new(0));
@@ -282,7 +285,7 @@ mod models {
         assert_eq!(publisher.visible(), Seq(COMMITS));
     }
 
-    // One test, for the switch of the known bug is the process's.
+    // One test only, because the switch of the known bug belongs to the process.
     #[test]
     fn commits_become_visible_in_order_whoever_runs_when() {
         run(RandomScheduler::new(5000));

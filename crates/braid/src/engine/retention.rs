@@ -1,14 +1,17 @@
-//! What is kept of the log for those who follow its changes ([`crate::Changes`]), beyond what recovery needs.
+//! The part of the log that is kept for readers of changes ([`crate::Changes`]), beyond the part that recovery needs.
 //!
-//! 1. Each checkpoint chooses from where on the log is kept ([`choose`]): [`crate::Options::retain_log_bytes`] back from its end, rounded up to a
-//!    whole segment, or from where recovery replays if that is further back.
-//! 2. What is kept of the log names documents, and tables. A document segment without anything live stays until the last commit that names a
-//!    document in it is no longer kept, and of a dropped table its name and documents stay. These documents count like the log itself: where they
-//!    are too many, less of the log is kept.
-//! 3. On a full disk nothing is kept that recovery does not need, from the next checkpoint on, which then comes at once.
+//! 1. Each checkpoint chooses the start of the kept log ([`choose`]): [`crate::Options::retain_log_bytes`] back from
+//!    the end, rounded up to a whole segment. Where recovery replays from further back, the start is there.
+//! 2. The kept log names documents and tables, which stay as well. A document segment without live documents stays
+//!    until the last commit that names one of its documents is no longer kept. A dropped table keeps its name and
+//!    documents. These documents count like the log itself: with too many of them, less of the log is kept.
+//! 3. On a full disk only the log that recovery needs is kept, from the next checkpoint on. That checkpoint then comes
+//!    at once.
 //!
-//! Invariants: what is kept only ever loses its beginning; for every seq from [`Kept::seq`] on the log has the record, and every
-//! document and table that it names is there; nothing goes before a checkpoint that says so is durable.
+//! Invariants:
+//! - The kept log only ever loses its beginning.
+//! - For every seq ≥ [`Kept::seq`] the log has the record, and every document and table that the record names is there.
+//! - No part goes before a checkpoint that says so is durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,20 +21,21 @@ use wal::{Lsn, Wal};
 
 use crate::engine::Engine;
 
-/// From where on the log is kept.
+/// The start of the kept log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Its position.
+    /// Position of the start.
     pub(crate) from: Lsn,
     /// The first seq from there on.
     pub(crate) seq: Seq,
 }
 
 impl Kept {
-    /// All there ever was.
+    /// The whole log, from its very first record.
     pub(crate) const ALL: Self = Self { from: Lsn(0), seq: Seq(1) };
 
-    /// What there is of it in a log that was just opened: a segment that is damaged, and not needed else, ends it.
+    /// The kept part that a log just opened really has. A damaged segment that recovery does not need ends the kept
+    /// part.
     pub(crate) fn within(self, wal: &Wal) -> Self {
         match wal.segment_starts().first() {
             Some(&(from, seq)) if Seq(seq) > self.seq => {
@@ -43,7 +47,7 @@ impl Kept {
     }
 }
 
-/// What a checkpoint keeps, and from where on recovery from it needs the log.
+/// The kept part of a checkpoint, and the start of the log that recovery from the checkpoint needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub(crate) kept: Kept,
@@ -52,18 +56,19 @@ pub(crate) struct Choice {
 
 struct State {
     kept: Kept,
-    /// From where on the newest checkpoint needs the log: what was not needed once is not needed later, even if it comes up again.
+    /// The start of the log that the newest checkpoint needs. A part that was not needed once is not needed later, even
+    /// if a later computation names that part again.
     needed: Kept,
     /// More is kept than recovery needs.
     surplus: bool,
 }
 
-/// What is kept, as the newest checkpoint says.
+/// The kept log, as the newest checkpoint says.
 pub(crate) struct Retention {
-    /// Whether anything is to be kept at all.
+    /// Whether the options ask for a kept log at all.
     keeps: bool,
     state: Mutex<State>,
-    /// Space is short: the next checkpoint keeps nothing but what recovery needs.
+    /// Space is short: the next checkpoint keeps only the log that recovery needs.
     yields: AtomicBool,
 }
 
@@ -75,12 +80,12 @@ impl Retention {
         Self { keeps, state: Mutex::new(state), yields: AtomicBool::new(false) }
     }
 
-    /// What is kept.
+    /// The start of the kept log.
     pub(crate) fn kept(&self) -> Kept {
         self.state.lock().kept
     }
 
-    /// A checkpoint is durable that keeps so much.
+    /// Notes that a checkpoint with this choice is durable.
     pub(crate) fn set(&self, choice: Choice) {
         let Choice { kept, needed } = choice;
         *self.state.lock() = State { kept, needed, surplus: self.keeps && kept.from < needed.from };
@@ -91,7 +96,7 @@ impl Retention {
         self.state.lock().needed
     }
 
-    /// Space is short. Whether there is something to give up.
+    /// Notes that space is short. Returns whether there is a surplus to give up.
     pub(crate) fn yield_space(&self) -> bool {
         let surplus = self.state.lock().surplus;
         self.yields.store(surplus, Ordering::Release);
@@ -104,7 +109,7 @@ impl Retention {
     }
 }
 
-/// From where on a checkpoint that is written now keeps the log. Called by the worker, with no apply under way.
+/// The start of the kept log for a checkpoint that is written now. Called by the worker, with no apply under way.
 pub(crate) fn choose(engine: &Engine) -> Choice {
     let needed = needed(engine);
     let most = engine.options.retain_log_bytes;
@@ -124,7 +129,7 @@ pub(crate) fn choose(engine: &Engine) -> Choice {
     Choice { kept: choices.find(|choice| cost(choice) <= most).unwrap_or(needed), needed }
 }
 
-/// From where on recovery needs the log.
+/// The start of the log that recovery needs.
 fn needed(engine: &Engine) -> Kept {
     engine.between_publications(|visible, frontier| {
         let tables = engine.catalog.live();
@@ -135,7 +140,8 @@ fn needed(engine: &Engine) -> Kept {
     })
 }
 
-/// Last commit and bytes of each document segment that only what is kept of the log refers to. What readers of older states hold would stay without it.
+/// Last commit and bytes of each document segment that only the kept log refers to. Segments that readers of older
+/// states hold are left out, because they would stay anyway.
 fn dead_documents(engine: &Engine) -> Vec<(Seq, u64)> {
     let mut tables = engine.catalog.live();
     tables.extend(engine.catalog.dropped());

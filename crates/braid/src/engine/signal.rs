@@ -1,4 +1,4 @@
-//! What callers ask of the background worker, and how they learn that it is done.
+//! Requests of callers to the background worker, and the answers.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -6,20 +6,20 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 
-/// What the worker is asked for.
+/// A request to the worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     /// End after this.
     pub(crate) stop: bool,
-    /// Apply everything that was visible when this was asked.
+    /// Apply all operations that were visible at the time of the request.
     pub(crate) drain: bool,
     /// Write a checkpoint.
     pub(crate) checkpoint: bool,
-    /// Give back what is not needed at rest with it, where nobody writes.
+    /// With the checkpoint, give back the space that a database at rest does not need, if there are no writers.
     pub(crate) rest: bool,
-    /// Give back what the data file does not need in any case.
+    /// Give back the surplus of the data file in any case.
     pub(crate) cut: bool,
-    /// There was something to do before the wait for it was over.
+    /// There was work before the wait was over.
     pub(crate) woken: bool,
     ticket: u64,
 }
@@ -29,7 +29,7 @@ struct State {
     kicked: bool,
     request: Request,
     done: u64,
-    /// The newest tickets that could not be done, and why.
+    /// The newest tickets that the worker could not serve, and the error.
     refused: Option<(RangeInclusive<u64>, Error)>,
     failed: bool,
 }
@@ -49,19 +49,20 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Wakes the worker: there may be something to do.
+    /// Wakes the worker, because there may be work.
     pub(crate) fn kick(&self) {
         self.state.lock().kicked = true;
         self.wake.notify_one();
     }
 
-    /// Asks for everything to be applied, and a checkpoint where wanted. The answer is at [`Signal::answer`] under this ticket.
+    /// Requests that everything be applied, and a checkpoint where wanted. [`Signal::answer`] gives the answer to the
+    /// returned ticket.
     pub(crate) fn post(&self, checkpoint: bool) -> u64 {
         self.post_with(|request| request.checkpoint |= checkpoint)
     }
 
-    /// Asks for everything to be applied, a checkpoint, and what is not needed at rest to be given back with it, if nobody writes; what the data file does not need in any case, where that is to
-    /// be `cut`.
+    /// Requests that everything be applied, and a checkpoint. If there are no writers, the checkpoint also gives back
+    /// the space that a database at rest does not need. With `cut`, the data file gives back its surplus in any case.
     pub(crate) fn post_rest(&self, cut: bool) -> u64 {
         self.post_with(|request| {
             (request.checkpoint, request.rest) = (true, true);
@@ -78,10 +79,10 @@ impl Signal {
         state.request.ticket
     }
 
-    /// Waits until what was posted is done.
+    /// Waits until the request with this ticket is done.
     ///
     /// # Errors
-    /// What kept the worker from it; none in that error when the worker ended.
+    /// The error that kept the worker from serving the request; none inside when the worker ended.
     pub(crate) fn answer(&self, ticket: u64) -> Result<(), Option<Error>> {
         let mut state = self.state.lock();
         while state.done < ticket && !state.failed {
@@ -100,19 +101,19 @@ impl Signal {
         self.wake.notify_one();
     }
 
-    /// The worker ended, or will find nothing that it may do.
+    /// Notes that the worker ended, or may do no more work.
     pub(crate) fn fail(&self) {
         self.state.lock().failed = true;
         self.done.notify_all();
         self.wake.notify_one();
     }
 
-    /// Whether a turn would find something to do.
+    /// Whether a turn would find work.
     pub(crate) fn has_work(&self) -> bool {
         self.state.lock().has_work()
     }
 
-    /// The worker waits for something to do, at most so long.
+    /// Waits for work on behalf of the worker, at most for `longest`.
     pub(crate) fn wait(&self, longest: Duration) -> Request {
         let mut state = self.state.lock();
         if !state.has_work() {
@@ -123,7 +124,7 @@ impl Signal {
         Request { woken, ..state.request }
     }
 
-    /// The worker did what `request` asked for, or could not.
+    /// Notes that the worker served `request`, or failed to.
     pub(crate) fn finish(&self, request: Request, outcome: Result<(), Error>) {
         let mut state = self.state.lock();
         let has_failed = outcome.is_err();

@@ -1,13 +1,19 @@
-//! Snapshots: the database as it was at one moment, which is a seq and a time, for as long as somebody holds it.
+//! Snapshots: the database at one moment, which is a seq and a time, for as long as the snapshot is held.
 //!
-//! 1. Taking one is reading the visible seq and the clock and noting both in [`Snapshots`], in one step.
-//! 2. A reader with a snapshot takes its table's newest state, like any reader, and looks at the snapshot's moment in it.
-//! 3. Whoever drops older versions (rounds, compactions, sweeps) asks for the [`Engine::horizon`] first, and keeps what it sees.
+//! 1. Taking a snapshot reads the visible seq and the clock, and registers both in [`Snapshots`], in one step.
+//! 2. A reader with a snapshot takes its table's newest state, like any reader, and looks at the snapshot's moment in
+//!    that state.
+//! 3. A merge that drops older versions (round, compaction, sweep) asks for the [`Engine::horizon`] first, and keeps
+//!    all versions that the horizon sees.
 //!
-//! Invariant: who asks for the horizon has fixed before which commits it merges, all of them visible by then. So a snapshot that is
-//! noted too late to be in the horizon is of a seq from which on it sees the newest of what is merged, and of a time at which all has expired that the
-//! merge finds expired: and that is kept for everybody. One of an earlier time ([`Pin::take_at_time_of`]) is in the horizon by another of that time, with an
-//! older seq: of what is younger than that, at least that it was there is kept.
+//! Invariant. A merge runs in this order: (1) it fixes its input; (2) every commit of the input is visible; (3) the
+//! merge reads the *horizon*, that is all held moments and `now`. A snapshot `s` registered after (3) therefore has
+//! `s.seq ≥` every input seq and `s.time ≥ now`. `s` needs only the newest input version of each key, which a merge
+//! keeps for every reader. A value that the merge finds expired has expired for `s` as well.
+//!
+//! The exception is `Pin::take_at_time_of`, which registers a newer seq with the *older* time of a pin `p`. `p` is held
+//! meanwhile, so its time is in the horizon. Of versions newer than `p.seq` the merge keeps at least the fact that the
+//! key was written.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -31,22 +37,22 @@ pub(crate) struct Snapshots {
     held: Mutex<BTreeMap<Moment, Held>>,
 }
 
-/// What is held of older states. What a round finds shadowed is kept while one of these sees it.
+/// Statistics of the older states that snapshots hold. A shadowed version is kept while a snapshot sees that version.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SnapshotStats {
-    /// Snapshots and transactions, each seq once.
+    /// Open snapshots and transactions; those of one seq count once.
     pub open: u64,
     /// Seq of the oldest.
     pub oldest_seq: Option<u64>,
     /// Age of the oldest, in seconds.
     pub oldest_seconds: f64,
-    /// Bytes of keys and values committed since the oldest was taken: older versions that are kept for all of them take at most about as many as
-    /// what replaced them, or as the largest values that were replaced.
+    /// Bytes of keys and values committed since the oldest was taken. The older versions that are kept for all of them
+    /// take at most about as many bytes as their replacements, or as the largest replaced values.
     pub written_since_oldest_bytes: u64,
 }
 
 impl Snapshots {
-    /// Notes one more snapshot of what is visible now, as it is at `now`, or else at this very time.
+    /// Registers one more snapshot of the visible state, at the time `now`, or else at the clock's.
     pub(crate) fn take(&self, engine: &Engine, now: Option<Time>) -> Moment {
         let mut held = self.held.lock();
         let moment = Moment { seq: engine.publisher.visible(), now: now.unwrap_or_else(|| engine.clock.now()) };
@@ -55,7 +61,8 @@ impl Snapshots {
         moment
     }
 
-    /// One snapshot of `moment` less. Where it was the last one of the oldest seq: which is the oldest now.
+    /// Unregisters one snapshot of `moment`. Where that was the last one of the oldest seq, returns the seq that is the
+    /// oldest now.
     fn release(&self, moment: Moment) -> Option<Seq> {
         let mut held = self.held.lock();
         let of_moment = held.get_mut(&moment)?;
@@ -69,14 +76,14 @@ impl Snapshots {
         (was_oldest && oldest > moment.seq).then_some(oldest)
     }
 
-    /// Every seq that is held, rising.
+    /// Every held seq, rising.
     pub(crate) fn seqs(&self) -> Vec<Seq> {
         self.held.lock().keys().map(|moment| moment.seq).collect()
     }
 
-    /// Everything that is held, and what time it is.
+    /// Every held moment, and the current time.
     fn moments(&self, clock: &Clock) -> (Vec<Moment>, Time) {
-        // The time is asked while nobody can take a snapshot, so that none that is missing here is of an earlier one.
+        // The clock is read while no snapshot can be taken, so a snapshot that is missing here has no earlier time.
         let held = self.held.lock();
         (held.keys().copied().collect(), clock.now())
     }
@@ -86,7 +93,7 @@ impl Snapshots {
         self.held.lock().first_key_value().map(|(moment, _)| moment.seq)
     }
 
-    /// What is held.
+    /// Statistics of the held snapshots.
     pub(crate) fn stats(&self, user_bytes: u64) -> SnapshotStats {
         let held = self.held.lock();
         let Some((moment, oldest)) = held.first_key_value() else { return SnapshotStats::default() };
@@ -103,14 +110,14 @@ impl Snapshots {
     }
 }
 
-/// A hold of the engine's own on what is visible: what it sees stays until it goes.
+/// A pin of the engine's own on the visible state: the versions that the pin sees stay until the pin goes.
 pub(crate) struct Hold<'a> {
     engine: &'a Engine,
     moment: Moment,
 }
 
 impl Hold<'_> {
-    /// What it holds.
+    /// The moment that is held.
     pub(crate) const fn moment(&self) -> Moment {
         self.moment
     }
@@ -123,12 +130,12 @@ impl Drop for Hold<'_> {
 }
 
 impl Engine {
-    /// Holds what is visible now.
+    /// Holds the visible state.
     pub(crate) fn hold(&self) -> Hold<'_> {
         Hold { engine: self, moment: self.snapshots.take(self, None) }
     }
 
-    /// Forgets what only snapshots see of a table that are not there any more.
+    /// Forgets the older states of `table` that no snapshot can see any more.
     pub(crate) fn forget_last(&self, table: &TableCore) {
         let visible = self.publisher.visible();
         table.forget_last(visible, self.snapshots.oldest());
@@ -140,13 +147,14 @@ impl Engine {
         }
     }
 
-    /// What has to stay of a table, for who has fixed by now what it merges.
+    /// The horizon of a table, for a merge that has fixed its input by now.
     pub(crate) fn horizon(&self, table: &TableCore) -> Horizon {
         self.horizon_at(table, || self.publisher.visible())
     }
 
     fn horizon_at(&self, table: &TableCore, visible: impl FnOnce() -> Seq) -> Horizon {
-        // A range delete is there before it is visible, so none that counts is missing; a snapshot that comes after this look sees them all.
+        // A range delete is registered before it becomes visible, so no delete that counts is missing here. A snapshot
+        // taken after this look sees all of these deletes.
         let visible = visible();
         let tombstones = RangeTombstones::clone(&table.state.load().tombstones);
         let (mut moments, now) = self.snapshots.moments(&self.clock);
@@ -173,7 +181,7 @@ mod tests {
         let engine = table.engine();
         table.put("key", "value").expect("put");
         let put = engine.publisher.visible();
-        // Who looks is interrupted by a delete.
+        // A delete comes in the middle of the look.
         let horizon = engine.horizon_at(&table.core, || {
             table.delete_range("a".."z").expect("deleted");
             engine.publisher.visible()

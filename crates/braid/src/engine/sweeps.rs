@@ -1,4 +1,4 @@
-//! What is to be swept ([`crate::upkeep::sweep`]).
+//! Pending sweeps ([`crate::upkeep::sweep`]).
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -17,18 +17,19 @@ use crate::{
     tables::catalog::TableCore,
 };
 
-/// Fragments of a table's range tombstones at which they are swept at once with all that is between them, and what waits is applied for them.
+/// From this many range tombstone fragments of a table on, one sweep takes them all, with everything between them.
+/// Waiting operations that keep them from being swept are applied first.
 pub(crate) const MANY_FRAGMENTS: usize = 512;
-/// A table may have so many before more range deletes have to wait.
+/// Fragments of a table beyond which further range deletes have to wait.
 pub(crate) const FRAGMENTS_MAX: usize = 8 * MANY_FRAGMENTS;
 
-/// Keys of a table that are to be swept.
+/// Keys of a table to be swept.
 pub(crate) struct Sweep {
     pub(crate) table: Arc<TableCore>,
     pub(crate) low: Vec<u8>,
-    /// Where they end, if they do.
+    /// The end of the keys, if there is one.
     pub(crate) high: Option<Vec<u8>>,
-    /// Of these only what is in some files of the structure.
+    /// Restricts the sweep to the contents of some files of the structure.
     pub(crate) only: Option<Arc<BTreeSet<SegmentId>>>,
 }
 
@@ -39,13 +40,13 @@ impl PartialEq for Sweep {
     }
 }
 
-/// What is to be swept, in the order in which it was asked for.
+/// Pending sweeps, in the order in which they were requested.
 #[derive(Default)]
 pub(crate) struct Sweeps {
     pub(crate) asked: Mutex<VecDeque<Sweep>>,
-    /// The oldest range delete that waits for older snapshots to go; 0 where none does.
+    /// The oldest range delete that waits for older snapshots to go; 0 where none waits.
     pub(crate) waits: AtomicU64,
-    /// Range tombstones are looked at first in the next turn.
+    /// The next turn looks at range tombstones first.
     pub(crate) tombstones_first: AtomicBool,
     /// Stretches that were swept for range tombstones.
     pub(crate) swept: AtomicU64,
@@ -68,18 +69,18 @@ impl Drop for Compacting<'_> {
     }
 }
 
-/// What gives space back to a round that found none.
+/// Sweeps that give space back to a round that found the disk full.
 #[derive(Default)]
 pub(crate) struct Relief {
     pub(crate) left: VecDeque<Sweep>,
-    /// There was no space for these.
+    /// Sweeps that found no space.
     pub(crate) again: VecDeque<Sweep>,
-    /// Of range deletes up to this one all are, or were, among them.
+    /// All range deletes up to this one are, or were, among them.
     pub(crate) through: Seq,
 }
 
 impl Sweeps {
-    /// No snapshot is older than `oldest` any more: wakes the worker if something waits for that.
+    /// Notes that no snapshot is older than `oldest`. Wakes the worker if a range delete waits for that.
     pub(crate) fn wake_waiting(&self, oldest: Seq, signal: &Signal) {
         let waits = self.waits.load(Ordering::Relaxed);
         if waits > 0 && waits <= oldest.0 && self.waits.swap(0, Ordering::Relaxed) > 0 {
@@ -87,50 +88,52 @@ impl Sweeps {
         }
     }
 
-    /// Notes that a range delete waits for older snapshots to go. Whether it does: the `oldest` is looked at after that is noted, so that
-    /// whoever lets go of it later finds the note.
+    /// Notes the range delete that waits for older snapshots to go, if there is one. False where that wait is already
+    /// over.
+    ///
+    /// `oldest` is called after the note is made, so a later release of a snapshot finds the note.
     pub(crate) fn wait_for(&self, delete: Option<Seq>, oldest: impl FnOnce() -> Seq) -> bool {
         self.waits.store(delete.map_or(0, |delete| delete.0), Ordering::Relaxed);
         delete.is_none_or(|delete| oldest() < delete)
     }
 
-    /// Stretches that were swept for range tombstones, ever: while it grows, their number will fall.
+    /// Stretches that were ever swept for range tombstones. While this grows, the number of tombstones will fall.
     pub(crate) fn swept(&self) -> u64 {
         self.swept.load(Ordering::Relaxed)
     }
 }
 
 impl Sweeps {
-    /// These tables are being compacted, as long as there is what this returns.
+    /// Marks these tables as being compacted, until the returned guard is dropped.
     pub(crate) fn compacting(&self, tables: &[Arc<TableCore>]) -> Compacting<'_> {
         let tables: Vec<_> = tables.iter().map(|table| table.id).collect();
         self.compacted.lock().extend_from_slice(&tables);
         Compacting(self, tables)
     }
 
-    /// Whether one is.
+    /// Whether the table is being compacted.
     pub(crate) fn is_compacted(&self, table: &TableCore) -> bool {
         self.compacted.lock().contains(&table.id)
     }
 
-    /// Forgets what of a table was asked for: all of it is about to be rewritten.
+    /// Forgets all requests for a table, because the whole table is about to be rewritten.
     pub(crate) fn forget(&self, table: &Arc<TableCore>) {
         self.asked.lock().retain(|sweep| !Arc::ptr_eq(&sweep.table, table));
     }
 
-    /// Forgets the files of a table's structure that were asked for.
+    /// Forgets the requests for files of a table's structure.
     pub(crate) fn forget_files(&self, table: &Arc<TableCore>) {
         self.asked.lock().retain(|sweep| sweep.only.is_none() || !Arc::ptr_eq(&sweep.table, table));
     }
 
-    /// Whether anything is to be swept.
+    /// Whether a sweep is pending.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.asked.lock().is_empty()
     }
 }
 
 impl Engine {
-    /// Has the keys from `low` to below `high` swept; where they wait already, that is enough.
+    /// Requests a sweep of the keys from `low` to below `high`. A pending request that covers these keys is enough.
     pub(crate) fn sweep(&self, table: &Arc<TableCore>, low: &[u8], high: Option<&[u8]>) {
         if table.is_damaged() {
             return;
@@ -151,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// Has files of a table's structure swept, instead of those that wait already.
+    /// Requests a sweep of files of a table's structure, in place of the files requested earlier.
     pub(crate) fn sweep_files(&self, table: &Arc<TableCore>, files: BTreeSet<SegmentId>) {
         if table.is_damaged() || files.is_empty() {
             return;

@@ -1,10 +1,12 @@
-//! The threads of a database that writes. Each starts when it has something to do, so that a small database has one.
+//! The threads of a writable database. Each starts with its first work, so a small database has one thread.
 //!
 //! 1. The worker starts with the database.
-//! 2. The one that flushes lazy commits starts with the first of them. Where it can't be started, each of them is flushed at once.
-//! 3. The one that keeps log segments ready starts once more than [`SMALL_LOG`] was ever logged. Where it can't be started, an append makes what it needs.
+//! 2. The thread that flushes lazy commits starts with the first lazy commit. Where the thread can't be started, each
+//!    lazy commit is flushed at once.
+//! 3. The thread that prepares log segments starts once more than [`SMALL_LOG`] was ever logged. Where the thread can't
+//!    be started, an append makes its segments itself.
 //!
-//! Invariant: none starts once the database closes.
+//! Invariant: no thread starts once the database closes.
 
 use std::{
     sync::{Arc, OnceLock, Weak},
@@ -19,7 +21,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Up to here the log makes room for itself as it grows.
+/// Up to this position the log makes room for itself as the log grows.
 const SMALL_LOG: Lsn = Lsn(32 << 10);
 
 #[derive(Clone, Copy)]
@@ -47,13 +49,13 @@ impl Thread {
     }
 }
 
-/// Those of one database. None starts before [`Threads::open`].
+/// The threads of one database. None starts before [`Threads::open`].
 pub(crate) struct Threads {
     worker: fn(&Arc<Engine>),
     running: Mutex<Option<Running>>,
-    /// Whether the thread for lazy commits is there, where it is needed; not known before the first of them.
+    /// False where the thread for lazy commits could not be started; unset before the first lazy commit.
     log: OnceLock<bool>,
-    /// The same of the one for log segments.
+    /// The same for the thread that prepares log segments.
     segments: OnceLock<bool>,
 }
 
@@ -63,7 +65,7 @@ struct Running {
 }
 
 impl Threads {
-    /// With the worker that this is.
+    /// Threads with this worker.
     pub(crate) const fn new(worker: fn(&Arc<Engine>)) -> Self {
         Self { worker, running: Mutex::new(None), log: OnceLock::new(), segments: OnceLock::new() }
     }
@@ -76,24 +78,24 @@ impl Threads {
         Ok(())
     }
 
-    /// There is a lazy commit. False where nobody will flush it in time.
+    /// Notes a lazy commit. False where the thread that would flush the commit could not be started.
     pub(crate) fn note_lazy(&self) -> bool {
         *self.log.get_or_init(|| self.start(Thread::Log))
     }
 
-    /// The log ends here.
+    /// Notes that the log ends here.
     pub(crate) fn note_log(&self, end: Lsn) {
         if end > SMALL_LOG {
             self.segments.get_or_init(|| self.start(Thread::Segments));
         }
     }
 
-    /// Those that run, for the caller to wait for. None starts from now on.
+    /// The running threads, for the caller to join. None starts from now on.
     pub(crate) fn close(&self) -> Vec<JoinHandle<()>> {
         self.running.lock().take().map_or_else(Vec::new, |running| running.handles)
     }
 
-    /// Starts a thread where threads may be started. False where it could not be.
+    /// Starts a thread, if threads may be started. False where the start failed.
     fn start(&self, thread: Thread) -> bool {
         let mut running = self.running.lock();
         let Some(running) = &mut *running else { return true };
@@ -137,7 +139,7 @@ mod tests {
     };
 
     thread_local! {
-        /// No thread can be started by this one.
+        /// This thread can start no other.
         pub(super) static REFUSED: Cell<bool> = const { Cell::new(false) };
     }
 

@@ -1,10 +1,13 @@
-//! What follows from the device and the expected work: leaf sizes, the division of memory, requests in flight.
+//! Choices that follow from the device and the expected work: leaf sizes, the division of memory, requests in flight.
 //!
-//! 1. The device is an ordinary NVMe drive, so the same options give the same database everywhere, and nothing is measured. A profile that was measured enters
-//!    where it is asked for: by [`Options::profile`], or in the file `device.json` of the database, where `braid device --save` puts it.
-//! 2. The cost model (`btree::cost`) chooses. What the options say goes before what it chose.
-//! 3. What the database learned from its own requests (`learned`) is shown beside that, and enters in the same two ways alone.
-//! 4. A tree that is built anew gets leaves for what its table holds and was asked for since it was opened.
+//! 1. The device counts as an ordinary NVMe drive, so the same options give the same database everywhere, and nothing
+//!    is measured. A measured profile takes effect only on request: by [`Options::profile`], or by the file
+//!    `device.json` of the database, which `braid device --save` writes.
+//! 2. The cost model (`btree::cost`) chooses. Explicit options take precedence over its choices.
+//! 3. The figures that the database learned from its own requests (`learned`) are shown beside the profile. They take
+//!    effect in the same two ways alone.
+//! 4. A tree that is built anew gets leaves that suit the contents of its table and the requests to that table since it
+//!    was opened.
 //!
 //! Left to others: the model itself, and measuring (`psync::probe`).
 
@@ -25,14 +28,14 @@ use crate::{
     words::structure,
 };
 
-/// Without a sum of all memory, open transactions may hold so much, however small the write buffer is.
+/// Without a sum of all memory, the least that open transactions may hold, however small the write buffer is.
 const SMALLEST_TRANSACTION_BYTES: u64 = 1 << 20;
-/// Without a sum of all memory, scans and batches may read so much together: what one long scan has use for.
+/// Without a sum of all memory, the least that scans and batches may read together: enough for one long scan.
 const SMALLEST_READ_AHEAD_BYTES: u64 = 4 << 20;
 /// Bytes of an entry of a leaf besides key and value, about.
 const ENTRY_BYTES: u64 = 10;
 
-/// What was chosen for an open database, and from what.
+/// The choices for an open database, and their source.
 pub(crate) struct Tuning {
     pub(crate) profile: DeviceProfile,
     pub(crate) source: ProfileSource,
@@ -46,20 +49,20 @@ pub(crate) struct Tuning {
     pub(crate) read_ahead_bytes: u64,
 }
 
-/// Where the profile that a database goes by is from.
+/// The source of the device profile that a database uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProfileSource {
     /// [`Options::profile`].
     Options,
-    /// The database's file `device.json`, where `braid device --save` put it.
+    /// The database's file `device.json`, which `braid device --save` wrote.
     Saved,
-    /// None was asked for: it is that of an ordinary NVMe drive ([`DeviceProfile::default`]).
+    /// No profile was given: the database uses that of an ordinary NVMe drive ([`DeviceProfile::default`]).
     OrdinaryDrive,
 }
 
-/// The profile that choices follow from: the one of the options, else the one that the database keeps, else that of an ordinary drive. What was learned from
-/// requests is none of them, unless it was given or saved as one of them.
+/// The profile that choices follow from: the one of the options, else the one that the database keeps, else that of an
+/// ordinary drive. Figures learned from requests count only where they were given or saved as one of these.
 pub(crate) fn profile(options: &Options, psync: &Psync, path: &Path) -> (DeviceProfile, ProfileSource) {
     if let Some(profile) = &options.profile {
         return (profile.clone(), ProfileSource::Options);
@@ -71,10 +74,10 @@ pub(crate) fn profile(options: &Options, psync: &Psync, path: &Path) -> (DeviceP
 }
 
 impl Tuning {
-    /// For a database with so many bytes of data.
+    /// The choices for a database with `data_bytes` bytes of data.
     pub(crate) fn new(options: &Options, (profile, source): (DeviceProfile, ProfileSource), data_bytes: u64) -> Self {
         let (cache_bytes, write_buffer_bytes) = divide(options, &profile, data_bytes);
-        // By default about what one commit may have.
+        // By default about the limit of a single commit.
         let usual = (write_buffer_bytes / 3).max(SMALLEST_TRANSACTION_BYTES);
         Self {
             profile,
@@ -100,14 +103,15 @@ impl Tuning {
             .unwrap_or_else(|| cost::choose(profile, &workload(expected, memory)).leaf_pages)
     }
 
-    /// Pages of a leaf of a table that is there, by the profile in use or another one: for as many entries as it has, of that size on average.
+    /// Pages of a leaf of an existing table, by the profile in use or another one: for the table's number of entries,
+    /// and their average size.
     pub(crate) fn leaf_pages_now(&self, profile: &DeviceProfile, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
         let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
         let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
         self.leaf_pages_by(profile, &expected.insert_share(shares.insert).batched_share(shares.batched))
     }
 
-    /// Whether all leaves have the size that the options set.
+    /// Whether the options set the size of all leaves.
     pub(crate) const fn sets_leaf_pages(&self) -> bool {
         self.leaf_pages.is_some()
     }
@@ -122,13 +126,14 @@ impl Tuning {
         cost::lookups_in_flight(&self.profile)
     }
 
-    /// Pages that are read with those on both sides of them rather than left out.
+    /// A gap of up to this many pages is read together with the pages on both sides, because one more request would
+    /// cost at least as much.
     pub(crate) fn gap_pages(&self) -> usize {
         cost::gap_pages(&self.profile)
     }
 
-    /// How much the I/O of background work makes way for reads ([`psync::Background`]): as much as it can, unless it is behind what is written; then
-    /// it keeps the device just busy.
+    /// Sets how much the I/O of background work makes way for reads ([`psync::Background`]): as much as possible.
+    /// Background work that is behind the writers keeps the device just busy instead.
     pub(crate) fn pace(&self, psync: &Psync, is_behind: bool) {
         psync.set_background_depth(if is_behind { self.profile.parallelism() } else { 1 });
     }
@@ -172,8 +177,9 @@ fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, 
 }
 
 impl Engine {
-    /// Pages of a leaf of `table` if its tree is built anew: as the model chooses for what it holds and is used for, or else was asked for since it was opened. As
-    /// they are where it was not asked enough to say.
+    /// Pages of a leaf of `table` if its tree is built anew. The model chooses for the contents of the table and its
+    /// use: `used_for`, or else the requests since the table was opened. With too few requests the leaves stay as they
+    /// are.
     pub(crate) fn leaf_pages_for(&self, table: &TableCore, used_for: Option<Shares>) -> Result<u32> {
         let shares = used_for.or_else(|| table.traffic.shares()).filter(|_| structure::has_leaf_sizes(table.structure));
         let Some(shares) = shares else { return Ok(table.tree.leaf_pages()) };

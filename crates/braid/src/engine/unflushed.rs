@@ -1,4 +1,4 @@
-//! Documents that the next flush of the log has to flush with it.
+//! Documents that must become durable together with the next flush of the log.
 
 use std::sync::Arc;
 

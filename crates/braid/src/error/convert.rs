@@ -21,7 +21,7 @@ fn corrupt(file: &Path, offset: u64, what: &str, expected: String, found: String
     Error::Corrupt { file: file.display().to_string(), offset, what: what.to_owned(), expected, found }
 }
 
-/// A record of the log of the database in `path` that makes no sense.
+/// The error for a malformed log record of the database in `path`.
 pub(crate) fn malformed_record(path: &Path, lsn: wal::Lsn, expected: String, found: String) -> Error {
     let what = "a log record (the offset is its position in the log)";
     corrupt(&path.join("wal"), lsn.0, what, expected, found)
@@ -77,7 +77,7 @@ impl From<doclog::Error> for Error {
     }
 }
 
-/// What is appended where there is no space for it is not there, and can be tried again.
+/// Turns a full disk into an error that can be retried, because an append without space leaves nothing behind.
 fn full_disk(error: Error) -> Error {
     if error.kind() != ErrorKind::DiskFull || error.is_flush_failure() {
         return error;

@@ -1,4 +1,4 @@
-//! Everything that a call can answer besides success.
+//! The errors of every call.
 
 pub(crate) mod convert;
 
@@ -9,7 +9,7 @@ use crate::{error::convert::io_kind, words::structure::Structure};
 /// Result of a database call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Everything that a call can answer besides success. [`Error::kind`] sorts it for programs.
+/// The errors of every call. [`Error::kind`] sorts them for programs.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -42,12 +42,12 @@ pub enum Error {
     BatchTooLarge {
         /// Bytes of the batch in the log.
         bytes: u64,
-        /// Most bytes.
+        /// Most bytes of a batch in the log.
         limit: u64,
-        /// Values above this go to the document log.
+        /// Values above this length, in bytes, go to the document log.
         inline: usize,
     },
-    /// A table would have too many range deletes that could not be swept away yet.
+    /// A table would have too many range deletes that are not swept away yet.
     #[error(
         "table {table:?} would have more than {limit} ranges of deleted keys that are not swept away yet: those of this commit, and such as snapshots and transactions that are older keep. Nothing was written; end those, try again later, or delete fewer ranges at a time"
     )]
@@ -56,13 +56,13 @@ pub enum Error {
         table: String,
         /// Ranges of the commit itself.
         own: usize,
-        /// Most ranges.
+        /// Most ranges of a table.
         limit: usize,
     },
     /// A table name is empty or too long.
     #[error("{name:?} is not a table name: 1 to {limit} bytes of UTF-8")]
     TableName {
-        /// What was given.
+        /// The refused name.
         name: String,
         /// Most bytes of a name.
         limit: usize,
@@ -78,12 +78,12 @@ pub enum Error {
     WrongStructure {
         /// The name.
         name: String,
-        /// What it was created with.
+        /// The structure that the table was created with.
         found: Structure,
-        /// What the caller asked for.
+        /// The structure that the caller asked for.
         wanted: Structure,
     },
-    /// A table that something is to be loaded into holds something.
+    /// The table of a load is not empty.
     #[error(
         "table {name:?} is not empty, or a snapshot still sees keys that it had, or what has expired in it was not removed yet, and only an empty table can be loaded; write to it, or load a new one"
     )]
@@ -91,28 +91,28 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// The pairs of a load do not rise.
+    /// The keys of a load do not rise.
     #[error(
         "pair {pair} of the load of table {name:?} is out of order: its key \"{key}\" does not come after \"{before}\". It was not taken; keys have to rise, none twice"
     )]
     LoadOrder {
         /// Table name.
         name: String,
-        /// Which pair of the input, counted from 1.
+        /// Number of the pair in the input, counted from 1.
         pair: u64,
-        /// Its key, escaped and cut.
+        /// Key of the pair, escaped and cut.
         key: String,
-        /// The key before it, escaped and cut.
+        /// The key before that one, escaped and cut.
         before: String,
     },
-    /// No state of that seq is retained of a table.
+    /// The table retains no state of that seq.
     #[error("no state of table {name:?} at seq {seq} is retained; {}", shown_seqs(retained))]
     NoSuchState {
         /// The name of the table.
         name: String,
-        /// What was asked for.
+        /// The seq that was asked for.
         seq: u64,
-        /// Those that are retained.
+        /// The seqs of the retained states.
         retained: Vec<u64>,
     },
     /// A table is being loaded or rolled back.
@@ -138,9 +138,9 @@ pub enum Error {
     Conflict {
         /// Table name.
         table: String,
-        /// What was changed: a key, a range, or all of it.
+        /// The changed part: a key, a range, or the whole table.
         what: &'static str,
-        /// The key, escaped and cut, with what comes before it in the message.
+        /// The key, escaped and cut, with the words before it in the message.
         key: String,
     },
     /// Two transactions wait for each other's locks.
@@ -162,37 +162,38 @@ pub enum Error {
         table: String,
         /// The key, escaped and cut.
         key: String,
-        /// How long it was waited for.
+        /// Time that the caller waited.
         waited: Duration,
     },
-    /// Open transactions hold as much as they may.
+    /// Open transactions hold all the memory that they may hold.
     #[error(
         "{bytes} bytes more do not fit: this transaction holds {own} bytes of writes and reads, and all that are open {held}, of {limit} that they may hold together. Commit in smaller parts, try again when others have ended, or give the database a larger write buffer"
     )]
     TransactionTooLarge {
-        /// Bytes that were to come.
+        /// Bytes of the refused write or read.
         bytes: u64,
         /// Bytes that this transaction holds.
         own: u64,
-        /// Bytes that all open ones hold.
+        /// Bytes that all open transactions hold.
         held: u64,
-        /// Most bytes.
+        /// Most bytes that all open transactions may hold together.
         limit: u64,
     },
-    /// A savepoint was rolled back to before one that came earlier, or is another transaction's.
+    /// The savepoint is gone, because the transaction was rolled back to an earlier one, or the savepoint is another
+    /// transaction's.
     #[error(
         "there is no such savepoint any more: the transaction was rolled back to an earlier one, or it is another's"
     )]
     NoSavepoint,
-    /// A transaction that was begun for reading was asked to write.
+    /// A read-only transaction was asked to write.
     #[error("the transaction was begun read-only; nothing was written")]
     ReadOnlyTransaction,
     /// An option has a value that can't work.
     #[error("option {option}: {problem}")]
     Option {
-        /// Which one.
+        /// Name of the option.
         option: &'static str,
-        /// What is wrong with it.
+        /// The problem with the value.
         problem: String,
     },
     /// The directory does not exist and creating was not asked for.
@@ -201,33 +202,33 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory holds something else.
+    /// The directory holds something other than a Braid database.
     #[error("{} is not a Braid database: {reason}. Nothing in it was changed; give an empty or new directory", path.display())]
     ForeignFile {
         /// The directory or file.
         path: PathBuf,
-        /// How that shows.
+        /// The evidence.
         reason: String,
     },
-    /// Newer software wrote it.
+    /// The file was written by newer software.
     #[error("{} has format version {found}, this build reads up to {supported}; open it with a newer Braid", path.display())]
     NewerVersion {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         found: u32,
         /// The newest version that this build knows.
         supported: u32,
     },
-    /// Another process or another handle of this one has it open.
+    /// Another process, or another handle of this process, has the database open.
     #[error("{} is open already, by process {holder}; close it there first", path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
-        /// Who holds it, as far as it says.
+        /// The holder of the lock, as far as known.
         holder: String,
     },
-    /// What was read is not what was written.
+    /// The bytes that were read differ from those that were written.
     #[error(
         "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. What does not depend on it stays readable"
     )]
@@ -236,54 +237,54 @@ pub enum Error {
         file: String,
         /// Byte offset.
         offset: u64,
-        /// What does not check.
+        /// The part that does not check.
         what: String,
-        /// What a whole one would hold.
+        /// The contents of an undamaged part.
         expected: String,
-        /// What it holds.
+        /// The contents found.
         found: String,
     },
-    /// Changes were asked for that the log does not hold any more.
+    /// The log does not hold the requested changes any more.
     #[error(
         "the changes after seq {after} are gone: the log begins with seq {oldest}. Copy the tables anew, and keep more of the log (`retain_log_bytes`)"
     )]
     ChangesGone {
-        /// The seq that was given.
+        /// The requested seq.
         after: u64,
-        /// The first seq that is there.
+        /// The oldest seq in the log.
         oldest: u64,
     },
-    /// Changes were asked for after a commit that this database does not have.
+    /// The requested changes are after a commit that this database does not have.
     #[error(
         "there is no seq {after}: the newest is {newest}. Whoever saw it has what this database lost, or what another one has; copy the tables anew"
     )]
     ChangesAhead {
-        /// The seq that was given.
+        /// The requested seq.
         after: u64,
         /// The newest seq.
         newest: u64,
     },
-    /// The log does not hold what an incremental backup needs.
+    /// The log does not hold all changes that an incremental backup needs.
     #[error(
         "the log begins with seq {oldest}, so what changed since the backup of seq {after} is not known any more. Make a full backup, and keep more of the log between backups (`retain_log_bytes`)"
     )]
     BackupGap {
         /// The seq of the backup that was to be continued.
         after: u64,
-        /// The first seq that is there.
+        /// The oldest seq in the log.
         oldest: u64,
     },
-    /// A backup does not continue the one before it.
+    /// A backup does not continue the one before.
     #[error(
         "{file} does not continue what is before it: {problem}. A chain is a full backup and then its incremental ones, in their order; begin a new one with a full backup"
     )]
     BackupChain {
         /// The backup.
         file: String,
-        /// How that shows.
+        /// The evidence.
         problem: String,
     },
-    /// There is no full backup.
+    /// There is no full backup in the directory.
     #[error("there is no full backup in {}; make one first", path.display())]
     NoBackup {
         /// The directory.
@@ -294,21 +295,21 @@ pub enum Error {
     ForeignBackup {
         /// The file or stream.
         file: String,
-        /// How that shows.
+        /// The evidence.
         reason: String,
     },
-    /// Something is where a database or a backup is to be made.
+    /// The place of a new database or backup is occupied.
     #[error("{} holds {found}; give a new or empty directory. Nothing in it was changed", path.display())]
     Occupied {
         /// The directory.
         path: PathBuf,
-        /// What is there.
+        /// The contents of the directory.
         found: String,
     },
     /// The caller ended a backup or a restore.
     #[error("{what} was stopped before it was whole; nothing of it is kept")]
     Stopped {
-        /// What was stopped.
+        /// The stopped operation.
         what: &'static str,
     },
     /// The database was opened for reading.
@@ -317,15 +318,15 @@ pub enum Error {
     /// Another handle closed the database.
     #[error("the database was closed through another handle; nothing was written. Open it again")]
     Closed,
-    /// No space is left; deletes still work, and so does trying again later.
+    /// No space is left. Deletes still work, and so does trying again later.
     #[error("no space is left on the device of {}: {problem}. Nothing of this call was written; free space or delete keys and try again", path.display())]
     DiskFull {
         /// The database directory.
         path: PathBuf,
-        /// What could not be had.
+        /// The space that could not be had.
         problem: String,
     },
-    /// A write or flush failed earlier: the database only reads until it is opened anew.
+    /// A write or flush failed earlier. The database only reads until the next opening.
     #[error(
         "the database is read-only since a write failed: {cause}. Reads go on; a commit that was under way then has an unknown outcome. Mend the device and open again"
     )]
@@ -346,38 +347,38 @@ pub enum Error {
     Io(#[from] psync::Error),
 }
 
-/// What sort of error it is.
+/// The sort of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller gave something outside the limits.
+    /// The input is outside the limits or does not fit.
     InvalidInput,
     /// Another transaction is in the way; retryable.
     Conflict,
-    /// No such table or database, or changes that the log does not hold any more.
+    /// No such table, database, retained state or backup, or changes that the log does not hold any more.
     NotFound,
-    /// Open elsewhere, or being loaded.
+    /// Open elsewhere, or a table that is being loaded or rolled back.
     Locked,
     /// Damage.
     Corrupt,
-    /// Not a Braid database.
+    /// Not a Braid database or backup.
     ForeignFile,
     /// Written by newer software.
     NewerVersion,
     /// No space; retryable.
     DiskFull,
-    /// Opened read-only, or the directory does not let us write.
+    /// Opened read-only, closed, or in a directory without permission to write.
     ReadOnly,
     /// A write failed; the database only reads.
     Failed,
-    /// The caller stopped it.
+    /// The caller stopped the operation.
     Stopped,
     /// Any other failure of device or file system.
     Io,
 }
 
 impl Error {
-    /// What sort of error it is.
+    /// The sort of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -397,7 +398,7 @@ impl Error {
             | Self::Option { .. } => ErrorKind::InvalidInput,
             Self::TransactionTooLarge { bytes, own, limit, .. } if own + bytes > *limit => ErrorKind::InvalidInput,
             Self::TooManyRangeDeletes { own, limit, .. } if own > limit => ErrorKind::InvalidInput,
-            // Others hold the room.
+            // Other transactions or commits hold the room.
             Self::TransactionTooLarge { .. } | Self::TooManyRangeDeletes { .. } => ErrorKind::Conflict,
             Self::Conflict { .. } | Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
             Self::NoSuchTable { .. }
@@ -418,13 +419,13 @@ impl Error {
         }
     }
 
-    /// The conflict of a transaction over `key`, or where none is known over `what` of the table.
+    /// The conflict of a transaction over `key`, or over `what` of the table where no key is known.
     pub(crate) fn conflict(table: &str, what: &'static str, key: Option<&[u8]>) -> Self {
         let key = key.map(|key| format!(", at key \"{}\"", shown(key))).unwrap_or_default();
         Self::Conflict { table: table.to_owned(), what, key }
     }
 
-    /// What went wrong, without the sentence around it: for a message that says the same around its cause.
+    /// The cause, without the sentence around it, for a message that says the same around its own cause.
     pub(crate) fn cause(&self) -> String {
         match self {
             Self::Failed { cause } | Self::OutcomeUnknown { cause } => cause.clone(),
@@ -433,7 +434,7 @@ impl Error {
         }
     }
 
-    /// Whether a read failed, so that trying again harms nothing.
+    /// Whether a read failed. Trying again then harms nothing.
     pub(crate) fn is_read_failure(&self) -> bool {
         self.failed_operation() == Some("read")
     }
@@ -443,14 +444,15 @@ impl Error {
         matches!(self, Self::Io(error) if error.is_flush_failure())
     }
 
-    /// Whether a write or a flush failed: what it covered is in an unknown state, and trying again would not tell.
+    /// Whether a write or a flush failed. The bytes covered are then in an unknown state, and trying again would not
+    /// tell.
     pub(crate) fn is_write_failure(&self) -> bool {
         let is_write = |operation: &str| operation.starts_with("write");
         let failed = self.failed_operation().is_some_and(is_write) || self.is_flush_failure();
         failed || matches!(self, Self::Failed { .. })
     }
 
-    /// What the device or file system was asked for when it failed.
+    /// The operation of the device or file system that failed.
     fn failed_operation(&self) -> Option<&'static str> {
         match self {
             Self::Io(psync::Error::Io { operation, .. } | psync::Error::Path { operation, .. }) => Some(operation),
@@ -468,11 +470,11 @@ impl Error {
 /// Bytes of a key that an error shows.
 const SHOWN_BYTES: usize = 40;
 
-/// A key as errors show it: escaped, and cut where it is long.
+/// A key as errors show keys: escaped, and cut where the key is long.
 pub(crate) fn shown(key: &[u8]) -> String {
     key[..key.len().min(SHOWN_BYTES)].escape_ascii().to_string()
 }
-/// Which states there are, in words.
+/// The seqs of the retained states, in words.
 fn shown_seqs(seqs: &[u64]) -> String {
     if seqs.is_empty() {
         return "none is".into();

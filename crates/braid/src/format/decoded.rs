@@ -1,4 +1,4 @@
-//! Records of the log, decoded for who follows changes or checks them.
+//! Records of the log, decoded for readers that follow changes and for checks.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     format::{CreateTable, Logged, Operations, RollBack, VERSION, decode_table, kind},
 };
 
-/// A record that was read and not shown.
+/// A record that was read and not shown yet.
 pub(crate) struct Ahead {
     pub(crate) seq: Seq,
     pub(crate) what: What,
@@ -22,7 +22,7 @@ pub(crate) enum What {
     Drop(TableId),
     Load(TableId),
     RollBack(RollBack),
-    /// It does not decode.
+    /// The record does not decode.
     Malformed(Error),
 }
 
@@ -38,12 +38,13 @@ pub(crate) enum Value {
     Here(Vec<u8>),
     Document(DocPointer),
     Deleted,
-    /// All keys from this one on are deleted, to below the other.
+    /// All keys from the operation's key to below this one are deleted, or all from the operation's key on if there is
+    /// none.
     RangeDeleted(Option<Vec<u8>>),
 }
 
 impl Ahead {
-    /// Bytes of its documents.
+    /// Bytes of the documents of the record.
     pub(crate) fn document_bytes(&self) -> u64 {
         let What::Commit(drafts) = &self.what else { return 0 };
         let bytes =
@@ -53,7 +54,7 @@ impl Ahead {
 }
 
 impl Draft {
-    /// Whether its value is a document.
+    /// Whether the value is a document.
     pub(crate) const fn is_document(&self) -> bool {
         matches!(self.value, Value::Document(_))
     }
@@ -77,7 +78,7 @@ pub(crate) fn decode(path: &Path, record: Record<'_>) -> Ahead {
     Ahead { seq, what: what.unwrap_or_else(malformed) }
 }
 
-/// Whether a record can be told.
+/// Checks that a record decodes.
 pub(crate) fn decodes(path: &Path, record: Record<'_>) -> Result<()> {
     match decode(path, record).what {
         What::Malformed(error) => Err(error),

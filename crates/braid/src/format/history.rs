@@ -1,22 +1,29 @@
-//! What is stored of retained states, and the records that are about them.
+//! The format of retained states, and of the records about them.
 //!
-//! Retained states of a table, as a block of its entry in an image, each:
+//! The retained states of a table are a block of its entry in an image. Each state:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 8 | seq: it has all commits up to this one, and no other |
-//! | 8 | 8 | the time at which it is seen |
+//! | 0 | 8 | seq: the state has all commits up to this one, and no other |
+//! | 8 | 8 | the time at which the state is seen |
 //! | 16 | 4 | bytes of the root |
 //! | 20 | . | root record of the structure |
 //! | . | 4 | bytes of the documents |
-//! | . | 24 each | segments with documents of it: number, bytes of these documents, and where the last of them ends |
+//! | . | 24 each | segments with documents of the state: number, bytes of these documents, end of the last of them |
 //! | . | 4 | bytes of the tombstones |
 //! | . | . | range tombstones |
 //!
-//! A record of kind `ROLL_BACK`: table 4, seq of the state 8; of kind `SET_HISTORY`: table 4, number 4.
+//! Records:
 //!
-//! A flush-end ends with a byte 0, or, behind a `ROLL_BACK`, with a byte 1 and two blocks: segments of documents that are dead, each its number 8 and
-//! bytes 8, and the range tombstones that there are from here on.
+//! | kind | fields, with their bytes |
+//! |---|---|
+//! | `ROLL_BACK` | table 4, seq of the state 8 |
+//! | `SET_HISTORY` | table 4, number 4 |
+//!
+//! A flush-end ends with a byte 0. Behind a `ROLL_BACK` it ends with a byte 1 and two blocks:
+//!
+//! 1. segments with dead documents, each its number 8 and bytes 8;
+//! 2. the range tombstones that are valid from here on.
 
 use doclog::{Retained, SegmentId};
 use index::{RangeTombstones, Seq, TableId, Time};
@@ -24,45 +31,45 @@ use index::{RangeTombstones, Seq, TableId, Time};
 use super::{put_block, ranges};
 use crate::words::fields::Fields;
 
-/// A state of a table that is retained.
+/// A retained state of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RetainedHeader {
-    /// It has all commits up to this one, and no other.
+    /// The state has all commits up to this one, and no other.
     pub(crate) seq: Seq,
-    /// The time at which it is seen.
+    /// The time at which the state is seen.
     pub(crate) time: Time,
-    /// Root of the structure, in its own format.
+    /// Root of the structure, in the structure's own format.
     pub(crate) root: Vec<u8>,
     /// Documents that the structure refers to.
     pub(crate) documents: Vec<Retained>,
-    /// Range deletes up to `seq` that hide something in it.
+    /// Range deletes up to `seq` that hide a version of the state.
     pub(crate) tombstones: RangeTombstones,
 }
 
-/// What a rollback makes of documents and range deletes.
+/// The effect of a rollback on documents and range tombstones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Restored {
-    /// Bytes of documents by segment to which nothing refers any more.
+    /// Bytes of documents, by segment, that are not referred to any more.
     pub(crate) dropped: Vec<(SegmentId, u64)>,
-    /// Range deletes that hide something.
+    /// Range deletes that hide a version.
     pub(crate) tombstones: RangeTombstones,
 }
 
-/// The record that a table goes back. It changes nothing by itself: the flush-end behind it does.
+/// The record that a table goes back. The record changes nothing by itself; the flush-end behind it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RollBack {
-    /// Which.
+    /// The table that goes back.
     pub(crate) table: TableId,
-    /// To the state of this seq.
+    /// The seq of the state to go back to.
     pub(crate) to: Seq,
 }
 
 /// The record that so many states of a table are retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetHistory {
-    /// Whose.
+    /// The table.
     pub(crate) table: TableId,
-    /// How many.
+    /// The number of retained states.
     pub(crate) keep: u32,
 }
 
@@ -104,7 +111,7 @@ pub(super) fn put_headers(bytes: &mut Vec<u8>, headers: &[RetainedHeader]) {
     put_block(bytes, &block);
 }
 
-/// Reads a block of retained states, whose seqs rise.
+/// Reads a block of retained states, in the order of rising seqs.
 pub(super) fn headers(fields: &mut Fields<'_>) -> Option<Vec<RetainedHeader>> {
     let mut block = Fields(fields.block()?);
     let mut headers: Vec<RetainedHeader> = Vec::new();
@@ -120,7 +127,7 @@ pub(super) fn headers(fields: &mut Fields<'_>) -> Option<Vec<RetainedHeader>> {
     Some(headers)
 }
 
-/// Appends what a rollback restores, if it is one.
+/// Appends the effect of a rollback, or that the flush-end is of no rollback.
 pub(super) fn put_restored(bytes: &mut Vec<u8>, restored: Option<&Restored>) {
     bytes.push(u8::from(restored.is_some()));
     if let Some(Restored { dropped, tombstones }) = restored {
@@ -130,7 +137,7 @@ pub(super) fn put_restored(bytes: &mut Vec<u8>, restored: Option<&Restored>) {
     }
 }
 
-/// Reads what a rollback restores, or that it is none.
+/// Reads the effect of a rollback, or that the flush-end is of no rollback.
 pub(super) fn restored(fields: &mut Fields<'_>) -> Option<Option<Restored>> {
     match fields.u8()? {
         0 => Some(None),

@@ -1,8 +1,15 @@
 //! Every byte of this crate that reaches storage: superblock, checkpoint image, log records.
 //!
-//! All numbers are little-endian. The file `superblock` has two slots of 4 KiB; a flip writes the older one, so that a torn
-//! write leaves the other. A slot defends against: foreign files (magic), newer software (version), torn writes and
-//! bit rot (CRC), a copy from another database (the uuid stands in every file), and a lost flip (generation).
+//! All numbers are little-endian. The file `superblock` has two slots of 4 KiB. A flip writes the older slot, so a torn
+//! write leaves the other one whole. A slot defends against these faults:
+//!
+//! | fault | defence |
+//! |---|---|
+//! | foreign file | magic |
+//! | newer software | version |
+//! | torn write, bit rot | CRC |
+//! | copy from another database | the uuid, which stands in every file |
+//! | lost flip | generation |
 //!
 //! | slot offset | bytes | field |
 //! |---|---|---|
@@ -17,8 +24,10 @@
 //! | 64 | 4 | pages of the image; 0: no checkpoint yet |
 //! | 68 | 4 | bytes of the image |
 //! | 72 | 4 | CRC-32C of the image |
+//! | 76 | 8 | clean end: where the log ends, if the database was closed; else 0 |
 //!
-//! The image is [`Image`], field by field in its order of declaration. A log record is [`Record`]; the log frames and checks it.
+//! The image is [`Image`], field by field in its order of declaration. The kinds of log records are in `kind`; the log
+//! frames and checks each record.
 
 pub(crate) mod decoded;
 mod history;
@@ -35,24 +44,25 @@ pub(crate) use self::history::{Restored, RetainedHeader, RollBack, SetHistory};
 pub use self::settings::TableSettings;
 use crate::words::{applied::AppliedThrough, fields::Fields, structure::Structure};
 
-/// Version of everything in a database directory; a newer one is refused, an older one is read while it is supported.
+/// Version of everything in a database directory. A newer version is refused; an older one is read while it is
+/// supported.
 pub(crate) const VERSION: u32 = 1;
 /// Bytes of a superblock slot.
 pub(crate) const SLOT_BYTES: usize = 4096;
-/// How a slot begins.
+/// The first bytes of a slot.
 pub(crate) const MAGIC: [u8; 8] = *b"BRAIDSUP";
-/// How an image begins.
+/// The first bytes of an image.
 pub(crate) const IMAGE_MAGIC: [u8; 8] = *b"BRAIDIMG";
 const CRC_AT: usize = 12;
 
 /// Where the checkpoint image lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImagePlace {
-    /// Its pages.
+    /// Pages of the image.
     pub(crate) extent: Extent,
-    /// Its bytes.
+    /// Bytes of the image.
     pub(crate) length: u32,
-    /// CRC-32C of its bytes.
+    /// CRC-32C of these bytes.
     pub(crate) crc: u32,
 }
 
@@ -69,12 +79,13 @@ pub(crate) struct Superblock {
     pub(crate) segment_bytes: u64,
     /// The newest checkpoint, if there was one.
     pub(crate) image: Option<ImagePlace>,
-    /// Where the log ends, if nothing was written since it was closed: then the image is all there is.
+    /// Where the log ends, if nothing was written since the database was closed. Then the image is complete without the
+    /// log.
     pub(crate) clean_end: Option<Lsn>,
 }
 
 impl Superblock {
-    /// The same, for the other slot.
+    /// The same content, for the other slot.
     pub(crate) const fn newer(self) -> Self {
         Self { generation: self.generation + 1, ..self }
     }
@@ -83,13 +94,13 @@ impl Superblock {
 /// Why a slot does not decode.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SlotError {
-    /// It does not begin like a superblock.
+    /// The slot does not begin with the magic of a superblock.
     Magic,
-    /// It says that another version wrote it, and whether its checksum holds.
+    /// The slot has another version: the version, and whether the checksum holds.
     Version(u32, bool),
-    /// Its checksum does not hold: (stored, computed).
+    /// The checksum does not hold: (stored, computed).
     Checksum(u32, u32),
-    /// A field has a value that nothing writes.
+    /// A field has a value that is never written.
     Field,
 }
 
@@ -143,48 +154,49 @@ impl Superblock {
         let (page, pages, length, crc) = (fields.u64()?, fields.u32()?, fields.u32()?, fields.u32()?);
         let fits = u64::from(length) <= u64::from(pages) * space::PAGE as u64;
         let image = (pages > 0).then_some(ImagePlace { extent: Extent { page: PageId(page), pages }, length, crc });
-        // No log ends at 0: a segment begins with its header.
+        // No log ends at 0, because a segment begins with its header.
         let clean_end = Some(Lsn(fields.u64()?)).filter(|end| end.0 > 0);
         fits.then_some(Self { database, generation, epoch, segment_bytes, image, clean_end })
     }
 }
 
-/// Puts its checksum on a slot.
+/// Puts the checksum on a slot.
 pub(crate) fn seal_slot(slot: &mut [u8; SLOT_BYTES]) {
     slot[CRC_AT..CRC_AT + 4].fill(0);
     let crc = checksum::crc32c(slot);
     slot[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A table as a checkpoint knows it.
+/// A table in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableImage {
     /// Identity.
     pub(crate) id: TableId,
     /// Its structure.
     pub(crate) structure: Structure,
-    /// What was chosen for it.
+    /// The settings chosen for the table.
     pub(crate) settings: TableSettings,
     /// Which commits are in the structure.
     pub(crate) applied: AppliedThrough,
-    /// The commit that dropped it; 0 while it is live.
+    /// The commit that dropped the table; 0 while the table is live.
     pub(crate) dropped: Seq,
     /// Name.
     pub(crate) name: String,
-    /// Root of the structure, in its own format.
+    /// Root of the structure, in the structure's own format.
     pub(crate) root: Vec<u8>,
     /// Document segments, in the document log's format.
     pub(crate) documents: Vec<u8>,
-    /// Range deletes up to `visible` that hide something still.
+    /// Range deletes up to `visible` that still hide a version.
     pub(crate) tombstones: RangeTombstones,
-    /// States of it that are retained, the oldest first.
+    /// Retained states of the table, the oldest first.
     pub(crate) headers: Vec<RetainedHeader>,
 }
 
-/// What a checkpoint keeps: recovery begins with it.
+/// The checkpoint image: recovery begins with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Commits up to this one are counted in `documents` of the tables and, where they create or drop tables, in the lists.
+    /// Commits up to this one are counted in `documents` of the tables. Those that create or drop tables are counted in
+    /// the lists.
     pub(crate) visible: Seq,
     /// Flush-ends below this position are in the roots.
     pub(crate) flush_ends_below: Lsn,
@@ -192,13 +204,13 @@ pub(crate) struct Image {
     pub(crate) log_start: Lsn,
     /// The log was on stable storage up to here: a bad group below is damage, never a torn tail.
     pub(crate) log_durable: Lsn,
-    /// The log is kept from here on, for those who follow its changes.
+    /// The log is kept from here on, for readers that follow its changes.
     pub(crate) kept_from: Lsn,
-    /// The first seq from there on.
+    /// The first seq at or above that position.
     pub(crate) kept_seq: Seq,
-    /// No earlier time is told any more.
+    /// The database's clock never returns an earlier time.
     pub(crate) time: Time,
-    /// The next table gets this id.
+    /// The id of the next table.
     pub(crate) next_table: u32,
     /// Live tables.
     pub(crate) tables: Vec<TableImage>,
@@ -237,14 +249,14 @@ impl Image {
         bytes
     }
 
-    /// Decodes an image whose checksum was checked; none where a field makes no sense.
+    /// Decodes an image whose checksum was checked; none if a field makes no sense.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let image = Self::read(&mut fields);
         image.filter(|_| fields.end())
     }
 
-    /// Decodes an image that these bytes begin with, of which nothing is known: for salvage.
+    /// Decodes an image at the beginning of these bytes. The bytes need not have been checked: for salvage.
     pub(crate) fn decode_unchecked(bytes: &[u8]) -> Option<Self> {
         Self::read(&mut Fields(bytes))
     }
@@ -269,7 +281,7 @@ impl Image {
     }
 }
 
-/// The id of a table, above which there is room for another.
+/// The id of a table. It is below the last possible one, so the next table has an id.
 fn new_table_id(fields: &mut Fields<'_>) -> Option<TableId> {
     fields.u32().filter(|id| *id < u32::MAX).map(TableId)
 }
@@ -350,7 +362,7 @@ pub(crate) mod kind {
     pub(crate) const DROP_TABLE: u8 = 4;
     /// A piece of a flush-end that does not fit one record.
     pub(crate) const FLUSH_END_PART: u8 = 5;
-    /// A load ends: what it brings is in no commit.
+    /// A load ends; its entries are in no commit.
     pub(crate) const LOAD: u8 = 6;
     /// A table goes back to an older state.
     pub(crate) const ROLL_BACK: u8 = 7;
@@ -369,16 +381,17 @@ mod code {
     pub(super) const TIME: u8 = 7;
 }
 
-/// Bytes of the time that a commit begins with.
+/// Bytes of the time at the beginning of a commit.
 pub(crate) const COMMIT_TIME_BYTES: usize = 9;
 
-/// Begins a commit's payload with the time at which it is made, where anything can have expired by then.
+/// Begins a commit's payload with the time of the commit. A commit needs the time only if a value can have expired by
+/// then.
 pub(crate) fn put_commit_time(payload: &mut Vec<u8>, time: Time) {
     payload.push(code::TIME);
     payload.extend_from_slice(&time.0.to_le_bytes());
 }
 
-/// Appends one operation to a commit's payload: code, table, key, expiry of what expires, value.
+/// Appends one operation to a commit's payload: code, table, key, expiry if the value expires, value.
 pub(crate) fn put_operation(payload: &mut Vec<u8>, table: TableId, key: &[u8], operation: Operation<'_>) {
     let code = match operation {
         Operation::Put(Payload::Inline(_), None) => code::PUT,
@@ -398,14 +411,15 @@ pub(crate) fn put_operation(payload: &mut Vec<u8>, table: TableId, key: &[u8], o
     }
 }
 
-/// Appends the delete of a range of keys, which is not empty, to a commit's payload: as a put of its first key, whose value is where it ends, and empty
-/// where it does not. The commit's other operations of that table come behind it.
+/// Appends the delete of a non-empty range of keys to a commit's payload. The layout is that of a put: the key is the
+/// first of the range, and the value is the end of the range, empty if there is none. The commit's other operations of
+/// that table come behind it.
 pub(crate) fn put_delete_range(payload: &mut Vec<u8>, table: TableId, low: &[u8], high: Option<&[u8]>) {
     put_head(payload, code::DELETE_RANGE, table, low);
     put_block(payload, high.unwrap_or_default());
 }
 
-/// Appends what every operation begins with.
+/// Appends the beginning of every operation: code, table, key.
 fn put_head(payload: &mut Vec<u8>, code: u8, table: TableId, key: &[u8]) {
     payload.push(code);
     payload.extend_from_slice(&table.0.to_le_bytes());
@@ -417,19 +431,19 @@ fn put_head(payload: &mut Vec<u8>, code: u8, table: TableId, key: &[u8]) {
 /// One operation of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged<'a> {
-    /// What becomes of a key.
+    /// A put or a delete of one key.
     Update(Update<'a>),
-    /// The keys from `low` to below `high` are gone, whatever came before this commit.
+    /// All versions of the keys from `low` to below `high` that came before this commit are gone.
     DeleteRange {
         /// The first key.
         low: &'a [u8],
-        /// Where they end, if they do.
+        /// The end of the range, if there is one.
         high: Option<&'a [u8]>,
     },
 }
 
 impl Logged<'_> {
-    /// The document that it refers to.
+    /// The document that the operation refers to.
     pub(crate) const fn document(&self) -> Option<DocPointer> {
         match self {
             Self::Update(update) => update.operation.document(),
@@ -438,9 +452,9 @@ impl Logged<'_> {
     }
 }
 
-/// The operations of a commit's payload, each with its table; updates have the commit's seq.
+/// The operations of a commit's payload, each with its table. Updates have the commit's seq.
 pub(crate) struct Operations<'a> {
-    /// When the commit was made, if it says so; else the earliest time.
+    /// When the commit was made, if the payload says so; else the earliest time.
     pub(crate) time: Time,
     fields: Fields<'a>,
     seq: Seq,
@@ -483,7 +497,7 @@ impl<'a> Operations<'a> {
 }
 
 impl<'a> Iterator for Operations<'a> {
-    /// An operation, or none where the payload does not decode.
+    /// An operation, or none if the payload does not decode.
     type Item = Option<(TableId, Logged<'a>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -505,33 +519,35 @@ fn document(fields: &mut Fields<'_>) -> Option<DocPointer> {
 /// The record that ends an apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlushEnd {
-    /// Whose structure.
+    /// The table of the structure.
     pub(crate) table: TableId,
-    /// The time when it ended: what had expired before may be gone.
+    /// The time of the end of the apply. Values that had expired before may be gone.
     pub(crate) time: Time,
-    /// Which commits it has.
+    /// Which commits the structure has.
     pub(crate) applied: AppliedThrough,
     /// Redo in the structure's own format.
     pub(crate) redo: Vec<u8>,
-    /// Documents that nothing refers to any more.
+    /// Documents that are not referred to any more.
     pub(crate) dropped: Vec<DocPointer>,
-    /// Documents that the structure refers to from here on and that no commit names, by segment: those of a load, or copies of what was moved.
+    /// Documents, by segment, that the structure refers to from here on and that no commit names: those of a load, or
+    /// relocated copies.
     pub(crate) retained: Vec<Retained>,
-    /// Of a rollback, what it makes of the rest.
+    /// For a rollback: its effect on documents and range tombstones.
     pub(crate) restored: Option<Restored>,
 }
 
-/// Table and number before each piece of a flush-end.
+/// Bytes of table and number before each piece of a flush-end.
 const PIECE_HEADER: usize = 8;
 
-/// A piece of a flush-end: the table, its number, and its bytes. Pieces 0, 1, … of a table follow one another; the last of them is
-/// the record of kind `FLUSH_END`, the others are of kind `FLUSH_END_PART`. A piece 0 forgets what was begun and not ended.
+/// A piece of a flush-end: the table, the piece's number, and bytes. Pieces 0, 1, … of a table follow one another. The
+/// last piece is the record of kind `FLUSH_END`, the others are of kind `FLUSH_END_PART`. A piece 0 discards earlier
+/// pieces of a flush-end that did not end.
 pub(crate) struct FlushEndPiece<'a> {
-    /// Whose structure.
+    /// The table of the structure.
     pub(crate) table: TableId,
-    /// Its number among the pieces.
+    /// Number among the pieces.
     pub(crate) number: u32,
-    /// Its bytes.
+    /// Bytes of the flush-end.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -544,7 +560,7 @@ impl<'a> FlushEndPiece<'a> {
 }
 
 impl FlushEnd {
-    /// The payloads of its pieces, each of at most `most` bytes.
+    /// The payloads of the pieces, each of at most `most` bytes.
     pub(crate) fn encode(&self, most: usize) -> Vec<Vec<u8>> {
         let piece = |(number, bytes): (usize, &[u8])| {
             [&self.table.0.to_le_bytes(), &length_of(number).to_le_bytes(), bytes].concat()
@@ -598,9 +614,9 @@ pub(crate) struct CreateTable {
     pub(crate) id: TableId,
     /// Its structure.
     pub(crate) structure: Structure,
-    /// What was chosen for it.
+    /// The settings chosen for the table.
     pub(crate) settings: TableSettings,
-    /// Pages of a leaf, where the structure has leaves.
+    /// Pages of a leaf, if the structure has leaves.
     pub(crate) leaf_pages: u32,
     /// Name.
     pub(crate) name: String,
@@ -631,12 +647,12 @@ impl CreateTable {
     }
 }
 
-/// The payload of a record that says only which table it is about: one that ends it, or a load of it.
+/// The payload of a record that names only its table: one that ends the table, or one that ends a load of it.
 pub(crate) fn encode_table(id: TableId) -> [u8; 4] {
     id.0.to_le_bytes()
 }
 
-/// Decodes the payload of a record that says only which table it is about.
+/// Decodes the payload of a record that names only its table.
 pub(crate) fn decode_table(payload: &[u8]) -> Option<TableId> {
     let mut fields = Fields(payload);
     fields.u32().map(TableId).filter(|_| fields.end())
@@ -842,7 +858,7 @@ mod tests {
         let update = Update { key: b"key", seq: Seq(6), operation: Operation::Delete };
         assert_eq!(read.next(), Some(Some((TableId(2), Logged::Update(update)))));
         assert_eq!(read.next(), None);
-        // A part of a time is none, and there is one at most.
+        // A part of a time is no time, and a commit has at most one.
         assert_eq!(Operations::new(&payload[..8], Seq(6)).next(), Some(None));
         assert_eq!(Operations::new(&[&payload[..9], &payload[..9]].concat(), Seq(6)).next(), Some(None));
     }

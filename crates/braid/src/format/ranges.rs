@@ -6,7 +6,7 @@
 //! | 4 | . | the first key |
 //! | . | 4 | bytes of the end; 0: there is none |
 //! | . | . | the end |
-//! | . | 1 | 1 where the structure may have something newer |
+//! | . | 1 | 1 if the structure may have a newer version, else 0 |
 //! | . | 4 | bytes of the seqs |
 //! | . | 8 each | seqs, newest first |
 

@@ -1,6 +1,8 @@
-//! What is chosen for a table when it is created, and stays with it: in the record that begins it, in every checkpoint, and in every copy of it.
+//! The settings of a table, chosen when the table is created. They stay with the table: in the record that begins the
+//! table, in every checkpoint, and in every copy.
 //!
-//! The encoding has room for more: zero in bytes that are not used yet means what was before there was a choice, and anything else is refused.
+//! The encoding has room for more settings. Zero in an unused byte means the behaviour from before there was a choice;
+//! any other value is refused.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -16,14 +18,16 @@ use crate::words::fields::Fields;
 /// Bytes of encoded settings.
 const BYTES: usize = 16;
 
-/// What was chosen for a table when it was created ([`TableOptions`](crate::TableOptions)), and holds as long as it is there.
+/// The settings chosen for a table when it was created ([`TableOptions`](crate::TableOptions)). They hold for the life
+/// of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSettings {
     /// How values are compressed that are stored apart from their keys.
     pub compression: Compression,
-    /// How many of its states are retained, to be opened again and gone back to: see [`Table::history`](crate::Table::history). The one of these that can be chosen
-    /// anew ([`Table::set_history`](crate::Table::set_history)).
+    /// How many states of the table are retained, to be opened again and rolled back to: see
+    /// [`Table::history`](crate::Table::history). Only this setting can be changed later
+    /// ([`Table::set_history`](crate::Table::set_history)).
     pub history: u32,
 }
 
@@ -39,7 +43,7 @@ impl TableSettings {
         bytes
     }
 
-    /// Reads settings; none where they say what this version does not write.
+    /// Reads settings; none if they have values that this version does not write.
     pub(super) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let mut fields = Fields(fields.bytes(BYTES)?);
         let compression = match fields.u8()? {

@@ -24,7 +24,7 @@ impl Then for Opened {
     }
 }
 
-/// A table as it was at a state that was retained: see [`Table::at`]. Cheap to clone; keeps its database open, and the state there.
+/// A table as of a retained state: see [`Table::at`]. Cheap to clone; keeps the database open and the state readable.
 #[derive(Clone)]
 pub struct TableAt {
     table: Table,
@@ -32,13 +32,15 @@ pub struct TableAt {
 }
 
 impl Table {
-    /// Opens the state of `seq`, one of [`Table::history`]. It goes on being there when it is not retained any more, and when the table is dropped; as long as it is open
-    /// nothing of the table gives its space back.
+    /// Opens the state of `seq`, one of [`Table::history`].
+    ///
+    /// The open state stays readable after it is no longer retained, and after the table is dropped. While the state is
+    /// open, no space of the table is released.
     ///
     /// # Errors
-    /// [`crate::Error::NoSuchState`] when none of that seq is retained; when the table was dropped.
+    /// [`crate::Error::NoSuchState`] when no state of that seq is retained; when the table was dropped.
     pub fn at(&self, seq: Seq) -> Result<TableAt> {
-        // Held before it is asked whether the table is live: what a later drop frees waits for this reader.
+        // The state is opened before the check for a drop, so that space freed by a later drop waits for this reader.
         let opened = Arc::new(self.core.open_state(seq)?);
         self.engine().check_live(&self.core)?;
         Ok(TableAt { table: self.clone(), opened })
@@ -46,21 +48,21 @@ impl Table {
 }
 
 impl TableAt {
-    /// Which state it is.
+    /// Header of the state.
     #[must_use]
     pub fn header(&self) -> CommitHeader {
         self.opened.commit_header
     }
 
-    /// The value that `key` had.
+    /// The value of `key` in the state.
     ///
     /// # Errors
-    /// When storage fails, or what it holds is damaged.
+    /// When storage fails, or stored data is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.table.get_at(key.as_ref(), Some(&*self.opened))
     }
 
-    /// Shows the value that `key` had to `look`, without a copy where it is in memory: see [`Table::get_with`].
+    /// Passes the value of `key` in the state to `look`, without a copy if found in memory: see [`Table::get_with`].
     ///
     /// # Errors
     /// As [`TableAt::get`].
@@ -68,7 +70,7 @@ impl TableAt {
         self.table.get_with_at(key.as_ref(), Some(&*self.opened), look)
     }
 
-    /// The value that `key` had, to be kept without a copy where it is in memory.
+    /// The value of `key` in the state, to be kept without a copy if found in memory.
     ///
     /// # Errors
     /// As [`TableAt::get`].
@@ -76,7 +78,7 @@ impl TableAt {
         self.table.get_pinned_at(key.as_ref(), Some(&*self.opened))
     }
 
-    /// The values that many keys had, read as one batch.
+    /// The values of many keys in the state, read as one batch.
     ///
     /// # Errors
     /// As [`TableAt::get`].
@@ -85,7 +87,8 @@ impl TableAt {
         point::read_many(self.table.engine(), &self.table.core, &keys, Some(&*self.opened))
     }
 
-    /// When the value that `key` had expires; none where it does not, or there was none.
+    /// Time at which the value of `key` in the state expires. None without an expiry, and for a key absent from the
+    /// state.
     ///
     /// # Errors
     /// As [`TableAt::get`].
@@ -93,19 +96,19 @@ impl TableAt {
         point::expiry(self.table.engine(), &self.table.core, key.as_ref(), Some(&*self.opened))
     }
 
-    /// The pairs that there were within `range`.
+    /// The pairs of the state with keys within `range`.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         self.walk(range_bounds(&range))
     }
 
-    /// The pairs that there were whose keys begin with `prefix`.
+    /// The pairs of the state with keys that begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.walk(prefix_bounds(prefix.as_ref()))
     }
 
-    /// Every pair that there was.
+    /// Every pair of the state.
     #[must_use]
     pub fn iter(&self) -> Range {
         self.walk(Bounds::all())

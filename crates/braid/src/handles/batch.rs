@@ -38,7 +38,8 @@ impl Entry {
 
 /// Operations on any tables of one database that become durable and visible together, or not at all.
 ///
-/// A later operation on a key, or on a range that it is in, replaces an earlier one of the same batch.
+/// A later operation replaces an earlier one of the same batch on the same key. A later range delete replaces the
+/// earlier operations on keys in its range.
 #[derive(Default)]
 pub struct WriteBatch {
     tables: Vec<Table>,
@@ -58,30 +59,32 @@ impl WriteBatch {
         self.push(table, BatchOperation::Put, key.as_ref(), value.as_ref(), None);
     }
 
-    /// Sets `key` of `table` to `value` until it expires, counted from when the batch is written: as [`Table::put_expiring`].
+    /// Sets `key` of `table` to `value` until the value expires, counted from the write of the batch: as
+    /// [`Table::put_expiring`].
     pub fn put_expiring(
         &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
     ) {
         self.push(table, BatchOperation::Put, key.as_ref(), value.as_ref(), Some(expires.into()));
     }
 
-    /// Sets `key` of `table` to `value`, until it expires where that is said.
+    /// Sets `key` of `table` to `value`, until the expiry if one is given.
     pub(crate) fn put_until(&mut self, table: &Table, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
         let expires = expiry.map(|expiry| Expires::At(system_time(expiry)));
         self.push(table, BatchOperation::Put, key, value, expires);
     }
 
-    /// Deletes `key` of `table`; a key that is not there stays so.
+    /// Deletes `key` of `table`. An absent key is no error.
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) {
         self.push(table, BatchOperation::Delete, key.as_ref(), &[], None);
     }
 
-    /// Deletes every key of `table` within `range`, however many there are: what was put before, in this batch too, not what is put after.
+    /// Deletes every key of `table` within `range`, however many: keys that were put before, also in this batch, but
+    /// not keys that are put later.
     pub fn delete_range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) {
         self.delete_within(table, &range_bounds(&range));
     }
 
-    /// Deletes every key of `table` that begins with `prefix`, likewise.
+    /// Deletes every key of `table` that begins with `prefix`, in the same way as `WriteBatch::delete_range`.
     pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) {
         self.delete_within(table, &prefix_bounds(prefix.as_ref()));
     }
@@ -92,25 +95,25 @@ impl WriteBatch {
         }
     }
 
-    /// How many operations it holds.
+    /// Number of operations in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it holds none.
+    /// Whether the batch has no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes of its keys and values.
+    /// Bytes of the keys and values in the batch.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes every operation out, keeping the memory for the next ones.
+    /// Removes every operation, but keeps the memory for later ones.
     pub fn clear(&mut self) {
         self.tables.clear();
         self.entries.clear();
@@ -130,7 +133,7 @@ impl WriteBatch {
         self.entries.push(Entry { table, operation, expires, key: start..middle, value: middle..self.bytes.len() });
     }
 
-    /// The tables it touches.
+    /// The tables of the operations.
     pub(crate) fn tables(&self) -> &[Table] {
         &self.tables
     }
@@ -145,7 +148,7 @@ impl WriteBatch {
         }
     }
 
-    /// The ranges that it deletes, and then the last operation of each key, if it is not in one that was deleted later.
+    /// The range deletes, and then the last operation of each key, unless a later range delete covers the key.
     pub(crate) fn last_items(&self) -> Vec<Item<'_>> {
         if self.rises() {
             return self.entries.iter().map(|entry| self.item(entry)).collect();
@@ -155,7 +158,7 @@ impl WriteBatch {
         ranges
     }
 
-    /// Whether it is about single keys of which each is above the one before it, so that all are different.
+    /// Whether there is only one operation, or all are on single keys in ascending order: then none replaces another.
     fn rises(&self) -> bool {
         let place = |entry: &Entry| (entry.table, &self.bytes[entry.key.clone()]);
         let is_single = self.entries.len() == 1;
@@ -164,10 +167,10 @@ impl WriteBatch {
                 && self.entries.is_sorted_by(|one, next| place(one) < place(next))
     }
 
-    /// Its range deletes, and its other operations that count.
+    /// The range deletes, and the other operations that count.
     fn last_points(&self) -> (Vec<Item<'_>>, Vec<Item<'_>>) {
         let mut ranges = Vec::new();
-        // By table, with the place of each in the batch for its seq.
+        // Range tombstones by table. The seq of each is its position in the batch.
         let mut deleted: HashMap<usize, RangeTombstones> = HashMap::new();
         for (seq, entry) in (0..).map(Seq).zip(&self.entries) {
             let item = self.item(entry);
@@ -188,7 +191,7 @@ impl WriteBatch {
             let newest = deleted.and_then(|deleted| deleted.newest(key(position), Seq::MAX));
             newest.is_some_and(|range| range > Seq(position as u64))
         };
-        // From the last operation on: the first one that is met of a key is the one that counts.
+        // From the last operation backwards: the first operation met of a key is the one that counts.
         let hasher = DefaultHashBuilder::default();
         let mut met: HashTable<usize> = HashTable::with_capacity(self.entries.len());
         let mut points = Vec::with_capacity(self.entries.len());

@@ -1,17 +1,21 @@
-//! The change feed: what was committed, in order, out of the log.
+//! The change feed: committed changes, in order, read from the log.
 //!
-//! 1. [`Changes`] remembers the last seq that it showed. Where more is visible, it takes the next records from the log ([`wal::Reader`]): 1 MiB at a
-//!    time, decoded and kept until they are shown.
-//! 2. What the log has and nobody may see yet waits with the rest. A lazy commit can be visible and not written: it is written first.
-//! 3. Values that lie in document logs are read when the first of them is due: those of the next visible changes with it, up to
-//!    [`WINDOW_BYTES`], one psync a table.
-//! 4. [`Changes::wait`] sleeps until the publisher has something newer.
+//! 1. [`Changes`] remembers the last seq that was shown. While a newer seq is visible, the next records come from the
+//!    log ([`wal::Reader`]): 1 MiB at a time, decoded and kept until they are shown.
+//! 2. Records that are not visible yet wait in memory with the others. A lazy commit can be visible before its record
+//!    is written; the feed then has the log written first.
+//! 3. A value in a document log is read when its change is due. The values of the next visible changes are read with
+//!    it, up to [`WINDOW_BYTES`], with one psync per table.
+//! 4. [`Changes::wait`] sleeps until the publisher has a newer seq.
 //!
-//! Invariants: a change is shown when it is visible, once, whole, in the order of seqs; an operation on a table that had been dropped before
-//! is not shown, for it did nothing. What the log lacks is told by [`Error::ChangesGone`], and nothing is left out in silence: a record that does not
-//! check stays in the way.
+//! Invariants:
+//! - A change is shown once, whole, in the order of seqs, and only when visible.
+//! - An operation on a table that had been dropped before is not shown, because that operation had no effect.
+//! - A gap in the log is reported as [`Error::ChangesGone`]. No change is left out silently: a record that does not
+//!   check stays in the way.
 //!
-//! Left to others: how long the log, and the documents and tables that it names, are kept ([`crate::engine::retention`]).
+//! Left to others: how long the log, and the documents and tables named in the log, are kept
+//! ([`crate::engine::retention`]).
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -34,78 +38,82 @@ use crate::{
     words::{clock::system_time, structure::Structure},
 };
 
-/// Documents that are read together are at most so many bytes, unless a single change has more.
+/// Most bytes of documents that are read together, unless a single change has more.
 const WINDOW_BYTES: u64 = 8 << 20;
 
-/// A table, as a change names it.
+/// A table, as named by a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedTable {
-    /// Its id, never given twice in a database.
+    /// Id of the table, never given twice in a database.
     pub id: u32,
-    /// Its name. A table of the same name that is made after it was dropped has another id.
+    /// Name of the table. A table created under the same name after a drop has another id.
     pub name: Arc<str>,
 }
 
-/// What a commit did to a key.
+/// An operation of a commit on a key or a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeOperation {
     /// The key has this value from now on.
     Put {
-        /// Whose key.
+        /// Table of the key.
         table: ChangedTable,
         /// The key.
         key: Vec<u8>,
-        /// The value, however long.
+        /// The value, of any length.
         value: Vec<u8>,
-        /// When it expires, if it does; that is no change of its own.
+        /// Time at which the value expires, if at all. The expiry itself is not shown as a change.
         expiry: Option<SystemTime>,
     },
-    /// The key is gone from now on, if it was there.
+    /// The key is deleted from now on, if present.
     Delete {
-        /// Whose key.
+        /// Table of the key.
         table: ChangedTable,
         /// The key.
         key: Vec<u8>,
     },
-    /// All keys of a range are gone from now on, whatever there was. It comes before the other operations of its commit on the table.
+    /// All keys of a range are deleted from now on, present or not. This operation comes before the other operations of
+    /// its commit on the table.
     DeleteRange {
-        /// Whose keys.
+        /// Table of the keys.
         table: ChangedTable,
-        /// The first of them.
+        /// First key of the range, included.
         from: Vec<u8>,
-        /// Where they end: the first that stays; none where all go that come behind `from`.
+        /// End of the range, excluded. None for a range without an upper end.
         to: Option<Vec<u8>>,
     },
 }
 
-/// What happened.
+/// Kind of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeEvent {
-    /// A commit: its operations, at most one for each key of a table, besides those on ranges. They became visible together.
+    /// A commit. At most one operation for each key of a table, besides those on ranges. All became visible together.
     Commit(Vec<ChangeOperation>),
-    /// A table began, empty.
+    /// A table was created, empty.
     TableCreated {
         /// The table.
         table: ChangedTable,
         /// Its structure.
         structure: Structure,
-        /// What was chosen for it: a copy gets it by [`TableOptions::settings`](crate::TableOptions::settings).
+        /// Settings of the table. To give a copy the same settings, use
+        /// [`TableOptions::settings`](crate::TableOptions::settings).
         settings: TableSettings,
     },
-    /// A table ended, with everything in it.
+    /// A table was dropped, with all its contents.
     TableDropped {
         /// The table.
         table: ChangedTable,
     },
-    /// A load of a table ended ([`Table::load`](crate::Table::load)). What it brought is not in the log: whoever follows has to copy the table, and goes on
-    /// with the changes behind this one. A load that failed at its very end shows too; the table is empty then.
+    /// A load of a table ended ([`Table::load`](crate::Table::load)). The loaded pairs are not in the log. A follower
+    /// has to copy the table and then continue with the changes after this one. A load that failed at its very end is
+    /// shown too; the table is then empty.
     Loaded {
         /// The table, which was empty before.
         table: ChangedTable,
     },
-    /// A table went back to an older state ([`Table::roll_back`](crate::Table::roll_back)). What it is like now is not in the log: whoever follows has to copy the
-    /// table in place of the one that he has, and goes on with the changes behind this one. A rollback that failed at its very end shows too; the table is as it was then.
+    /// A table went back to an older state ([`Table::roll_back`](crate::Table::roll_back)). The present contents are
+    /// not in the log. A follower has to replace its copy of the table by a new copy, and then continue with the
+    /// changes after this one. A rollback that failed at its very end is shown too; the table is then unchanged.
     RolledBack {
         /// The table.
         table: ChangedTable,
@@ -114,46 +122,51 @@ pub enum ChangeEvent {
     },
 }
 
-/// Something that happened to a database at one place in the order of commits.
+/// A change of a database at one place in the order of commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its place.
+    /// Place in the order of commits.
     pub seq: Seq,
-    /// What happened.
+    /// Kind and contents of the change.
     pub event: ChangeEvent,
 }
 
-/// The changes of a database behind some seq, in order: see [`Database::changes`].
+/// The changes of a database after some seq, in order: see [`Database::changes`].
 ///
-/// As an iterator it ends when everything visible was shown, and goes on when there is more: it may be asked again, and
-/// [`Changes::wait`] sleeps until then. After an error the next call tries the same change again.
+/// The iterator ends when every visible change was shown. A later call continues with newer changes, and
+/// [`Changes::wait`] sleeps until there are any. After an error the next call tries the same change again.
 ///
-/// It keeps the database open, but nothing of the log: if that is trimmed away from under it, it says [`Error::ChangesGone`].
+/// A feed keeps the database open, but does not hold the log. When the log is trimmed past the feed, the next call
+/// returns [`Error::ChangesGone`].
 pub struct Changes {
     handle: Arc<Handle>,
     reader: Reader,
     /// The last seq that was shown.
     shown: Seq,
-    /// Everything up to here is visible.
+    /// Every seq up to this one is visible.
     visible: Seq,
-    /// What was read and not shown.
+    /// Records that were read and not shown yet.
     ahead: VecDeque<Ahead>,
     names: HashMap<TableId, Arc<str>>,
 }
 
 impl Database {
-    /// What was committed after `from`, in order, and what will be: to follow the database from outside. `Seq(0)` is before the first commit; to go on
-    /// later, also after the database was closed or crashed, give the seq of the last change that was dealt with. Commits, and tables that come and go,
-    /// are changes, each with a seq of its own; compactions and checkpoints are none.
+    /// Changes committed after `from`, in order, and later ones as they come: for following the database from outside.
     ///
-    /// It goes back as far as the log does: [`Options::retain_log_bytes`](crate::Options::retain_log_bytes) says how far that is at least, and
-    /// [`LogStats::oldest_seq`](crate::LogStats::oldest_seq) how far it is now.
+    /// `Seq(0)` is before the first commit. To resume, even after a close or a crash, pass the seq of the last change
+    /// that was handled. Commits, and the creation and drop of tables, are changes, each with its own seq. Compactions
+    /// and checkpoints are not changes.
     ///
-    /// What is shown is visible. Under [`Durability::Sync`](crate::Durability::Sync) a crash cannot take it back; a commit with less can be lost in a power cut
-    /// after it was shown, as after anybody else saw it, and its seq be given to another.
+    /// The feed goes back as far as the log. [`Options::retain_log_bytes`](crate::Options::retain_log_bytes) sets how
+    /// far that is at least; [`LogStats::oldest_seq`](crate::LogStats::oldest_seq) is the present limit.
+    ///
+    /// Only visible changes are shown. A crash cannot undo a commit under
+    /// [`Durability::Sync`](crate::Durability::Sync). A commit with a weaker durability can be lost in a power cut
+    /// after the feed, or any other reader, has shown it; its seq can then be given to another commit.
     ///
     /// # Errors
-    /// [`Error::ChangesGone`] when the log begins later, and with which seq; [`Error::ChangesAhead`] when there is no seq `from`.
+    /// [`Error::ChangesGone`] when the log begins after the change that follows `from`; the error names the oldest seq.
+    /// [`Error::ChangesAhead`] when `from` is above the newest visible seq.
     pub fn changes(&self, from: Seq) -> Result<Changes> {
         let engine = self.engine();
         let visible = engine.publisher.visible();
@@ -176,16 +189,16 @@ impl Database {
 }
 
 impl Changes {
-    /// The last seq that was shown: where to go on later.
+    /// The last seq that was shown, to resume from later.
     #[must_use]
     pub const fn seq(&self) -> Seq {
         self.shown
     }
 
-    /// Waits until there is a change that was not shown, at most so long. Whether there is one.
+    /// Waits until a change is visible that was not shown yet, for at most `longest`. Returns whether there is one.
     ///
     /// # Errors
-    /// When there will be none any more, because a write failed or the database was closed.
+    /// When no further change will come, because a write failed or the database was closed.
     pub fn wait(&self, longest: Duration) -> Result<bool> {
         let engine = &self.handle.engine;
         engine.publisher.wait_above(self.shown, longest).map_err(|()| {
@@ -214,7 +227,7 @@ impl Changes {
         Ok(Some(Change { seq: next.seq, event }))
     }
 
-    /// Reads more of the log, in which there is a visible record that was not read.
+    /// Reads more of the log, which has a visible record that was not read yet.
     fn read_ahead(&mut self) -> Result<()> {
         let engine = &self.handle.engine;
         let end = engine.publisher.between(|_, frontier| frontier);
@@ -230,7 +243,7 @@ impl Changes {
                 let found = format!("none behind seq {}", reader.seen());
                 Err(malformed_record(&engine.path, end, format!("the record of seq {}", self.visible.0), found))
             }
-            // Documents may be gone from further on than the log.
+            // The documents kept can begin at a later seq than the log.
             Err(Error::ChangesGone { .. }) => {
                 let oldest = engine.retention.kept().seq.0;
                 Err(Error::ChangesGone { after: self.shown.0, oldest })
@@ -239,7 +252,7 @@ impl Changes {
         }
     }
 
-    /// Sees to it that everything is there which the next change is made of.
+    /// Makes the next change complete: void operations removed, table names noted, documents read.
     fn settle(&mut self) -> Result<()> {
         let engine = &self.handle.engine;
         let Some(next) = self.ahead.front_mut() else { return Ok(()) };
@@ -276,7 +289,7 @@ impl Changes {
         };
         let count = self.ahead.iter().take_while(fits).count().max(1);
         let fetched = fetch(&self.handle.engine, self.ahead.range_mut(..count));
-        // What keeps another change from being whole is no matter of this one.
+        // A failure in the documents of another change must not fail this one.
         if fetched.is_ok() || count == 1 { fetched } else { fetch(&self.handle.engine, self.ahead.range_mut(..1)) }
     }
 
@@ -316,7 +329,7 @@ impl Changes {
 impl Iterator for Changes {
     type Item = Result<Change>;
 
-    /// The next visible change; none when everything visible was shown. There may be more later.
+    /// The next visible change. None when every visible change was shown; there may be more later.
     fn next(&mut self) -> Option<Self::Item> {
         self.next_change().transpose()
     }
@@ -328,7 +341,7 @@ impl std::fmt::Debug for Changes {
     }
 }
 
-/// The table that the record of `seq` names, live or dropped.
+/// The table named by the record of `seq`, live or dropped.
 fn find(engine: &Engine, id: TableId, seq: Seq) -> Result<Arc<TableCore>> {
     let missing = || {
         let (expected, found) = (format!("a table that seq {} can name", seq.0), format!("table {}", id.0));
@@ -337,7 +350,7 @@ fn find(engine: &Engine, id: TableId, seq: Seq) -> Result<Arc<TableCore>> {
     engine.catalog.any_by_id(id).ok_or_else(missing)
 }
 
-/// What the record of `seq` names is not there: because it is not kept any more, or for the reason given.
+/// The error for a missing table or document of the record of `seq`: no longer kept, or else `reason`.
 fn gone_or(engine: &Engine, seq: Seq, reason: Error) -> Error {
     let oldest = engine.retention.kept().seq;
     if seq < oldest { Error::ChangesGone { after: seq.0 - 1, oldest: oldest.0 } } else { reason }
@@ -347,7 +360,7 @@ fn note_name(names: &mut HashMap<TableId, Arc<str>>, table: &TableCore) {
     names.entry(table.id).or_insert_with(|| table.name.as_str().into());
 }
 
-/// Takes the operations out that did nothing, because their table had been dropped before.
+/// Removes the operations that had no effect, because their table had been dropped before.
 fn strike_void(engine: &Engine, seq: Seq, drafts: &mut Vec<Draft>) -> Result<()> {
     let mut void = Vec::new();
     for row in drafts.chunk_by(|one, other| one.table == other.table) {
@@ -361,7 +374,7 @@ fn strike_void(engine: &Engine, seq: Seq, drafts: &mut Vec<Draft>) -> Result<()>
     Ok(())
 }
 
-/// Puts the documents of these changes in the place of their pointers: those of a table come in one psync.
+/// Replaces the document pointers of these changes by the documents: one psync per table.
 fn fetch<'a>(engine: &Engine, changes: impl Iterator<Item = &'a mut Ahead>) -> Result<()> {
     let mut changes: Vec<_> = changes.collect();
     let mut pointers: BTreeMap<TableId, (Seq, Vec<DocPointer>)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Compaction, as users ask for it.
+//! Compaction at the request of a user.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -9,21 +9,27 @@ use crate::{
 };
 
 impl Table {
-    /// Rebuilds the table in key order: packed leaves that lie next to each other, of the size that suits what the table was asked
-    /// for since it was opened, and nothing in them that no reader can see; documents in key order too. Reads and writes
-    /// go on meanwhile. Whatever ends it, the table is whole: what was compacted by then stays so.
+    /// Rebuilds the table in key order, while reads and writes go on:
+    ///
+    /// - Leaves are packed and lie next to each other. Their size suits the use of the table since the database was
+    ///   opened.
+    /// - Versions that no reader can see are left out.
+    /// - Documents are put in key order too.
+    ///
+    /// The table is whole however the compaction ends, and the part compacted by then stays compacted.
     ///
     /// # Errors
-    /// [`Error::DiskFull`](crate::Error::DiskFull), or what keeps the database from writing, or when storage fails or the structure is damaged. A document that is damaged stays where it
-    /// is.
+    /// [`Error::DiskFull`](crate::Error::DiskFull), or when the database no longer writes, storage fails or the
+    /// structure is damaged. A damaged document is left in place.
     pub fn compact(&self, report: CompactReport<'_>) -> Result<Compaction> {
         self.compact_with(&CompactOptions::default(), report)
     }
 
-    /// As [`Table::compact`], reading documents as `options` say.
+    /// As [`Table::compact`], with documents read, and leaf sizes chosen, as given in `options`.
     ///
     /// # Errors
-    /// As [`Table::compact`]; [`Error::Option`](crate::Error::Option) for a submission batch that there cannot be.
+    /// As [`Table::compact`]; [`Error::Option`](crate::Error::Option) for a submission batch or a share of operations
+    /// out of bounds.
     pub fn compact_with(&self, options: &CompactOptions, report: CompactReport<'_>) -> Result<Compaction> {
         self.engine().check_live(&self.core)?;
         run(self.engine(), &[Arc::clone(&self.core)], options, HowFar::File, report)
@@ -31,7 +37,7 @@ impl Table {
 }
 
 impl Table {
-    /// As [`Table::compact`], of a table without a key that is about to be loaded.
+    /// As [`Table::compact`], for a table without keys that is about to be loaded. The data file is not shortened.
     pub(crate) fn clear(&self) -> Result<Compaction> {
         let options = CompactOptions::default();
         run(self.engine(), &[Arc::clone(&self.core)], &options, HowFar::Tables, &mut |_| ControlFlow::Continue(()))
@@ -39,15 +45,15 @@ impl Table {
 }
 
 impl Database {
-    /// Compacts every table there is, as [`Table::compact`] does one.
+    /// Compacts every table, as [`Table::compact`] does one.
     ///
     /// # Errors
-    /// As [`Table::compact`]; [`Error::Loading`](crate::Error::Loading) where one is being loaded.
+    /// As [`Table::compact`]; [`Error::Loading`](crate::Error::Loading) while a table is being loaded.
     pub fn compact(&self, report: CompactReport<'_>) -> Result<Compaction> {
         self.compact_with(&CompactOptions::default(), report)
     }
 
-    /// As [`Database::compact`], reading documents as `options` say.
+    /// As [`Database::compact`], with `options` as in `Table::compact_with`.
     ///
     /// # Errors
     /// As [`Database::compact`].

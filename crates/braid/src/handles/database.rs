@@ -16,30 +16,30 @@ use crate::{
     words::{durability::Durability, structure::Structure},
 };
 
-/// An open database. Cheap to clone; the last handle, table or range to go closes it.
+/// An open database. Cheap to clone; dropping the last handle, table or range closes the database.
 #[derive(Clone)]
 pub struct Database {
     handle: Arc<Handle>,
 }
 
-/// A table of a database, as [`Database::tables`] lists it.
+/// A table of a database, as listed by [`Database::tables`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Its id, never given twice in a database.
+    /// Id of the table, never given twice in a database.
     pub id: u32,
-    /// Its structure.
+    /// Structure of the table.
     pub structure: Structure,
-    /// What was chosen for it when it was created.
+    /// Settings chosen when the table was created, with the number of retained states as set last.
     pub settings: TableSettings,
 }
 
 impl Database {
-    /// Opens the database in directory `path`, creating it where there is none.
+    /// Opens the database in directory `path`. A database that does not exist is created.
     ///
     /// # Errors
-    /// When another process has it open, the directory holds something else, or what it holds is damaged: see
+    /// When another process has the database open, the directory holds something else, or the database is damaged: see
     /// [`crate::ErrorKind`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Options::new().open(path)
@@ -56,7 +56,7 @@ impl Database {
         engine.lend();
         let handle = Handle { engine: Arc::clone(&engine) };
         if options.background && !options.read_only {
-            // The handle closes without a worker to wait for.
+            // After a failure here the handle closes with no worker to wait for.
             engine.threads.open(&engine).inspect_err(|error| engine.fail(error))?;
         }
         Ok(Self { handle: Arc::new(handle) })
@@ -74,16 +74,16 @@ impl Database {
         &self.handle.engine
     }
 
-    /// Opens a table, creating it with this structure where there is none.
+    /// Opens a table. A table that does not exist is created with this structure.
     ///
     /// # Errors
-    /// When it has another structure, or can't be created.
+    /// When the table has another structure, or cannot be created.
     pub fn table(&self, name: &str, structure: Structure) -> Result<Table> {
         self.table_with(name, structure, &TableOptions::new())
     }
 
-    /// Opens a table, creating it with this structure, for the use that `expected` says and with the settings in it, where there is none. One that is there
-    /// stays as it is.
+    /// Opens a table. A table that does not exist is created with this structure, for the use and with the settings
+    /// given in `expected`. An existing table stays as it is.
     ///
     /// # Errors
     /// As [`Database::table`], and when `expected` is out of bounds.
@@ -92,17 +92,17 @@ impl Database {
         Ok(Table { handle: Arc::clone(&self.handle), core })
     }
 
-    /// Opens a table that exists.
+    /// Opens an existing table.
     ///
     /// # Errors
-    /// When it does not.
+    /// When there is no table of this name.
     pub fn open_table(&self, name: &str) -> Result<Table> {
         let core = self.engine().catalog.by_name(name);
         let core = core.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
         Ok(Table { handle: Arc::clone(&self.handle), core })
     }
 
-    /// The tables there are, by name.
+    /// All tables, by name.
     #[must_use]
     pub fn tables(&self) -> Vec<TableInfo> {
         let info = |table: Arc<crate::tables::catalog::TableCore>| TableInfo {
@@ -114,23 +114,23 @@ impl Database {
         self.engine().catalog.live().into_iter().map(info).collect()
     }
 
-    /// Drops a table with everything in it. Its space is free once nobody reads it any more.
+    /// Drops a table with all its contents. The space is free once no reader uses the table any more.
     ///
     /// # Errors
-    /// When there is no such table, or the database does not write.
+    /// When there is no table of this name, or the database does not write.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.engine().drop_table(name)
     }
 
-    /// Writes a batch: all of it or nothing, with the durability of the database.
+    /// Writes a batch, all or nothing, with the durability of the database.
     ///
     /// # Errors
-    /// Outside the limits, on a full disk, or when the database does not write any more: see [`crate::ErrorKind`].
+    /// Outside the limits, on a full disk, or when the database no longer writes: see [`crate::ErrorKind`].
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_with(batch, self.engine().options.durability)
     }
 
-    /// Writes a batch with a durability of its own.
+    /// Writes a batch with the given durability.
     ///
     /// # Errors
     /// As [`Database::write`].
@@ -138,8 +138,13 @@ impl Database {
         self.engine().commit(&batch, durability).map(drop)
     }
 
-    /// Applies everything that is visible now to the structures and writes a checkpoint, which trims the log. Where nobody commits meanwhile, the disk gets back what only writers need: room that the log and
-    /// the data file keep ahead of use. What is dead in `append` tables beyond a quarter of what lives goes too: this takes a walk through the table, and ends with the first commit.
+    /// Applies all visible operations to the structures and writes a checkpoint, which trims the log.
+    ///
+    /// If no commit comes meanwhile, the disk also gets back:
+    ///
+    /// - space that the log and the data file keep ahead of use, because only writers need that space;
+    /// - dead bytes in `append` tables beyond a quarter of the live bytes, and beyond 4 MiB. This needs a walk through
+    ///   the table, and ends with the first commit.
     ///
     /// # Errors
     /// On a full disk, or when the database does not write.
@@ -147,7 +152,7 @@ impl Database {
         self.engine().ask_for_rest(false)
     }
 
-    /// Applies everything that is visible now to the structures, without a checkpoint.
+    /// Applies all visible operations to the structures, without a checkpoint.
     ///
     /// # Errors
     /// As [`Database::checkpoint`].
@@ -155,12 +160,12 @@ impl Database {
         self.engine().ask(false)
     }
 
-    /// Empties the buffer pool, so that the next reads meet the device.
+    /// Empties the buffer pool, so that the next reads go to the device.
     pub fn drop_caches(&self) {
         self.engine().trees.clear_cache();
     }
 
-    /// What the database holds and has done since it was opened.
+    /// Contents of the database, and its counters since it was opened.
     ///
     /// # Errors
     /// When storage fails.
@@ -168,7 +173,8 @@ impl Database {
         Stats::of(self.engine())
     }
 
-    /// Reads everything and checks it: checksums, order, documents, and that every page is either used once or free.
+    /// Reads and checks the whole database: checksums, order, documents, and that every page is either used once or
+    /// free.
     ///
     /// # Errors
     /// When storage fails in a way that is not a finding.
@@ -176,36 +182,42 @@ impl Database {
         verify::run(self.engine(), progress)
     }
 
-    /// The batched I/O that the database uses.
+    /// The batched I/O used by the database.
     #[must_use]
     pub fn psync(&self) -> &Psync {
         self.engine().store.psync()
     }
 
-    /// Bytes of its buffer pool: as the options said, or as the cost model divided what they gave.
+    /// Bytes of the buffer pool: as given in the options, or as divided by the cost model from the memory given there.
     #[must_use]
     pub fn cache_bytes(&self) -> u64 {
         self.engine().tuning.cache_bytes
     }
 
-    /// Bytes of its write buffer, likewise.
+    /// Bytes of the write buffer: given or divided in the same way.
     #[must_use]
     pub fn write_buffer_bytes(&self) -> u64 {
         self.engine().tuning.write_buffer_bytes
     }
 
-    /// Its directory.
+    /// Directory of the database.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.engine().path
     }
 
-    /// Lets writes under way end, applies what waits, writes a checkpoint and closes; so little that the next opening has it again in no time stays in the log, which is flushed. Handles that are left can only read from then on,
-    /// and keep others from opening the database while they are there.
-    /// Dropping the last handle does the same but can't say what went wrong.
+    /// Closes the database:
+    ///
+    /// 1. Writes under way end.
+    /// 2. Waiting operations are applied and a checkpoint is written. With little to replay, this step can be left out:
+    ///    the operations stay in the log, which is flushed, and the next open replays them quickly.
+    /// 3. The database is closed. The remaining handles can only read. While they exist, other processes cannot open
+    ///    the database.
+    ///
+    /// Dropping the last handle does the same but cannot report a failure.
     ///
     /// # Errors
-    /// When that failed. Nothing acknowledged is lost: the next open recovers it.
+    /// When one of the steps failed. Nothing acknowledged is lost: the next open recovers it.
     pub fn close(self) -> Result<()> {
         self.handle.close()
     }
@@ -221,16 +233,16 @@ impl Options {
     /// Opens the database at `path`.
     ///
     /// # Errors
-    /// When it can't be opened: see [`Error::kind`].
+    /// When the database cannot be opened: see [`Error::kind`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         let psync = Psync::new(self.backend)?;
         self.open_on(psync, path.as_ref())
     }
 
-    /// Opens the database at `path` of `psync`'s storage: a simulated disk, say.
+    /// Opens the database at `path` of `psync`'s storage, for example a simulated disk.
     ///
     /// # Errors
-    /// When it can't be opened: see [`Error::kind`].
+    /// When the database cannot be opened: see [`Error::kind`].
     #[doc(hidden)]
     pub fn open_on(self, psync: Psync, path: &Path) -> Result<Database> {
         self.check()?;
@@ -239,11 +251,15 @@ impl Options {
 }
 
 impl Database {
-    /// What the database learned of its device from its own requests, those of earlier processes included, as a profile: that in use with each figure replaced that was seen often
-    /// enough. Each figure stands beside it, with the requests that it rests on.
+    /// A profile of the device, learned by the database from its own requests, those of earlier processes included.
     ///
-    /// The database does not go by it, so that no choice follows from a busy minute. It does from the next opening on that gives it to [`Options::profile`](crate::Options::profile), or
-    /// when `braid device --save --learned` has saved it: for tables that are created, and with `compact`.
+    /// The profile is the one in use, with each figure replaced that rests on enough requests. The other figures of the
+    /// same kind of request are adjusted to these. Each figure is also listed separately, with the requests that it
+    /// rests on.
+    ///
+    /// The database does not use the learned profile by itself, so that no choice follows from a busy minute. The
+    /// profile takes effect from the next open with [`Options::profile`](crate::Options::profile), or after
+    /// `braid device --save --learned`: for tables that are created then, and with `compact`.
     #[must_use]
     pub fn learned_profile(&self) -> LearnedProfile {
         learned::learned(self.engine())

@@ -1,4 +1,4 @@
-//! Retained states of tables, as users ask for them.
+//! Retained states of tables, in the public interface.
 
 use crate::{
     error::Result,
@@ -9,11 +9,13 @@ use crate::{
 };
 
 impl Table {
-    /// States of the table that are retained, the oldest first. [`Table::at`] opens one, [`Table::roll_back`] goes back to one.
+    /// Retained states of the table, the oldest first. [`Table::at`] opens one, [`Table::roll_back`] goes back to one.
     ///
-    /// Each checkpoint retains one, if the table has changed since the one before: [`Database::checkpoint`](crate::Database::checkpoint) makes one at once. How
-    /// many there are is chosen with [`TableOptions::history`](crate::TableOptions::history) or [`Table::set_history`]; beyond that the oldest goes. What a state holds
-    /// of space comes on top of what lives: [`TableStats::history_bytes`](crate::TableStats::history_bytes).
+    /// Each checkpoint retains one state, if the table has changed since the state before.
+    /// [`Database::checkpoint`](crate::Database::checkpoint) does so at once. The number of states is set with
+    /// [`TableOptions::history`](crate::TableOptions::history) or [`Table::set_history`]; beyond that number the oldest
+    /// state is dropped. The space held by the states comes on top of the live bytes:
+    /// [`TableStats::history_bytes`](crate::TableStats::history_bytes).
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
@@ -39,10 +41,12 @@ impl Table {
         self.core.history.headers()
     }
 
-    /// Retains so many states from the next checkpoint on, at most [`HISTORY_MAX`](crate::HISTORY_MAX); with 0 none, and those that there are go. It is durable when this returns.
+    /// Retains this many states from the next checkpoint on, at most [`HISTORY_MAX`](crate::HISTORY_MAX). With 0 no
+    /// state is retained, and the existing ones are dropped. The setting is durable when this returns.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) where the table has another structure than [`Structure::Append`](crate::Structure::Append), or these are too many; what keeps the database from writing.
+    /// [`Error::Option`](crate::Error::Option) when the table has another structure than
+    /// [`Structure::Append`](crate::Structure::Append), or for too many states; when the database no longer writes.
     pub fn set_history(&self, states: u32) -> Result<()> {
         let (engine, core) = (self.engine(), &self.core);
         check_history(core.structure, states)?;

@@ -1,14 +1,17 @@
-//! Loads: an empty table filled with sorted pairs, past the log.
+//! Loads: an empty table is filled with sorted pairs, past the log.
 //!
-//! 1. From its begin to its end a load is the only one that may change its table: other writes are refused, and those under
-//!    way are waited for.
-//! 2. Pairs go straight into packed leaves ([`Load`]). From the first value that is too long for a leaf on they
-//!    wait until [`WAITING_BYTES`] are together; then the long values go to the document log in one psync, and the pairs on.
-//! 3. At the end the data file and the documents are flushed, as far as these were not when their files became many, and the table gets its new view in one logged step ([`Swap`]).
+//! 1. From begin to end, only the load may change its table. Other writes are refused; those under way are waited for.
+//! 2. Pairs go straight into packed leaves ([`Load`]). A value that is too long for a leaf, and every pair after it,
+//!    waits until [`WAITING_BYTES`] have gathered. Then the long values go to the document log in one psync, and the
+//!    pairs go on.
+//! 3. At the end the data file is flushed, and the document files that were not flushed earlier because they were many.
+//!    Then the table gets its new view in one logged step ([`Swap`]).
 //!
-//! Invariants: pages that a load takes are written only after what freed them is durable; until its flush-end is logged
-//! a checkpoint counts them as free, so a crash leaves an empty table and no page lost; whoever reads below the load's seq finds the
-//! table empty.
+//! Invariants:
+//! - A page taken by a load is written only after the change that freed the page is durable.
+//! - Until its flush-end is logged, a checkpoint counts the pages of the load as free. So a crash leaves an empty
+//!   table, and no page is lost.
+//! - A reader below the seq of the load finds the table empty.
 
 use btree::INLINE_BYTES_MAX;
 use doclog::{Retained, Unflushed};
@@ -28,13 +31,15 @@ use crate::{
 
 /// Bytes of pairs that wait for their documents, unless a single value is longer.
 const WAITING_BYTES: usize = 4 << 20;
-/// A data file of so few pages is no reason to give the log all of its reserve: a small database would be little else.
+/// Up to this many pages in the data file, the log does not get its full reserve. The reserve would be most of a small
+/// database.
 const UNRESERVED_PAGES: u64 = (4 << 20) / PAGE as u64;
 
-/// A load under way; see [`Table::loader`]. Dropping it before it was finished leaves the table empty and gives everything back.
+/// A load under way; see [`Table::loader`]. Dropping the loader unfinished leaves the table empty and releases all
+/// space of the load.
 pub struct Loader {
     table: Table,
-    /// None once it ended.
+    /// None once the load has ended.
     load: Option<Load>,
     waiting: Waiting,
     /// Documents written so far.
@@ -49,12 +54,12 @@ impl Loader {
     pub(crate) fn begin(table: &Table) -> Result<Self> {
         let engine = table.engine();
         engine.check_writable()?;
-        // A table whose keys were deleted may still have leaves that say so.
+        // A table without a visible key can still have leaves that hold deletes.
         if !table.core.tree.is_empty() && table.iter().keys_only().next().transpose()?.is_none() {
             table.clear()?;
         }
         table.core.begin_load()?;
-        // From here on dropping it ends the load.
+        // From here on, dropping the loader ends the load.
         let mut loader = Self {
             table: table.clone(),
             load: None,
@@ -76,18 +81,20 @@ impl Loader {
     /// Takes the next pair.
     ///
     /// # Errors
-    /// [`Error::LoadOrder`] when its key is not above the one before, and as [`Table::put`] outside the limits: then it was not taken, and
-    /// the load can go on without it. After any other error the load has ended, everything was given back, and
-    /// this and [`Loader::finish`] say so again.
+    /// [`Error::LoadOrder`] when the key is not above the one before, and as [`Table::put`] outside the limits. The
+    /// pair was then not taken, and the load can go on without it.
+    ///
+    /// Any other error ends the load and releases all its space. This call and [`Loader::finish`] then return the same
+    /// error again.
     #[inline]
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.push_until(key.as_ref(), value.as_ref(), None)
     }
 
-    /// Takes the next pair, whose value expires: as [`Table::put_expiring`], but counted from now on.
+    /// Takes the next pair, with a value that expires: as [`Table::put_expiring`], but counted from now on.
     ///
     /// # Errors
-    /// As [`Loader::push`]; [`Error::Option`] where it is to expire after nothing.
+    /// As [`Loader::push`]; [`Error::Option`] for an expiry after a duration of zero: the pair was then not taken.
     pub fn push_expiring(
         &mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
     ) -> Result<()> {
@@ -97,7 +104,7 @@ impl Loader {
         self.push_until(key.as_ref(), value.as_ref(), Some(expiry))
     }
 
-    /// Takes the next pair, whose value expires where that is said.
+    /// Takes the next pair, which expires if `expiry` is given.
     #[inline]
     pub(crate) fn push_until(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         commit::check_pair(&self.table.core, key, value)?;
@@ -116,11 +123,11 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends the load: all of it is durable and visible when this returns. Returns the number of pairs.
+    /// Ends the load. All pairs are durable and visible when this returns. Returns the number of pairs.
     ///
     /// # Errors
-    /// On a full disk, or when the database does not write any more. The table is empty then, but after
-    /// [`Error::OutcomeUnknown`], which is as for a commit.
+    /// On a full disk, or when the database no longer writes. The table is then empty, except after
+    /// [`Error::OutcomeUnknown`], which has the same meaning as for a commit.
     pub fn finish(mut self) -> Result<u64> {
         if self.load.is_none() {
             return Err(self.failure());
@@ -144,7 +151,7 @@ impl Loader {
         Ok(self.pairs)
     }
 
-    /// Gives the load its seq, logs it, and puts its view in place: below that seq there is nothing in it.
+    /// Gives the load its seq, logs the load, and installs its view. A reader below that seq sees no pair.
     fn publish(&self, loaded: Loaded) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
         let _still = engine.maintenance.lock();
@@ -153,7 +160,7 @@ impl Loader {
         swap.run(kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
     }
 
-    /// Takes a pair while others wait, or that has to wait itself.
+    /// Takes a pair that has to wait: its value is long, or other pairs wait before it.
     fn push_late(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         let last = self.waiting.last_key().or_else(|| self.load.as_ref().map(Load::last_key));
         if last.is_some_and(|last| key <= last) {
@@ -173,7 +180,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Writes the documents of the pairs that wait, and lets those go on.
+    /// Writes the documents of the waiting pairs, and pushes these pairs.
     fn write_waiting(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -199,7 +206,7 @@ impl Loader {
             engine.trees.append_documents(documents, &documents.pack(values)?)
         };
         let documents = append().map_err(|error| self.fail(error))?;
-        // While nobody commits, the log does not take them.
+        // A flush of the log covers only document files of commits, so the load has to flush these itself.
         let written = self.table.core.documents.take_unflushed();
         let noted = self.unflushed.add(self.table.engine().store.psync(), written);
         noted.map_err(|error| self.fail(error.into()))?;
@@ -230,7 +237,7 @@ impl Loader {
         }
     }
 
-    /// Ends the load because of an error, and gives everything back.
+    /// Ends the load because of an error, and releases all its space.
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
         let error = self.table.engine().write_error(error);
@@ -248,7 +255,7 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.load = None;
-        // All that is pending there is of this load, and was retained where it ended well.
+        // Every pending document of the table belongs to this load. A load that ended well has retained its documents.
         self.table.core.documents.abandon_pending();
         self.table.core.end_load();
     }
@@ -264,15 +271,21 @@ fn is_long(value: &[u8]) -> bool {
     value.len() > INLINE_BYTES_MAX
 }
 
-/// Whether pages that were just taken may be written: what gave them up is durable then. And nobody has borrowed the room that is kept: while a segment is emptied, which gives back more
-/// than it takes, files do not grow. Nor do they fill the disk before the log, which may still be short, has what deletes and upkeep need of it.
+/// Returns when pages that were just taken may be written, because three conditions hold:
+///
+/// 1. The log and the data file have their reserves, if the table only appends or the data file has more than
+///    `UNRESERVED_PAGES`. Otherwise files of the load could fill the disk while the log, still short, lacks the room
+///    that deletes and upkeep need.
+/// 2. The change that freed the pages is durable.
+/// 3. No part of the disk reserve is lent out. The emptying of a segment borrows from the reserve and later returns
+///    more than it took, so files do not grow meanwhile.
 fn is_ready(table: &Table) -> Result<()> {
     let engine = table.engine();
     engine.check_writable()?;
     let pages = engine.pages.stats();
     let pages = pages.total_pages - pages.hole_pages;
     if structure::only_appends(table.core.structure) || pages > UNRESERVED_PAGES {
-        // Nobody knows how much comes.
+        // The size of the load is not known in advance.
         engine.make_reserves(u64::MAX)?;
     }
     engine.flush_log()?;
@@ -282,11 +295,11 @@ fn is_ready(table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Pairs whose documents are not written yet, and those between them.
+/// Pairs with documents that are not written yet, and the pairs between them.
 #[derive(Default)]
 struct Waiting {
     bytes: Vec<u8>,
-    /// Where each key and each value ends, and when it expires.
+    /// End of each key, end of each value, and expiry.
     ends: Vec<(usize, usize, Option<Expiry>)>,
 }
 
@@ -321,7 +334,7 @@ impl Waiting {
         Some(&self.bytes[self.start(self.ends.len() - 1)..key_end])
     }
 
-    /// The same memory, for what comes next.
+    /// The same memory, emptied for the next pairs.
     fn emptied(mut self) -> Self {
         self.bytes.clear();
         self.ends.clear();

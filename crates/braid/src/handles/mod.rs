@@ -1,4 +1,4 @@
-//! What users hold: databases, tables, batches, ranges, transactions, loaders, followers of changes, and figures.
+//! The handles of users: databases, tables, batches, ranges, transactions, loaders, followers of changes, and figures.
 
 pub(crate) mod at;
 pub(crate) mod batch;

@@ -1,10 +1,11 @@
 //! Ranges of pairs, as users see them.
 //!
-//! 1. A range begins its [`Walk`] when it is first advanced.
-//! 2. A pair whose value is in the structure is shown where it lies.
-//! 3. Where the walk comes to a document, pairs are gathered in a window, small at first, so that the documents of a window
-//!    are read in one psync. Once a range has proved long, the documents of the next window are read while one is shown.
-//! 4. What fails is told when everything before it was shown; the range is then at its end.
+//! 1. A range begins its [`Walk`] at the first advance.
+//! 2. A pair whose value is in the structure is shown in place.
+//! 3. When the walk comes to a document, pairs are gathered in a window, so that the documents of a window are read in
+//!    one psync. The window is small at first. Once a range has proved long, the documents of the next window are read
+//!    while the current one is shown.
+//! 4. An error is returned after everything before the failed place was shown. The range is then at its end.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc, time::SystemTime};
 
@@ -22,9 +23,10 @@ const FIRST_WINDOW: usize = 8;
 const LARGEST_WINDOW: usize = 256;
 const DOCUMENT_BYTES_PER_WINDOW: u64 = 4 << 20;
 
-/// A range of pairs in key order. Made by [`Table::range`], [`Table::prefix`] and [`Table::iter`], and by those of a [`Snapshot`](crate::Snapshot).
+/// A range of pairs in key order. Made by [`Table::range`], [`Table::prefix`] and [`Table::iter`], and by the methods
+/// of the same names of a [`Snapshot`](crate::Snapshot).
 ///
-/// As an iterator it hands out copies; [`Range::next_pair`] shows the same pairs without making any:
+/// The iterator returns copies; [`Range::next_pair`] shows the same pairs without copies:
 ///
 /// ```
 /// # fn main() -> braid::Result<()> {
@@ -43,31 +45,31 @@ pub struct Range {
     bounds: Bounds,
     direction: Direction,
     keys_only: bool,
-    /// Whose moment it shows; none: that of its begin.
+    /// The source of the moment that the range shows; without one, the moment of its begin.
     then: Option<Arc<dyn Then>>,
-    /// Keys that it does not show.
+    /// Keys that the range does not show.
     deleted: Option<RangeTombstones>,
     walk: Option<Walk>,
     gathered: VecDeque<(Vec<u8>, Vec<u8>, Option<Expiry>)>,
-    /// What all ranges may have of documents and leaves, and this one has of documents.
+    /// This range's share, for documents, of the read-ahead budget that all ranges have for documents and leaves.
     share: Option<Share>,
     window: usize,
-    /// The window behind those gathered.
+    /// The window behind the gathered pairs.
     ahead: Option<Window>,
     shown: Shown,
-    /// What failed behind the pairs that were gathered.
+    /// The error behind the gathered pairs.
     failed: Option<Error>,
     ended: bool,
 }
 
-/// A pair, and when it expires. Made by [`Range::next_entry`].
+/// A pair with its expiry. Made by [`Range::next_entry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value; empty where values are left out.
     pub value: &'a [u8],
-    /// When the value expires; none where it does not.
+    /// The expiry of the value; none for a value that does not expire.
     pub expiry: Option<SystemTime>,
 }
 
@@ -76,16 +78,16 @@ struct Window {
     pairs: Vec<Pair>,
     documents: ReadAhead,
     document_bytes: u64,
-    /// How the walk ended behind them, if it did.
+    /// The end of the walk behind these pairs, if the walk ended.
     end: Option<Result<()>>,
 }
 
-/// Where the pair is that the range stands on.
+/// The place of the pair that the range stands on.
 enum Shown {
     Nothing,
-    /// Where the walk stands.
+    /// The current pair of the walk.
     Walked,
-    /// The first of those gathered.
+    /// The first of the gathered pairs.
     Gathered,
 }
 
@@ -115,7 +117,7 @@ impl Range {
         self
     }
 
-    /// The same pairs from the other end. To be called before the first pair is taken.
+    /// The same pairs in reverse order. Call this before the first pair is taken.
     #[must_use]
     pub fn rev(mut self) -> Self {
         self.turn();
@@ -131,19 +133,19 @@ impl Range {
         };
     }
 
-    /// Leaves values out: large ones are then not read. Each value shown is empty.
+    /// Leaves values out, so that large ones are not read. Each value shown is empty.
     #[must_use]
     pub const fn keys_only(mut self) -> Self {
         self.keys_only = true;
         self
     }
 
-    /// The next key and value, borrowed until the range moves on; none at the end. A long scan that looks at pairs and passes on
-    /// is faster this way than as an iterator.
+    /// The next key and value, borrowed until the range moves on; none at the end. A long scan that looks at pairs and
+    /// passes on is faster this way than as an iterator.
     ///
     /// # Errors
-    /// When storage fails, what it holds is damaged, or the table was dropped. Every pair before the place that it is about was
-    /// shown, and none comes after it.
+    /// When storage fails, stored bytes are damaged, or the table was dropped. Every pair before the failed place was
+    /// shown, and no pair comes after the error.
     pub fn next_pair(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         Ok(if self.advance()? { self.pair() } else { None })
     }
@@ -160,10 +162,15 @@ impl Range {
         Ok(self.pair().map(|(key, value)| Entry { key, value, expiry }))
     }
 
-    /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. The fastest way to look at many
-    /// pairs: nothing is copied, nothing stands between two of them, and a range with two ends that begins so is read with as many requests
-    /// in flight as it has use for from its first pair on, up to 256 KiB. Who wants only a few pairs of a long range takes [`Range::next_pair`] or
-    /// the iterator, which begin with little.
+    /// Shows the remaining pairs until the end or until `show` breaks; returns the break value of `show`. This is the
+    /// fastest way to look at many pairs, for two reasons:
+    ///
+    /// - Nothing is copied, and nothing stands between two pairs.
+    /// - A range with two ends that begins with this call has all useful requests in flight from its first pair on, up
+    ///   to 256 KiB.
+    ///
+    /// For only a few pairs of a long range, [`Range::next_pair`] or the iterator is better, because these begin with
+    /// small reads.
     ///
     /// # Errors
     /// As [`Range::next_pair`].
@@ -196,7 +203,8 @@ impl Range {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Shows pairs from where the walk stands, as far as that needs no look at queues or documents; what `show` broke with.
+    /// Shows pairs from the place of the walk on, as far as that needs no look at queues or documents. Returns the
+    /// break value of `show`.
     fn run<B>(&mut self, show: &mut impl FnMut(&[u8], &[u8], Option<Expiry>) -> ControlFlow<B>) -> Result<Option<B>> {
         let Some(walk) = &mut self.walk else { return Ok(None) };
         let (mut with, mut document) = (None, false);
@@ -312,7 +320,7 @@ impl Range {
         }
     }
 
-    /// Gathers the next window of pairs: the one that was begun, or one from where the walk stands.
+    /// Gathers the next window of pairs: the window that was begun, or else a new one from the place of the walk on.
     fn gather(&mut self) {
         let begun = self.ahead.take();
         let Some(mut window) = begun.or_else(|| self.begin_window()) else { return };
@@ -326,7 +334,7 @@ impl Range {
         let bytes = |window: &Window| usize::try_from(window.document_bytes).unwrap_or(usize::MAX);
         let held = bytes(&window).saturating_add(self.ahead.as_ref().map_or(0, bytes));
         if let Some(share) = &mut self.share {
-            // Until the next window is gathered: what was shown of this one is no less held for that.
+            // Held until the next window is gathered: pairs of this window stay counted after they are shown.
             share.hold(held);
         }
         let mut values = window.documents.finish().into_iter();
@@ -350,11 +358,11 @@ impl Range {
         }
     }
 
-    /// Begins to read a window of pairs from where the walk stands.
+    /// Begins to read a window of pairs from the place of the walk on.
     fn begin_window(&mut self) -> Option<Window> {
         let walk = self.walk.as_mut()?;
         let share = self.share.get_or_insert_with(|| self.table.engine().trees.read_ahead().share());
-        // Two windows are there at a time.
+        // Half of the share, because two windows exist at a time.
         let bytes_max = DOCUMENT_BYTES_PER_WINDOW.min(share.bytes_max() as u64 / 2);
         let mut pairs = Vec::with_capacity(self.window);
         let mut documents: Vec<DocPointer> = Vec::new();

@@ -1,12 +1,16 @@
 //! Rollbacks: a table goes back to a state that was retained ([`crate::tables::history`]).
 //!
-//! 1. Other writes to the table are refused until it is over, and those under way are waited for. The state is opened, which holds it.
-//! 2. A checkpoint applies everything and retains what there is, so that the rollback can itself be undone.
-//! 3. It is looked whether all is there that the state refers to. A commit header is appended that names its root, and flushed.
-//! 4. It is logged and shown as a [`Swap`]: a new incarnation of the table, in which every key has all commits up to the rollback's own seq, so no replay
-//!    brings back what was rolled back. Live bytes of documents and range deletes are those of the state.
+//! 1. Other writes to the table are refused until the end of the rollback, and writes under way are waited for. The
+//!    state is opened, which holds the state.
+//! 2. A checkpoint applies everything and retains the current state, so that the rollback can itself be undone.
+//! 3. The rollback checks that everything that the state refers to is there. A commit header that names the root of the
+//!    state is appended and flushed.
+//! 4. The rollback is logged and shown as a [`Swap`], which makes a new incarnation of the table. Every key then has
+//!    all commits up to the rollback's own seq, so no replay brings back rolled back changes. Live bytes of documents
+//!    and range tombstones are those of the state.
 //!
-//! Invariants: as a swap's; snapshots that are older see what they saw ([`TableCore::keep_last`]), and transactions that are older, and write to the table, are in conflict.
+//! Invariants: as a swap's. Older snapshots see the same as before ([`TableCore::keep_last`]). Older transactions that
+//! write to the table are in conflict.
 
 use std::iter;
 
@@ -21,7 +25,7 @@ use crate::{
     tables::catalog::TableCore,
 };
 
-/// Lets others change a table again.
+/// Allows writes to the table again when dropped.
 struct Alone<'a>(&'a TableCore);
 
 impl Drop for Alone<'_> {
@@ -31,17 +35,25 @@ impl Drop for Alone<'_> {
 }
 
 impl Table {
-    /// Goes back to the state of `to`, one of [`Table::history`]: the table has exactly what it had then, but for what has expired since. Returns the seq of the
-    /// rollback, which is durable by then.
+    /// Goes back to the state at `to`, one of [`Table::history`]. The table has exactly the contents of that state,
+    /// except those that have expired since. Returns the seq of the rollback, which is durable by then.
     ///
-    /// What there was before is retained as a state of its own, if the table is to retain any, so that a rollback can be undone; newer states than `to` stay too. None goes before the next checkpoint, also where
-    /// these are one more than the table is to retain. Snapshots that are older
-    /// than the rollback see what they saw. Transactions that began before and write to the table, or are serializable and read it, end with [`crate::Error::Conflict`]. Who follows the changes
-    /// has to copy the table ([`ChangeEvent::RolledBack`](crate::ChangeEvent::RolledBack)).
+    /// - States. The state before the rollback is retained as a state of its own, if the table is to retain any, so
+    ///   that a rollback can be undone. States newer than `to` stay too. No state is removed before the next
+    ///   checkpoint, even where there is one more than the table is to retain.
+    /// - Snapshots older than the rollback see the same as before.
+    /// - Transactions that began before, and write to the table or are serializable and read the table, end with
+    ///   [`crate::Error::Conflict`].
+    /// - Readers of the changes have to copy the table ([`ChangeEvent::RolledBack`](crate::ChangeEvent::RolledBack)).
     ///
     /// # Errors
-    /// [`crate::Error::NoSuchState`] when none of that seq is retained, [`crate::Error::Corrupt`] when a file of it is damaged so that it cannot all be there, [`crate::Error::Loading`] while the table is loaded or rolled back, [`crate::Error::DiskFull`], or what keeps the database from writing:
-    /// then nothing has changed, but after [`crate::Error::OutcomeUnknown`], which is as for a commit.
+    /// - [`crate::Error::NoSuchState`] when no state of that seq is retained;
+    /// - [`crate::Error::Corrupt`] when a file of the state is damaged so that the state cannot be complete;
+    /// - [`crate::Error::Loading`] while the table is loaded or rolled back;
+    /// - [`crate::Error::DiskFull`], or the error that keeps the database from writing.
+    ///
+    /// After each of these nothing has changed. The exception is [`crate::Error::OutcomeUnknown`], which means the same
+    /// as for a commit.
     pub fn roll_back(&self, to: Seq) -> Result<Seq> {
         let (engine, core) = (self.engine(), &self.core);
         engine.check_writable()?;
@@ -55,7 +67,7 @@ impl Table {
         let still = engine.maintenance.lock();
         engine.check_writable()?;
         engine.check_live(core)?;
-        // Once it is logged there is no way back.
+        // The check comes first, because after the log record there is no way back.
         opened.header.documents.iter().try_for_each(|retained| core.documents.check_in(retained))?;
         let (retained, restored) = changes(core, &opened.header.documents, opened.header.tombstones.clone());
         engine.flush_log()?;
@@ -64,7 +76,7 @@ impl Table {
         let record = RollBack { table: core.id, to };
         let swap = Swap { engine, table: core, retained: &retained, restored: Some(restored) };
         let seq = swap.run(kind::ROLL_BACK, &record.encode(), |_| applied)?;
-        // Nobody forgets what older snapshots see before all later ones see the new state.
+        // The state kept for older snapshots may be forgotten only when all later snapshots see the new state.
         engine.publish();
         engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;
         engine.forget_last(core);
@@ -74,7 +86,7 @@ impl Table {
     }
 }
 
-/// What brings the documents of a table whose queues are empty to where they were.
+/// The changes that bring the documents of a table with empty queues back to the state `then`.
 fn changes(table: &TableCore, then: &[Retained], tombstones: index::RangeTombstones) -> (Vec<Retained>, Restored) {
     let (retained, dropped) = Retained::difference(&table.documents.live(), then);
     (retained, Restored { dropped, tombstones })

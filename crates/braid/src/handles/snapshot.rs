@@ -14,8 +14,9 @@ use crate::{
     read::{pin::Pin, pinned::Pinned, point, then::Then},
 };
 
-/// All tables as they were at one moment. Cheap to take and to clone; keeps its database open. Older versions of keys stay for as long as
-/// it, or a range from it, is there: [`crate::Stats::snapshots`] says what that may take.
+/// All tables as they were at one moment. A snapshot is cheap to take and to clone, and keeps its database open. Older
+/// versions of keys stay as long as the snapshot, or a range from the snapshot, exists: [`crate::Stats::snapshots`]
+/// tells how much space that may take.
 ///
 /// ```
 /// # fn main() -> braid::Result<()> {
@@ -35,7 +36,7 @@ pub struct Snapshot {
 }
 
 impl Database {
-    /// Everything as it is now, for as long as the snapshot is there. It costs the same whatever the database holds.
+    /// A snapshot of all tables as they are now. The cost does not depend on the size of the database.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { pin: Pin::take(self.handle()) }
@@ -43,13 +44,13 @@ impl Database {
 }
 
 impl Snapshot {
-    /// The last commit that it sees.
+    /// The last commit that the snapshot sees.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.pin.seq()
     }
 
-    /// How long ago it was taken.
+    /// The time since the snapshot was taken.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.pin.taken.elapsed()
@@ -58,13 +59,14 @@ impl Snapshot {
     /// The value that `key` of `table` had.
     ///
     /// # Errors
-    /// As [`Table::get`], and when the table is of another database. One that was dropped since is still there.
+    /// As [`Table::get`], and when the table is of another database. A table that was dropped since is still readable.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         table.check_own(&self.pin)?;
         table.get_at(key.as_ref(), Some(&*self.pin))
     }
 
-    /// Shows the value that `key` of `table` had to `look`, without a copy where it is in memory: see [`Table::get_with`].
+    /// Shows the value that `key` of `table` had to `look`, without a copy where the value is in memory: see
+    /// [`Table::get_with`].
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -75,7 +77,7 @@ impl Snapshot {
         table.get_with_at(key.as_ref(), Some(&*self.pin), look)
     }
 
-    /// The value that `key` of `table` had, to be kept without a copy where it is in memory.
+    /// The value that `key` of `table` had, to be kept without a copy where the value is in memory.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -122,7 +124,7 @@ impl Snapshot {
         Arc::<Pin>::clone(&self.pin)
     }
 
-    /// What it holds.
+    /// The pin of the snapshot.
     pub(crate) fn pin(&self) -> &Pin {
         &self.pin
     }

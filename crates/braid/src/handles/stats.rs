@@ -1,4 +1,4 @@
-//! What a database holds and has done.
+//! Figures: the contents of a database, and its work since opening.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,58 +33,61 @@ pub struct StreamStats {
 /// The buffer pool.
 #[derive(Clone, Debug, Serialize)]
 pub struct CacheStats {
-    /// Most bytes it may hold.
+    /// Most bytes of the pool.
     pub capacity_bytes: u64,
-    /// Bytes it holds.
+    /// Bytes in the pool.
     pub bytes: u64,
-    /// Internal nodes found in it.
+    /// Internal nodes found in the pool.
     pub internal_hits: u64,
     /// Internal nodes read from storage.
     pub internal_reads: u64,
-    /// Leaves found in it.
+    /// Leaves found in the pool.
     pub leaf_hits: u64,
     /// Leaves read from storage for lookups and scans.
     pub leaf_reads: u64,
     /// Bytes of these leaf reads.
     pub leaf_read_bytes: u64,
-    /// Part of the capacity that nodes of `append` tables may have, by what there is of them: the rest is for pages of `btree` tables.
+    /// Part of the capacity for nodes of `append` tables, by the bytes that these nodes have. The rest is for pages of
+    /// `btree` tables.
     pub node_capacity_bytes: u64,
-    /// Bytes of such nodes that it holds.
+    /// Bytes of such nodes in the pool.
     pub node_bytes: u64,
-    /// Such nodes found in it.
+    /// Such nodes found in the pool.
     pub node_hits: u64,
-    /// Such nodes not found in it.
+    /// Such nodes not found in the pool.
     pub node_misses: u64,
-    /// Part of the capacity that documents may have: what the structures leave, an eighth at least, and no more than all of them need.
+    /// Part of the capacity for documents: the bytes that the structures leave, at least an eighth, and no more than
+    /// all documents need.
     pub document_capacity_bytes: u64,
-    /// Bytes of documents that it holds.
+    /// Bytes of documents in the pool.
     pub document_bytes: u64,
-    /// Documents that lookups found in it.
+    /// Documents that lookups found in the pool.
     pub document_hits: u64,
-    /// Documents that lookups did not find in it.
+    /// Documents that lookups did not find in the pool.
     pub document_misses: u64,
-    /// Bytes of the write buffer that are lent to it, beside its capacity.
+    /// Bytes of the write buffer that are lent to the pool, beside its capacity.
     pub lent_bytes: u64,
-    /// What of them is in use: pages, nodes and documents that were read, and for which there was no room.
+    /// Bytes of the loan in use: pages, nodes and documents that were read, and for which there was no room in the
+    /// pool.
     pub secondary_bytes: u64,
-    /// How often that saved a read.
+    /// Reads that the loan saved.
     pub secondary_hits: u64,
 }
 
 /// The write-ahead log.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogStats {
-    /// Bytes that a recovery would have to look at.
+    /// Bytes of the log that a recovery would read.
     pub retained_bytes: u64,
-    /// Bytes of all that there is of it, for recovery and for those who follow changes.
+    /// Bytes of the whole log, for recovery and for readers of its changes.
     pub kept_bytes: u64,
     /// The oldest seq that [`Database::changes`](crate::Database::changes) can show.
     pub oldest_seq: u64,
     /// Records appended.
     pub records: u64,
-    /// Of them, those whose thread had the end of the log for itself.
+    /// Of these records, those whose thread had the end of the log for itself.
     pub direct_records: u64,
-    /// Of them, those that took their space together with others, in a slot.
+    /// Of these records, those that took their space together with others, in a slot.
     pub consolidated_records: u64,
     /// Slots that were closed; `consolidated_records` divided by this is the records per slot.
     pub slots: u64,
@@ -92,15 +95,15 @@ pub struct LogStats {
     pub groups: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Calls that these served; divided by `flushes`, the commits per flush.
+    /// Calls that these flushes served; divided by `flushes`, the commits per flush.
     pub flush_requests: u64,
-    /// How often a call had the sync lock.
+    /// Number of times that a call had the sync lock.
     pub sync_lock_acquisitions: u64,
-    /// Nanoseconds that these waited for it, in sum.
+    /// Nanoseconds that these calls waited for the lock, in sum.
     pub sync_lock_wait_ns: u64,
-    /// Nanoseconds that calls which flushed themselves took for it, in sum.
+    /// Nanoseconds that flushes took, in sum over the calls which flushed themselves.
     pub flush_ns: u64,
-    /// Nanoseconds that calls waited for another's flush, without the lock, in sum.
+    /// Nanoseconds that calls waited for another call's flush, without the lock, in sum.
     pub flush_wait_ns: u64,
 }
 
@@ -111,11 +114,11 @@ pub struct SpaceStats {
     pub page_bytes: u64,
     /// All pages.
     pub total_pages: u64,
-    /// Free pages.
+    /// Free pages, holes included.
     pub free_pages: u64,
-    /// Those of them whose room the disk has back.
+    /// Of the free pages, the holes: those whose space was returned to the disk.
     pub hole_pages: u64,
-    /// Pages that wait for readers of older versions.
+    /// Retired pages, which wait for readers of older versions.
     pub retired_pages: u64,
 }
 
@@ -128,9 +131,9 @@ pub struct TableStats {
     pub structure: String,
     /// Compression of its large values: `none`, `lz4` or `zstd`.
     pub compression: String,
-    /// Operations in memory that the structure does not have yet.
+    /// Waiting operations: those in memory that the structure does not have yet.
     pub waiting_operations: u64,
-    /// Bytes of memory that they take.
+    /// Bytes of memory of the waiting operations.
     pub waiting_bytes: u64,
     /// Levels, leaves included.
     pub height: u32,
@@ -138,42 +141,44 @@ pub struct TableStats {
     pub internal_pages: u64,
     /// Leaves.
     pub leaves: u64,
-    /// Leaves that begin where the one before them in key order ends: what a scan reads as one sequence.
+    /// Leaves that begin where the leaf before them in key order ends. A scan reads such a sequence as one.
     pub adjacent_leaves: u64,
     /// Pages that leaves occupy.
     pub leaf_pages: u64,
-    /// Pages of a new leaf, chosen when the table was created or last built anew.
+    /// Pages of a new leaf, chosen when the table was created or last rebuilt.
     pub pages_of_new_leaf: u32,
-    /// Share of puts and deletes among puts, deletes and keys looked up since opening, if these were enough to say.
+    /// Share of puts and deletes among puts, deletes and keys looked up since opening, if there were enough of these to
+    /// say.
     pub insert_share: Option<f64>,
-    /// Pages of a leaf that the cost model chooses for that use and what the table holds now.
+    /// Pages of a leaf that the cost model chooses for that use and the current contents of the table.
     pub pages_of_leaf_for_use: Option<u32>,
-    /// The same with the profile that was learned from requests ([`Database::learned_profile`](crate::Database::learned_profile)), if anything was learned.
+    /// The same by the profile that was learned from requests
+    /// ([`Database::learned_profile`](crate::Database::learned_profile)), if one was learned.
     pub pages_of_leaf_by_learned: Option<u32>,
     /// Bytes of runs in leaves.
     pub run_bytes: u64,
-    /// Entries in runs, versions that are no longer visible included.
+    /// Entries in runs, invisible versions included.
     pub entries: u64,
-    /// Segments of nodes, of a structure that appends them to files of their own.
+    /// Segments of nodes, for a structure that appends nodes to files of their own.
     pub node_segments: u64,
     /// Bytes of these segments, dead ones included.
     pub node_bytes: u64,
-    /// Bytes of nodes in them that are live.
+    /// Bytes of live nodes in these segments.
     pub node_live_bytes: u64,
     /// Document segments.
     pub document_segments: u64,
     /// Bytes of documents, dead ones included.
     pub document_bytes: u64,
-    /// Bytes of documents that are live.
+    /// Bytes of live documents.
     pub document_live_bytes: u64,
-    /// States that are retained ([`Table::history`](crate::Table::history)).
+    /// Retained states ([`Table::history`](crate::Table::history)).
     pub history_states: u64,
-    /// Bytes of segments, of nodes and of documents, that stay for them and are not live.
+    /// Bytes of node and document segments that stay for retained states and are not live.
     pub history_bytes: u64,
 }
 
 impl TableStats {
-    /// Of `table`, as it is in `state`.
+    /// The figures of `table` in `state`.
     pub(crate) fn of(engine: &Engine, table: &TableCore, state: &TableState, learned: &LearnedProfile) -> Result<Self> {
         let shape = state.view.stats()?;
         let shares = table.traffic.shares();
@@ -216,40 +221,40 @@ impl TableStats {
     }
 }
 
-/// What a database holds and has done since it was opened.
+/// The contents of a database, and its work since opening.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
     /// Directory.
     pub path: String,
     /// I/O backend.
     pub backend: String,
-    /// Why a better backend was not taken, if one was not.
+    /// The reason why a better backend was not taken, if there is one.
     pub backend_fallback: Option<String>,
     /// Whether the data file is read and written past the page cache.
     pub direct_io: bool,
-    /// Why the database is read-only, if a write failed.
+    /// The reason why the database is read-only, if a write failed.
     pub failure: Option<String>,
-    /// Why puts are refused, if the disk is full.
+    /// The reason why puts are refused, if the disk is full.
     pub full_disk: Option<String>,
     /// The newest visible commit.
     pub visible_seq: u64,
     /// Commits since opening.
     pub commits: u64,
-    /// Documents that cleaning in the background moved since opening.
+    /// Documents that cleaning in the background relocated since opening.
     pub documents_cleaned: u64,
-    /// Bytes that these take in their segments.
+    /// Bytes of these documents in their segments.
     pub document_bytes_cleaned: u64,
-    /// Operations of these commits.
+    /// Operations of the commits since opening.
     pub operations: u64,
-    /// Bytes of their keys and values.
+    /// Bytes of the keys and values of these operations.
     pub user_bytes: u64,
     /// Keys looked up since opening.
     pub lookups: u64,
     /// Rounds of batch updates since opening.
     pub applies: u64,
-    /// Operations that these took to the structures.
+    /// Operations that these rounds applied to the structures.
     pub applied_operations: u64,
-    /// Time they took, in seconds.
+    /// Time of these rounds, in seconds.
     pub apply_seconds: f64,
     /// Checkpoints since opening.
     pub checkpoints: u64,
@@ -259,17 +264,17 @@ pub struct Stats {
     pub write_buffer_capacity_bytes: u64,
     /// Bytes written to storage since opening for each byte that users wrote.
     pub write_amplification: f64,
-    /// Snapshots and transactions that are open.
+    /// Open snapshots and transactions.
     pub snapshots: SnapshotStats,
     /// Bytes of the writes and reads that open transactions hold.
     pub transaction_bytes: u64,
-    /// Most bytes that they may hold together.
+    /// Most bytes that open transactions may hold together.
     pub transaction_capacity_bytes: u64,
-    /// Bytes that scans have read ahead, or asked for.
+    /// Bytes that scans have read ahead, or requested.
     pub read_ahead_bytes: u64,
-    /// About the most that they have together.
+    /// Most bytes that scans read ahead together, approximately.
     pub read_ahead_capacity_bytes: u64,
-    /// What opening replayed.
+    /// The part of the log that opening replayed.
     pub recovery: Recovery,
     /// The buffer pool.
     pub cache: CacheStats,
@@ -279,7 +284,7 @@ pub struct Stats {
     pub space: SpaceStats,
     /// I/O by stream.
     pub streams: Vec<StreamStats>,
-    /// The device: what choices follow from, and what was learned of it.
+    /// The device: the profile that choices follow from, and the learned profile.
     pub device: DeviceStats,
     /// Tables.
     pub tables: Vec<TableStats>,

@@ -31,19 +31,19 @@ pub struct Table {
 }
 
 impl Table {
-    /// Its name.
+    /// Name of the table.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.core.name
     }
 
-    /// Its structure.
+    /// Structure of the table.
     #[must_use]
     pub fn structure(&self) -> Structure {
         self.core.structure
     }
 
-    /// What was chosen for it when it was created.
+    /// Settings chosen when the table was created, with the number of retained states as set last.
     #[must_use]
     pub fn settings(&self) -> TableSettings {
         self.core.settings()
@@ -53,7 +53,7 @@ impl Table {
         &self.handle.engine
     }
 
-    /// Fails when it is of another database than a pin.
+    /// Fails when the table is of another database than `pin`.
     pub(crate) fn check_own(&self, pin: &Pin) -> Result<()> {
         if !std::ptr::eq(self.engine(), &*pin.handle().engine) {
             return Err(Error::ForeignTable { name: self.name().to_owned() });
@@ -64,13 +64,13 @@ impl Table {
     /// Sets `key` to `value`, with the durability of the database.
     ///
     /// # Errors
-    /// Outside the limits, on a full disk, when a transaction keeps the key locked for too long, or when the database does not write any more: see
-    /// [`crate::ErrorKind`].
+    /// Outside the limits, on a full disk, when a transaction keeps the key locked for too long, or when the database
+    /// no longer writes: see [`crate::ErrorKind`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.engine().options.durability)
     }
 
-    /// Sets `key` to `value`, with a durability of its own.
+    /// Sets `key` to `value`, with the given durability.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -80,12 +80,15 @@ impl Table {
         self.engine().commit(&batch, durability).map(drop)
     }
 
-    /// Sets `key` to `value` until it expires, which counts as deleted from then on: after a [`Duration`](std::time::Duration) from its commit on, or at a
-    /// [`SystemTime`]. Later writes of the key, also such as do not expire, replace value and expiry. What has expired gives its space back
-    /// by and by; snapshots that were taken before see it as long as they are there.
+    /// Sets `key` to `value` until the value expires: after a [`Duration`](std::time::Duration) from the commit on, or
+    /// at a [`SystemTime`].
+    ///
+    /// An expired value counts as deleted. Later writes of the key replace both value and expiry, also writes without
+    /// an expiry. The space of expired values is released over time. Snapshots taken before the expiry see the value as
+    /// long as they exist.
     ///
     /// # Errors
-    /// As [`Table::put`]; [`Error::Option`] where it is to expire after nothing.
+    /// As [`Table::put`]; [`Error::Option`] for an expiry after a duration of zero.
     pub fn put_expiring(
         &self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
     ) -> Result<()> {
@@ -94,7 +97,7 @@ impl Table {
         self.engine().commit(&batch, self.engine().options.durability).map(drop)
     }
 
-    /// When the value of `key` expires; none where it does not, or there is none.
+    /// Time at which the value of `key` expires. None without an expiry, and for an absent key.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -102,15 +105,15 @@ impl Table {
         point::expiry(self.engine(), &self.core, key.as_ref(), None)
     }
 
-    /// Deletes `key`; a key that is not there stays so.
+    /// Deletes `key`. An absent key is no error.
     ///
     /// # Errors
-    /// As [`Table::put`], but a full disk does not refuse it while the reserve for deletes lasts.
+    /// As [`Table::put`], but a full disk does not refuse a delete while the reserve for deletes lasts.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_with(key, self.engine().options.durability)
     }
 
-    /// Deletes `key`, with a durability of its own.
+    /// Deletes `key`, with the given durability.
     ///
     /// # Errors
     /// As [`Table::delete`].
@@ -120,17 +123,19 @@ impl Table {
         self.engine().commit(&batch, durability).map(drop)
     }
 
-    /// Deletes every key within `range`: it costs the same however many there are, and what they took comes back in the background.
+    /// Deletes every key within `range`. The cost does not depend on the number of keys, because their space is
+    /// released in the background.
     ///
     /// # Errors
-    /// As [`Table::delete`]; [`Error::TooManyRangeDeletes`] while too many of the table's wait for snapshots that are older.
+    /// As [`Table::delete`]; [`Error::TooManyRangeDeletes`] while too many range deletes of the table are kept for
+    /// older snapshots and transactions.
     pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete_range(self, range);
         self.engine().commit(&batch, self.engine().options.durability).map(drop)
     }
 
-    /// Deletes every key that begins with `prefix`, likewise.
+    /// Deletes every key that begins with `prefix`, in the same way as [`Table::delete_range`].
     ///
     /// # Errors
     /// As [`Table::delete_range`].
@@ -140,8 +145,8 @@ impl Table {
         self.engine().commit(&batch, self.engine().options.durability).map(drop)
     }
 
-    /// Sets `key` to `new`, or deletes it where that is none, if its value is `expected`: none means that it is not there. Nobody
-    /// else's commit of the key comes between.
+    /// Sets `key` to `new` if its present value is `expected`. With no `new` the key is deleted; no `expected` means an
+    /// absent key. No other commit of the key comes between the comparison and the write.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -160,14 +165,14 @@ impl Table {
             }
             match transaction.commit() {
                 Ok(_) => return Ok(Swap::Done),
-                // Somebody else changed the key, and may have set it to what is expected.
+                // Another commit changed the key, perhaps to the expected value: compare again.
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Sets `key` to `value` if it is not there.
+    /// Sets `key` to `value` if the key is absent.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -175,11 +180,12 @@ impl Table {
         self.compare_and_swap(key, None, Some(value.as_ref()))
     }
 
-    /// Fills the table, which must be empty, with pairs whose keys rise: packed, in long sequential writes, past the log. It is durable
-    /// when this returns, and nobody sees any of it before. Returns the number of pairs. [`Table::loader`] takes them one by one.
+    /// Fills the table, which must be empty, with pairs in ascending key order: packed, in long sequential writes, past
+    /// the log. The pairs are durable when this returns, and no reader sees any of them before they are durable.
+    /// Returns the number of pairs. [`Table::loader`] takes the pairs one by one.
     ///
     /// # Errors
-    /// As [`Table::loader`], [`Loader::push`] and [`Loader::finish`]; the table is empty then.
+    /// As [`Table::loader`], [`Loader::push`] and [`Loader::finish`]; the table is then empty.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, sorted: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
         let mut loader = self.loader()?;
         for (key, value) in sorted {
@@ -188,11 +194,11 @@ impl Table {
         loader.finish()
     }
 
-    /// Begins a load of the table, which must be empty. Until it ends, all other writes to the table are refused with
-    /// [`crate::Error::Loading`]; reads find it empty.
+    /// Begins a load of the table, which must be empty. Until the load ends, all other writes to the table are refused
+    /// with [`crate::Error::Loading`], and reads find the table empty.
     ///
     /// # Errors
-    /// [`crate::Error::NotEmpty`], [`crate::Error::Loading`], or what keeps the database from writing.
+    /// [`crate::Error::NotEmpty`], [`crate::Error::Loading`], or when the database no longer writes.
     pub fn loader(&self) -> Result<Loader> {
         Loader::begin(self)
     }
@@ -200,15 +206,17 @@ impl Table {
     /// The value of `key`.
     ///
     /// # Errors
-    /// When storage fails, what it holds is damaged, or the table was dropped.
+    /// When storage fails, stored data is damaged, or the table was dropped.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_at(key.as_ref(), None)
     }
 
-    /// Shows the value of `key` to `look`, if there is one, and gives what that returns. Where the value is in the cache it is neither copied nor
-    /// is any memory allocated for it, and threads that do this at the same time write to no memory of one another.
+    /// Passes the value of `key` to `look`, if the key is present, and returns the result of `look`. A value in the
+    /// cache is neither copied nor is any memory allocated for it. Threads that do this at the same time write to no
+    /// memory of one another.
     ///
-    /// `look` may do whatever it likes with the database, but the longer it takes the longer what it looks at stays.
+    /// `look` may use the database freely. The value, and the state of the table that was read, are held until `look`
+    /// returns.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
@@ -228,7 +236,7 @@ impl Table {
         self.get_with_at(key.as_ref(), None, look)
     }
 
-    /// The value of `key`, to be kept without a copy where it is in the cache: see [`Pinned`].
+    /// The value of `key`, to be kept without a copy if found in the cache: see [`Pinned`].
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -236,7 +244,7 @@ impl Table {
         self.get_pinned_at(key.as_ref(), None)
     }
 
-    /// The value of `key`, now or as it was `then`.
+    /// The value of `key`, now or as of `then`.
     pub(crate) fn get_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Vec<u8>>> {
         point::read(self.engine(), &self.core, key, then, |value| match value {
             Value::There(value, _) => value.to_vec(),
@@ -245,7 +253,7 @@ impl Table {
         })
     }
 
-    /// As [`Table::get_with`], now or as it was `then`.
+    /// As [`Table::get_with`], now or as of `then`.
     pub(crate) fn get_with_at<R>(
         &self, key: &[u8], then: Option<&dyn Then>, look: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
@@ -256,7 +264,7 @@ impl Table {
         })
     }
 
-    /// As [`Table::get_pinned`], now or as it was `then`.
+    /// As [`Table::get_pinned`], now or as of `then`.
     pub(crate) fn get_pinned_at(&self, key: &[u8], then: Option<&dyn Then>) -> Result<Option<Pinned>> {
         point::read(self.engine(), &self.core, key, then, |value| match value {
             Value::There(value, home) => Pinned::of(value, home),
@@ -265,8 +273,8 @@ impl Table {
         })
     }
 
-    /// The values of many keys, in their order, read as one batch: level by level, and all documents at once (MPSearch, PIO §3.1.1).
-    /// They are of one moment: no commit is seen in part.
+    /// The values of many keys, in the order of `keys`, read as one batch: level by level, and all documents at once
+    /// (MPSearch, PIO §3.1.1). All values are of one moment: no commit is seen in part.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -275,14 +283,14 @@ impl Table {
         point::read_many(self.engine(), &self.core, &keys, None)
     }
 
-    /// The pairs whose keys are within `range`, in key order; [`Range::rev`] turns it round. The range sees one moment, however
-    /// long it is walked.
+    /// The pairs with keys within `range`, in key order; [`Range::rev`] reverses the order. The range sees one moment,
+    /// however long the walk takes.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         Range::new(self.clone(), range_bounds(&range), None)
     }
 
-    /// The pairs whose keys begin with `prefix`.
+    /// The pairs with keys that begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         Range::new(self.clone(), prefix_bounds(prefix.as_ref()), None)
@@ -305,12 +313,12 @@ impl Table {
     }
 }
 
-/// What became of a conditional write.
+/// Outcome of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swap {
-    /// It was done.
+    /// The write was done.
     Done,
-    /// The key has another value than was expected: this one, or none. Nothing was written.
+    /// Nothing was written, because the key has another value than expected: this one, or none.
     Refused(Option<Vec<u8>>),
 }
 

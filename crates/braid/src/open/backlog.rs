@@ -1,10 +1,13 @@
-//! What recovery replays, until it is in the queues.
+//! The replayed operations of recovery, until they are in the queues.
 //!
-//! 1. While the log is replayed the operations of a table go to parts of its keys. These are cut where its rounds have cut them, at the steps of what its structure has: so what a
-//!    later flush-end covers is whole parts, or most of one, and goes at once.
-//! 2. Then each part is put in order and is the queue of a section. One that is large is cut at fences of the structure before that. Every thread takes one part after the other.
+//! 1. During replay, the operations of a table go to parts of its keys. The parts are cut where the rounds of the table
+//!    have cut them: at the steps of the commits that its structure has. So a later flush-end covers whole parts, or
+//!    most of one, and these operations go at once.
+//! 2. Then each part is put in order and becomes the queue of a section. A large part is first cut at fences of the
+//!    structure. Each thread takes one part after the other.
 //!
-//! So an operation is moved about once, whatever the log holds, and what is applied takes no more memory than what is not.
+//! So an operation is moved about once, whatever the log holds, and applied operations take no more memory than the
+//! others.
 
 use std::{sync::Arc, thread::Builder};
 
@@ -20,25 +23,26 @@ use crate::{
     words::applied::AppliedThrough,
 };
 
-/// Fewer operations than this are not worth a thread.
+/// With fewer operations, another thread does not pay.
 const WORTH_A_THREAD: usize = 10_000;
-/// So many more than twice what had to stay are worth looking for what does not.
+/// A part with applied operations is swept when it holds more than twice the operations that the last sweep left, plus
+/// this many.
 const WORTH_A_LOOK: usize = 1_000;
-/// A part that is larger than so many rounds is cut: as large as that a section becomes whose turn has not come yet.
+/// A part larger than so many rounds is cut. A section becomes that large before its turn comes.
 const ROUNDS_PER_PART: u64 = 3;
 
 /// The replayed operations of one table.
 pub(crate) struct Backlog {
-    /// Its steps are where the parts begin.
+    /// The parts begin at its steps.
     cut: AppliedThrough,
     parts: Vec<Part>,
 }
 
-/// Those of some of its keys.
+/// The replayed operations on some of the table's keys.
 #[derive(Default)]
 struct Part {
     operations: Sequence,
-    /// How many were left when those that are applied were last taken out.
+    /// How many operations were left when applied ones were last removed.
     kept: usize,
 }
 
@@ -46,7 +50,7 @@ struct Part {
 type Keys<'a> = (&'a [u8], Option<&'a [u8]>);
 
 impl Backlog {
-    /// Nothing yet of a table whose structure has these commits.
+    /// An empty backlog of a table whose structure has these commits.
     pub(crate) fn new(applied: AppliedThrough) -> Self {
         let parts = applied.steps().iter().map(|_| Part::default()).collect();
         Self { cut: applied, parts }
@@ -61,8 +65,11 @@ impl Backlog {
         self.parts.iter().map(|part| part.operations.len()).sum()
     }
 
-    /// The structure has the commits that `applied` says by now. Of a part of which it has all nothing stays, and of others what it has goes before there is twice as much as has to
-    /// stay: so each operation is moved about once.
+    /// Removes operations that the structure has by now, as `applied` says.
+    ///
+    /// - A part that the structure has as a whole is emptied.
+    /// - A part of which the structure has some is swept before it holds more than twice what had to stay, so each
+    ///   operation is moved about once.
     pub(crate) fn sweep(&mut self, applied: &AppliedThrough) {
         for (number, part) in self.parts.iter_mut().enumerate() {
             let has = part.has_applied(keys(&self.cut, number), applied);
@@ -75,10 +82,10 @@ impl Backlog {
         }
     }
 
-    /// Brings what the structure of `table` lacks into its queues.
+    /// Moves the operations that the structure of `table` lacks into its queues.
     pub(crate) fn settle(self, engine: &Engine, table: &TableCore) {
         let (applied, sorting) = (table.applied(), engine.options.sorting);
-        // Where there is nothing, the first round cuts the sections: to open reads no node.
+        // Without operations, the first round cuts the sections, so that opening reads no node.
         let fences = if self.len() == 0 { Vec::new() } else { round::fences(engine, &*table.tree.view()) };
         let queues = self.queues(&applied, &fences, ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
         let sections = Sections::of(queues, sorting).recut(&[], &fences, engine.pressure.sections());
@@ -86,7 +93,8 @@ impl Backlog {
         table.replace_state(Arc::new(sections), None, table.tree.view());
     }
 
-    /// Queues with what a structure lacks that has the commits which `applied` says, each of at most about so many bytes, and where they begin.
+    /// The queues of the operations that the structure lacks, each with the key where it begins. The structure has the
+    /// commits of `applied`. A queue has at most about `most` bytes.
     fn queues(self, applied: &AppliedThrough, fences: &[Vec<u8>], most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
         let threads = if self.len() < WORTH_A_THREAD { 1 } else { tally::processors() };
         let parts = self.parts.into_iter().enumerate().map(|(number, part)| (keys(&self.cut, number), part)).collect();
@@ -100,7 +108,7 @@ fn keys(cut: &AppliedThrough, part: usize) -> Keys<'_> {
     (begin(part).unwrap_or_default(), begin(part + 1))
 }
 
-/// How much of a part a structure has.
+/// The share of a part that a structure has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
@@ -109,7 +117,7 @@ enum Has {
 }
 
 impl Part {
-    /// How much of it a structure has, as far as that can be told from its first operation and its last.
+    /// The share of this part that a structure has, as far as its first and last operation tell.
     fn has_applied(&self, (low, high): Keys<'_>, applied: &AppliedThrough) -> Has {
         let Some(last) = self.operations.end().checked_sub(1) else { return Has::Nothing };
         let [first, last] = [0, last].map(|index| self.operations.update(index).seq);
@@ -121,7 +129,7 @@ impl Part {
         }
     }
 
-    /// Queues with what a structure lacks of it, and where each begins.
+    /// The queues of the operations of this part that a structure lacks, each with the key where it begins.
     fn queues(
         self, keys: Keys<'_>, applied: &AppliedThrough, fences: &[Vec<u8>], most: u64, sorting: Sorting,
     ) -> Vec<(Vec<u8>, Opq)> {
@@ -147,7 +155,7 @@ impl Part {
     }
 }
 
-/// Those of which a structure has nothing that has the commits which `applied` says.
+/// The operations that a structure lacks, if the structure has the commits of `applied`.
 fn lacked(operations: &Sequence, applied: &AppliedThrough) -> Sequence {
     let mut left = Sequence::default();
     let lacks = |update: &Update<'_>| update.seq > applied.at(update.key);
@@ -155,7 +163,7 @@ fn lacked(operations: &Sequence, applied: &AppliedThrough) -> Sequence {
     left
 }
 
-/// What `make` makes of each, in their order, on so many threads.
+/// The results of `make` for all items, in their order, computed on so many threads.
 fn on_threads<T: Send, M: Send>(threads: usize, of: Vec<T>, make: impl Fn(T) -> M + Sync) -> Vec<M> {
     let mut made: Vec<Option<M>> = of.iter().map(|_| None).collect();
     let left = Mutex::new(of.into_iter().zip(&mut made));
@@ -167,7 +175,7 @@ fn on_threads<T: Send, M: Send>(threads: usize, of: Vec<T>, make: impl Fn(T) -> 
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Where there is no thread to be had, the others do its part.
+            // If no thread can be started, the others do its part.
             let _ = Builder::new().name("braid-replay".to_owned()).spawn_scoped(scope, run);
         }
         run();
@@ -184,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// What happens to a table whose keys are bytes: commits of a key, or rounds through some keys.
+    /// A step in the life of a table whose keys are single bytes: commits of some keys, or a round through a key range.
     #[derive(Clone, Debug)]
     enum Step {
         Commits(Vec<u8>),
@@ -211,7 +219,7 @@ mod tests {
         ) {
             let mut applied = AppliedThrough::new(Seq(0));
             for (step, (low, high)) in (1..).zip(before) {
-                // None of the commits is as old.
+                // All commits have higher seqs.
                 applied.cover(&[low.min(high)], (low != high).then_some(&[low.max(high)]), Seq(step));
             }
             let mut backlog = Backlog::new(applied.clone());
@@ -227,7 +235,7 @@ mod tests {
                         model.insert(seq, key);
                     },
                     Step::Round(low, high) => {
-                        // It covers what was frozen, and something has come since.
+                        // The round covers the frozen operations; newer ones have come since.
                         let through = seq - (seq - 100) / 3;
                         applied.cover(&[low], high.as_ref().map(std::slice::from_ref), Seq(through));
                         backlog.sweep(&applied);

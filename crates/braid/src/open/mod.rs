@@ -1,8 +1,11 @@
-//! Opening: a directory is locked, and its database created or recovered.
+//! Opening: a directory is locked, and its database is created or recovered.
 //!
-//! A directory without a superblock is taken only when nothing in it belongs to somebody else. One whose superblock has not got its name yet was never
-//! completely created: nothing in it was acknowledged, and it is created anew, unless it holds more than a creation makes. Then it is a database of which somebody has
-//! given the superblock that name, and salvage may find something in it.
+//! A directory without a superblock is accepted only if nothing in it belongs to another owner. A superblock that does
+//! not yet have its final name means that creation did not end. Nothing in such a directory was acknowledged, so the
+//! database is created anew.
+//!
+//! Exception: the directory holds more than a creation makes. Then somebody gave the superblock of a database that
+//! name, and salvage may find something there.
 
 pub(crate) mod backlog;
 pub(crate) mod recovery;
@@ -39,9 +42,9 @@ use crate::{
 };
 
 pub(crate) const LOCK: &str = "LOCK";
-/// A creation makes a data file of no more bytes, also one by an earlier version.
+/// The most bytes of the data file after a creation, also by an earlier version.
 const CREATED_DATA_BYTES: u64 = 256 << 10;
-/// What a directory can hold before its superblock is there.
+/// Names that a directory may hold before its superblock exists.
 const OURS: [&str; 9] = [
     LOCK,
     superblock::NAME,
@@ -77,13 +80,13 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
     }
     let store = FileStore::open(psync, path, options.read_only)?;
     let lock = lock(&store, path, options.read_only)?;
-    // Asked once more: it may have been created until the lock was there.
+    // Asked once more, because the database may have been created before the lock was taken.
     if store.exists(superblock::NAME)? {
         let superblock = SuperblockFile::open(&store)?;
         if superblock.current().image.is_some() {
             return recovery::recover(path, options, store, superblock, lock);
         }
-        // Builds that did not write it under another name left one without an image where a creation was cut off.
+        // Builds that did not use another name left a superblock without an image when a creation was cut off.
         if options.read_only {
             return Err(Error::NoDatabase { path: path.to_owned() });
         }
@@ -93,7 +96,7 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
     create(path, options, store, lock)
 }
 
-/// A directory without a superblock is taken only when nothing in it belongs to somebody else.
+/// Accepts a directory without a superblock only if nothing in it belongs to another owner.
 fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
     let mut foreign = names.iter().find(|name| !OURS.contains(&name.as_str())).cloned();
     for directory in ["wal", "doc", "node"] {
@@ -108,7 +111,7 @@ fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
     })
 }
 
-/// What a creation left that was cut off can be told from a database with records or tables.
+/// Fails if an unfinished database has records or tables. An interrupted creation leaves neither.
 fn check_unfinished(store: &FileStore, path: &Path) -> Result<()> {
     let mut more = store.list("")?.into_iter().find(|name| !is_ours(name));
     for directory in ["doc", "node"] {
@@ -126,7 +129,7 @@ fn check_unfinished(store: &FileStore, path: &Path) -> Result<()> {
     Err(Error::ForeignFile { path: path.to_owned(), reason })
 }
 
-/// Locks the database: alone, or with others that only read.
+/// Locks the database: alone, or together with other readers.
 pub(crate) fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Option<Lock>> {
     let file = path.join(LOCK);
     match store.psync().lock(&file, read_only) {
@@ -135,17 +138,17 @@ pub(crate) fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Op
             let holder = holder.map_or_else(|| "that did not leave its id".to_owned(), |pid| pid.to_string());
             Err(Error::Locked { path: path.to_owned(), holder })
         }
-        // A reader of a directory that it may not write to has no lock file to lock, and neither has a writer.
+        // A reader without write access to the directory has no lock file to lock, and neither has a writer.
         Err(error) if read_only && crate::error::convert::io_kind(&error) != crate::error::ErrorKind::Io => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Creates a database, where a creation before it may have been cut off.
+/// Creates a database, perhaps over the rest of an interrupted creation.
 fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) -> Result<Engine> {
     let mut database = [0; 16];
     rand::rng().fill_bytes(&mut database);
-    // What a creation left that was cut off goes before its superblock does, by which it is known to be that.
+    // Other files of an interrupted creation go before its superblock, because the superblock marks them as such.
     let mut left: Vec<_> =
         store.list("wal")?.iter().filter(|name| name.ends_with(".log")).map(|name| format!("wal/{name}")).collect();
     left.extend(store.exists(DATA)?.then(|| DATA.to_owned()));
@@ -190,7 +193,7 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     Ok(engine)
 }
 
-/// What all trees share. Their incarnations begin with the epoch.
+/// The parts that all trees share. The incarnations of trees begin with the epoch.
 pub(crate) fn trees(
     store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, superblock: &SuperblockFile, epoch: u64, path: &Path,
 ) -> Result<Trees> {

@@ -1,14 +1,19 @@
-//! Recovery: from a superblock and what it names to an engine.
+//! Recovery: from a superblock and its checkpoint image to an engine.
 //!
-//! 1. The superblock names the newest checkpoint image and gets a new epoch, durable before anything else is written.
+//! 1. The superblock names the newest checkpoint image, and gets a new epoch, which is durable before any other write.
 //! 2. The image gives tables, roots and the free list.
-//! 3. The log is replayed from where the image says, in its order: a flush-end moves a table to its new root and says which keys
-//!    have which commits there; an operation that its table lacks enters a queue, and leaves it when a later flush-end covers it ([`crate::open::backlog`]).
-//!    Nothing is replayed where the superblock says that the database was closed and not written since.
-//! 4. What the replayed flush-ends retired is free, since the log that names them is on stable storage by then.
+//! 3. The log is replayed from the position in the image, in log order. A flush-end moves a table to its new root and
+//!    says which keys have which commits there. An operation that its table lacks enters a queue, and leaves the queue
+//!    when a later flush-end covers it ([`crate::open::backlog`]). Nothing is replayed if the superblock says that the
+//!    database was closed and not written since.
+//! 4. Pages that the replayed flush-ends retired are free, because the log that names them is on stable storage by
+//!    then.
 //!
-//! Invariants: nothing but the superblock's epoch changes before the whole log was read; a group that may not have been
-//! durable counts only when every document it names is whole; every step can be repeated after a crash within it.
+//! Invariants:
+//!
+//! - Nothing but the superblock's epoch changes before the whole log was read.
+//! - A group that may not have been durable counts only if every document named in the group is whole.
+//! - Every step can be repeated after a crash within the step.
 
 use std::{
     cell::{Cell, RefCell},
@@ -103,7 +108,8 @@ pub(crate) fn recover(
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
         remove_stray_files(&store, &catalog)?;
-        // Who closes a database has synced all names in it, but it may have been moved. What is the log's, the log has synced.
+        // Closing a database syncs all names in it, but the database may have been moved since. The log has synced its
+        // own names.
         if !replayed.closed {
             let directories = Content::ALL.map(Content::directory);
             directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
@@ -145,7 +151,7 @@ pub(crate) fn recover(
     Ok(engine)
 }
 
-/// Unlinks files of documents and nodes of tables that are gone: a crash came between dropping them and unlinking.
+/// Unlinks document and node files of dropped tables: a crash came between the drop and the unlink.
 fn remove_stray_files(store: &FileStore, catalog: &Catalog) -> Result<()> {
     let table_of = |name: &String| name.split('-').next()?.parse().ok();
     for content in Content::ALL {
@@ -166,14 +172,14 @@ fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<Ta
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(Sorting::Always));
     table.set_dropped(image.dropped);
     table.change_tombstones(|tombstones| tombstones.clone_from(&image.tombstones));
-    // What was changed last is one of these.
+    // The newest change of the table is one of these.
     let seqs = image.tombstones.fragments().iter().map(|fragment| fragment.newest());
     seqs.chain(image.applied.steps().iter().map(|(_, seq)| *seq)).for_each(|seq| table.history.note_change(seq));
     history::restore(&table, &image.headers)?;
     Ok(table)
 }
 
-/// Why replay ended early.
+/// The error that ended replay early.
 enum ReplayError {
     Log(wal::Error),
     Database(Error),
@@ -210,20 +216,21 @@ struct Replay<'a> {
     catalog: &'a Catalog,
     image: &'a Image,
     unflushed: &'a UnflushedDocuments,
-    /// The latest time that anything told.
+    /// The latest time in the image and the replayed log.
     time: Cell<Time>,
     pieces: RefCell<Pieces>,
-    /// What the tables' structures lack.
+    /// The operations that the structures of the tables lack.
     backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
-    /// That of the table of the newest commit is not among them, so that commits of one table have no need to look for it.
+    /// The backlog of the table of the newest commit, which is not among the others. So adjacent commits of one table
+    /// need no lookup.
     filling: RefCell<Option<Filling>>,
 }
 
-/// A backlog that is being filled, and what has to be known for that.
+/// A backlog that is being filled, and the facts needed for that.
 struct Filling {
     table: Arc<TableCore>,
     applied: AppliedThrough,
-    /// Of the structure: nearly all that come are newer.
+    /// The newest commit in the structure. Nearly all replayed commits are newer.
     newest: Seq,
     has_tombstones: bool,
     backlog: Backlog,
@@ -250,9 +257,9 @@ impl Replay<'_> {
                 kind::FLUSH_END => self.flush_end(record.lsn, payload),
                 kind::CREATE_TABLE => self.create_table(seq, record.lsn, payload),
                 kind::DROP_TABLE => self.drop_table(seq, record.lsn, payload),
-                // What it brought is in the flush-end behind it, if that was durable.
+                // The loaded pairs are in the flush-end behind this record, if that was durable.
                 kind::LOAD => self.load(seq, record.lsn, payload),
-                // What becomes of the table is in the flush-end behind it, if that was durable.
+                // The restored state is in the flush-end behind this record, if that was durable.
                 kind::ROLL_BACK => Ok(()),
                 kind::SET_HISTORY => self.set_history(record.lsn, payload),
                 other => Err(self.malformed(record.lsn, format!("a record of kind {other}"))),
@@ -278,8 +285,9 @@ impl Replay<'_> {
             .collect()
     }
 
-    /// Whether every one of these documents is whole. They are written again then: the log makes their group durable once
-    /// replay is done, and a flush that failed in an earlier life may have left pages that look clean and are not stored.
+    /// Whether every one of these documents is whole. If so, the documents are written again, because the log makes
+    /// their group durable once replay is done. A flush that failed in an earlier life may have left pages that look
+    /// clean and are not stored.
     fn take_documents(&self, named: &[(Arc<TableCore>, Vec<DocPointer>)]) -> Result<bool> {
         for (table, documents) in named {
             if !table.documents.check_many(documents)?.into_iter().all(|whole| whole) {
@@ -346,7 +354,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Ends that, because of another table, or because something else than a commit comes.
+    /// Puts the backlog back, because another table follows, or a record other than a commit.
     fn put_back(&self, filling: Option<Filling>) {
         if let Some(Filling { table, backlog, .. }) = filling {
             self.backlogs.borrow_mut().insert(table.id, backlog);
@@ -370,7 +378,7 @@ impl Replay<'_> {
             table.note_expiring();
         }
         table.set_applied(record.applied);
-        // In this order: what was moved may be dropped at once.
+        // Retained first, because a moved document may be dropped at once.
         for retained in &record.retained {
             table.documents.retain_in(retained)?;
         }
@@ -392,17 +400,17 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// It was so late when the log was written.
+    /// Notes a time at which the log was written.
     fn note_time(&self, time: Time) {
         self.time.set(self.time.get().max(time));
     }
 
-    /// Takes a piece of a flush-end; returns whose it is.
+    /// Takes a piece of a flush-end; returns its table.
     fn flush_end_piece(&self, lsn: Lsn, payload: &[u8]) -> Result<index::TableId> {
         let malformed = || self.malformed(lsn, "a piece of a flush-end that does not decode".into());
         let piece = FlushEndPiece::decode(payload).ok_or_else(malformed)?;
         let taken = self.pieces.borrow_mut().take(&piece);
-        // A piece whose first ones lie before the part of the log that is replayed belongs to the image already.
+        // A piece may follow others before the replayed part of the log. Then it belongs to the image already.
         if let Err(due) = taken
             && lsn >= self.image.flush_ends_below
         {
@@ -431,7 +439,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The table was empty: range deletes that came before have nothing to hide.
+    /// Removes the range tombstones of the loaded table. The table was empty, so older range deletes have nothing to
+    /// hide.
     fn load(&self, seq: Seq, lsn: Lsn, payload: &[u8]) -> Result<()> {
         if seq <= self.image.visible {
             return Ok(());

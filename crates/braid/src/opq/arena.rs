@@ -1,21 +1,21 @@
 //! Bytes of keys and values, appended in chunks that never move.
 //!
-//! Their memory is, as all that grows with a queue, not the general allocator's ([`mapped`]).
+//! Like all memory that grows with a queue, the chunks do not come from the general allocator ([`mapped`]).
 
 use mapped::{MAPPED_MIN, Shared, SharedBytes};
 
 const FIRST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 256 << 10;
-/// A new chunk has so much of what there is, so that little is taken and not used.
+/// A new chunk has this part (as a divisor) of the arena's capacity, so little memory is taken and not used.
 const GROWTH: usize = 4;
 
-/// Bits of a place that say where in its chunk; the others say which chunk.
+/// Bits of a place for the offset within the chunk; the others are the chunk's number.
 const OFFSET_BITS: u32 = 18;
 
 const _: () = assert!(LARGEST_CHUNK == 1 << OFFSET_BITS);
 
-/// Bytes that an arena can hold in any case, whatever the operations: each chunk but the first ones is the largest, and used but for
-/// less than one of the largest operations.
+/// Bytes that an arena can always hold, for any operations. Each chunk but the first ones has the largest size, and
+/// wastes less than one of the largest operations.
 pub(crate) const ARENA_BYTES_MAX: u64 = 3 << 30;
 
 /// Where bytes begin in the arena.
@@ -45,7 +45,7 @@ enum Memory {
 }
 
 impl Memory {
-    /// So many bytes, or some more.
+    /// Memory of so many bytes, or some more.
     fn new(size: usize) -> Self {
         if size < MAPPED_MIN {
             Self::Shared(Shared::zeroed(size))
@@ -74,7 +74,7 @@ struct Chunk {
     used: usize,
 }
 
-/// Append-only bytes in chunks: a place stays good for the life of the arena.
+/// Append-only bytes in chunks: a place stays valid for the life of the arena.
 #[derive(Default)]
 pub(super) struct Arena {
     chunks: Vec<Chunk>,
@@ -111,7 +111,7 @@ impl Arena {
         &self.chunks[place.chunk()].memory.bytes()[start..start + length]
     }
 
-    /// Memory held.
+    /// Memory held, in bytes.
     pub(super) const fn capacity(&self) -> usize {
         self.capacity
     }

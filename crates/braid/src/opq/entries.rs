@@ -1,8 +1,10 @@
-//! What a queue knows of each operation, in little memory: small operations should not take more for it than for themselves.
+//! The entries of a queue, in little memory: the entry of a small operation should take no more than the operation
+//! itself.
 //!
-//! 1. Entries sit in chunks of [`PER_CHUNK`], so that growing moves nothing but the first.
-//! 2. Those of a chunk count seqs and log positions from its first one: 20 bytes each.
-//! 3. Where one is too far away for that, in a queue that hardly anybody writes to, its chunk is kept in full.
+//! 1. Entries sit in chunks of [`PER_CHUNK`], so growth moves only the first chunk.
+//! 2. Entries of a chunk store seqs and log positions relative to the chunk's first entry: 20 bytes each.
+//! 3. If an entry is too far from the first for that, its chunk is stored in full. This happens in queues with few
+//!    writes.
 
 use index::Seq;
 use mapped::{List, Mapped};
@@ -13,13 +15,13 @@ use super::arena::Place;
 /// Entries of a chunk.
 const PER_CHUNK: usize = 4096;
 const LENGTH_BITS: u32 = 12;
-/// Where it says whether the value expires, and from where on of which kind it is.
+/// Bit positions within the value's word: whether the value expires, and from where on the kind.
 const EXPIRES_BIT: u32 = 12;
 const KIND_BIT: u32 = 13;
 
 const _: () = assert!(btree::INLINE_BYTES_MAX < 1 << LENGTH_BITS);
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Inline,
@@ -34,9 +36,9 @@ impl Kind {
 /// One operation.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
-    /// Where its key and value are.
+    /// Place of key and value.
     pub(super) place: Place,
-    /// The operation on the same key before it.
+    /// The entry before on the same key.
     pub(super) older: u32,
     pub(super) seq: Seq,
     pub(super) lsn: Lsn,
@@ -47,14 +49,14 @@ pub(super) struct Entry {
     pub(super) expires: bool,
 }
 
-/// An entry beside the first of its chunk.
+/// An entry relative to the first of its chunk.
 struct Narrow {
     place: Place,
     older: u32,
     seq: u32,
     lsn: u32,
     key_len: u16,
-    /// Length, whether it expires, and kind.
+    /// Length, whether the value expires, and kind.
     value: u16,
 }
 
@@ -141,7 +143,7 @@ fn list<T>(first: T, capacity: usize) -> List<T> {
 pub(super) struct Entries {
     chunks: Vec<Chunk>,
     len: usize,
-    /// Of all chunks but the last.
+    /// Bytes of all chunks but the last.
     full_bytes: usize,
 }
 
@@ -158,7 +160,7 @@ impl Entries {
         }
     }
 
-    /// Says which entry was the one before on the key of another.
+    /// Sets the entry before on the same key.
     pub(super) fn set_older(&mut self, index: u32, older: u32) {
         let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
         match &mut self.chunks[chunk] {
@@ -175,7 +177,7 @@ impl Entries {
         }
     }
 
-    /// Where the key of an entry is, and how long it is.
+    /// Place and length of the key of an entry.
     pub(super) fn key(&self, index: u32) -> (Place, u16) {
         let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
         match &self.chunks[chunk] {

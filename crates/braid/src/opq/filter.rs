@@ -1,16 +1,18 @@
-//! Which keys a queue may have, for lookups that do not lock it.
+//! The filter of keys that a queue may have, for lookups that do not lock the queue.
 //!
-//! 1. A filter has up to [`LEVELS`] levels of words, each eight times as large as the one before, and made when that
-//!    one is full: so a queue that grows moves nothing, and a small one takes little.
-//! 2. A key is three bits of one word of a level (a Bloom filter whose blocks are words). About one key in fifty that
-//!    is not there may be.
-//! 3. Of keys that rise from the first one on, it knows the first eight bytes of the lowest and of the highest ([`Filter::cover`]), and forgets that
-//!    where they were few: to add each of many would take a part of what filling a table in order takes, and a lookup among them is a binary search.
-//! 4. The thread that appends an operation, and holds the queue's lock for that, adds its key first ([`Filter::add`]).
+//! 1. A filter has up to [`LEVELS`] levels of words, each eight times as large as the one before. A level is made when
+//!    the one before is full, so a growing queue moves nothing and a small one takes little memory.
+//! 2. A key is three bits of one word of a level (a Bloom filter whose blocks are words). The filter is wrong for about
+//!    one in fifty of the keys that are not there.
+//! 3. Keys that rise from the first operation on are not added. The filter covers them by the first eight bytes of the
+//!    lowest and of the highest key ([`Filter::cover`]). A short rise is uncovered again and its keys are added. A long
+//!    rise stays covered, because adding its keys would take a part of the time of filling a table in order, and a
+//!    lookup within the bounds is only a search in the queue.
+//! 4. The thread that appends an operation holds the queue's lock, and adds the key first ([`Filter::add`]).
 //!
-//! Invariant: a reader at a visible seq finds every key of the commits up to it. The key was added before its commit
-//! became visible, which the reader has seen (`Publisher::visible`). Who asks for what is not visible yet asks the
-//! queue itself.
+//! Invariant: a reader at a visible seq finds every key of the commits up to that seq, because each key was added
+//! before its commit became visible, and the reader has seen that (`Publisher::visible`). A reader of commits that are
+//! not visible yet asks the queue itself.
 
 use std::{
     hash::BuildHasher,
@@ -23,32 +25,32 @@ use std::{
 use hashbrown::DefaultHashBuilder;
 use index::head;
 
-/// Levels: the last of them takes all keys that come.
+/// Levels; the last takes all keys beyond the others.
 const LEVELS: usize = 7;
 
-/// Words of the first level, as a power of two, and by how much those of each next one rise.
+/// Words of the first level, as a power of two, and the factor from each level to the next, as a power of two.
 const FIRST_LOG: u32 = 3;
 const NEXT_LOG: u32 = 3;
 
-/// Keys for which a word is full.
+/// A word is full with so many keys.
 const KEYS_PER_WORD: usize = 6;
 
 /// The keys of one queue.
 pub(crate) struct Filter {
     hasher: DefaultHashBuilder,
-    /// Heads of the lowest and of the highest key of those that rise; none where the first is above the other.
+    /// Heads of the lowest and of the highest covered key. No key is covered if the first head is above the second.
     rising: [AtomicU64; 2],
     levels: [OnceLock<Box<[AtomicU64]>>; LEVELS],
 }
 
 impl Filter {
-    /// Of no keys, which are hashed by `hasher`.
+    /// An empty filter, whose keys are hashed by `hasher`.
     pub(super) fn new(hasher: DefaultHashBuilder) -> Self {
         let rising = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
         Self { hasher, rising, levels: [const { OnceLock::new() }; LEVELS] }
     }
 
-    /// Covers a key that is above all that it has covered.
+    /// Covers a key that is above all covered keys.
     pub(super) fn cover(&self, key: &[u8]) {
         let [low, high] = &self.rising;
         let head = head(key);
@@ -58,14 +60,14 @@ impl Filter {
         }
     }
 
-    /// Covers no keys any more, but those that were added.
+    /// Ends the cover: from now on the filter knows only keys that were added.
     pub(super) fn uncover(&self) {
-        // Who finds that they are not covered finds that they were added.
+        // A reader that finds the keys uncovered also finds them added.
         self.rising[0].store(u64::MAX, Ordering::Release);
         self.rising[1].store(0, Ordering::Release);
     }
 
-    /// Adds a key by its hash, as number `index` of those that were added. Only one thread adds at a time.
+    /// Adds a key by its hash, as number `index` of the added keys. Only one thread adds at a time.
     pub(super) fn add(&self, hash: u64, index: usize) {
         let level = level_of(index);
         let words = self.levels[level].get_or_init(|| (0..words_of(level)).map(|_| AtomicU64::new(0)).collect());
@@ -117,7 +119,7 @@ const fn level_of(index: usize) -> usize {
     level
 }
 
-/// Which of so many words, a power of two, a hash is in.
+/// The word of a hash among so many words, a power of two.
 #[inline]
 fn place(hash: u64, words: usize) -> usize {
     usize::try_from(hash >> 24).unwrap_or(usize::MAX) & (words - 1)

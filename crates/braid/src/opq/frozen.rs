@@ -1,4 +1,4 @@
-//! Queues that take no more operations, sorted: the batch a structure applies.
+//! Queues that take no more operations, sorted: the batch that a structure applies.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,7 @@ use wal::Lsn;
 
 use super::{queue::Opq, sections::Sections};
 
-/// The frozen queues of a table. Readers go on using them until the structure has the batch.
+/// The frozen queues of a table. Readers use them until the structure has the batch.
 pub(crate) struct Frozen {
     sections: Arc<Sections>,
     through: Seq,
@@ -24,11 +24,12 @@ pub(crate) struct Frozen {
     left: Mutex<VecDeque<Range<usize>>>,
 }
 
-/// A slice of so few operations is not split any more: it touches few leaves.
+/// A slice of so few operations is not split again, because it touches few leaves.
 const SMALLEST_SLICE: usize = 4;
 
-/// A section that holds more than so many rounds, as one of keys that only rise does, is applied in slices: what a structure makes of a slice takes several times its
-/// memory. With fewer, those of random keys would be cut too, and each slice takes a flush.
+/// A section larger than so many rounds, such as one with keys that only rise, is applied in slices, because the
+/// structure needs several times the memory of a slice to apply a slice. A lower limit would cut sections of random
+/// keys as well, and each slice takes a flush.
 const SLICE_ROUNDS: u64 = 4;
 
 /// The operations of some queues, sorted.
@@ -41,7 +42,7 @@ struct Order {
 /// The sorted operations of one section.
 struct Run {
     section: usize,
-    /// How many operations come before it.
+    /// The number of operations before this run.
     start: usize,
     sorted: Arc<Sorted>,
 }
@@ -80,15 +81,15 @@ impl Order {
         self.update(position).key
     }
 
-    /// The first position from `from` on, below `end`, where another key begins.
+    /// The first position from `from` on, below `end`, at which another key begins.
     fn cut(&self, from: usize, end: usize) -> Option<usize> {
         (from..end).find(|&position| self.key(position) != self.key(position - 1))
     }
 }
 
 impl Frozen {
-    /// Freezes the queues of `sections`, which hold `bytes`; nobody appends to them any more. All commits up to `through` are in
-    /// them or in older queues, as far as their sections go.
+    /// Freezes the queues of `sections`, which hold `bytes`; no operation is appended to them any more. These queues or
+    /// older ones have all commits up to `through`, within the ranges of their sections.
     pub(crate) const fn new(sections: Arc<Sections>, through: Seq, bytes: u64) -> Self {
         Self { sections, through, bytes, order: OnceLock::new(), left: Mutex::new(VecDeque::new()) }
     }
@@ -98,12 +99,12 @@ impl Frozen {
         &self.sections
     }
 
-    /// Memory they held when they were frozen, in bytes.
+    /// Memory of the queues at the time of the freeze, in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where the log holds the first of the operations that are not applied and still count.
+    /// Log position of the first operation that is not applied and still counts.
     pub(crate) fn first_lsn(&self) -> Option<Lsn> {
         if self.order.get().is_none() {
             return self.sections.first_lsn();
@@ -111,7 +112,7 @@ impl Frozen {
         self.left_min(|run, position| run.sorted.guard.lsn(run.sorted.indexes[position - run.start]))
     }
 
-    /// The seq of the first of the operations that are not applied and still count.
+    /// The seq of the first operation that is not applied and still counts.
     pub(crate) fn first_seq(&self) -> Option<Seq> {
         if self.order.get().is_none() {
             return self.sections.first_seq();
@@ -125,16 +126,26 @@ impl Frozen {
         left.iter().flat_map(Clone::clone).map(|position| of(order.run(position), position)).min()
     }
 
-    /// Sorts them and keeps of each key the newest version, if no range delete hides it, those that `horizon` sees, and those with documents: which documents
-    /// die is the structure's to tell, once for each. What is to be applied at once is at most `most` operations, unless those of one
-    /// key are more, and no more sections than have `bytes`, those of a round; of one section it is at most [`SLICE_ROUNDS`] times as many.
+    /// Sorts the operations and selects those that count. For each key these are:
+    ///
+    /// - the newest version, unless a range delete hides it;
+    /// - the versions that `horizon` sees;
+    /// - the versions with documents, because only the structure reports which documents die, each once.
+    ///
+    /// Then cuts the sorted operations into slices:
+    ///
+    /// - a slice has at most `most` operations, up to the next key boundary;
+    /// - a slice ends with the section that brings it to `bytes`, the size of a round;
+    /// - a section larger than [`SLICE_ROUNDS`] times `bytes` is cut into equal slices of at most that size, up to the
+    ///   next key boundary.
     pub(crate) fn sort(&self, horizon: &Horizon, most: usize, bytes: u64) {
         self.order.get_or_init(|| {
             let (mut order, mut left) = (Order::default(), self.left.lock());
             let (mut start, mut taken) = (0, 0);
             for (section, queue) in self.sections.queues().iter().enumerate() {
                 let guard = RwLock::read_arc(queue);
-                // One of which nothing counts is covered all the same: what it had must not come again.
+                // Only sections without operations are skipped. A section whose operations do not count is still
+                // covered, because they must not be replayed.
                 if guard.len() == 0 {
                     continue;
                 }
@@ -155,7 +166,7 @@ impl Frozen {
                     start = cut;
                 }
             }
-            // Where nothing counts there is one slice all the same, for the sections that are through with it.
+            // If no operation counts there is still one slice, for the sections that are covered.
             if start < order.len || left.is_empty() {
                 left.push_back(start..order.len);
             }
@@ -164,7 +175,8 @@ impl Frozen {
         });
     }
 
-    /// The same without the sections of which everything is applied, and the memory that these held when they were frozen; none where there are no such sections, or no others.
+    /// The same without the sections that are fully applied, and the memory of those sections at the time of the
+    /// freeze. None if there are no such sections, or no others.
     pub(crate) fn rest(&self) -> Option<(Self, u64)> {
         let (old, left) = (self.order(), self.left.lock());
         let is_left = |run: &&Run| left.iter().any(|range| range.start < run.end() && run.start < range.end);
@@ -178,7 +190,7 @@ impl Frozen {
             bytes += run.sorted.guard.bytes() as u64;
             order.push(run.section, Arc::clone(&run.sorted));
         }
-        // A range that is left is in sections that are, side by side.
+        // A range that is left lies in sections that are kept, which stay adjacent.
         let moved = |range: &Range<usize>| {
             let (before, now) = places[places.partition_point(|(start, _)| *start <= range.start) - 1];
             let start = range.start - before + now;
@@ -201,17 +213,17 @@ impl Frozen {
         range.map(|position| order.update(position))
     }
 
-    /// How many operations there are after the sort.
+    /// The number of operations after the sort.
     pub(crate) fn len(&self) -> usize {
         self.order().len
     }
 
-    /// All commits up to this one are in them or in older queues, as far as their sections go.
+    /// These queues or older ones have all commits up to this one, within the ranges of their sections.
     pub(crate) const fn through(&self) -> Seq {
         self.through
     }
 
-    /// What is to be applied next; only once they are sorted, and while anything is left.
+    /// The slice to be applied next. Requires that the operations are sorted and a slice is left.
     pub(crate) fn next_slice(&self) -> Slice<'_> {
         let range = self.left.lock().front().cloned().expect("asked only while something is left");
         Slice { frozen: self, range, class: Class::Normal }
@@ -222,13 +234,13 @@ impl Frozen {
         self.left.lock().pop_front();
     }
 
-    /// What was applied is not in the structure after all.
+    /// Puts an applied slice back, because the structure does not have these operations after all.
     pub(crate) fn take_back(&self, range: Range<usize>) {
         self.left.lock().push_front(range);
     }
 
-    /// There was no space for the first slice: it is halved between two keys, or put last where it is small already. Returns
-    /// whether it was halved.
+    /// Handles a lack of space for the first slice. A slice is halved between two keys, or put last if already small.
+    /// Returns whether the slice was halved.
     pub(crate) fn slice_refused(&self) -> bool {
         let mut left = self.left.lock();
         let range = left.pop_front().expect("refused only while something is left");
@@ -247,12 +259,12 @@ impl Frozen {
         }
     }
 
-    /// Whether the structure has some of it, but not all.
+    /// Whether the structure has a part of the batch, but not all.
     pub(crate) fn is_applied_in_part(&self) -> bool {
         self.order.get().is_some_and(|order| self.left.lock().iter().map(Range::len).sum::<usize>() < order.len)
     }
 
-    /// How many slices are left; none: all of it is applied.
+    /// The number of slices left; 0 means that all of the batch is applied.
     pub(crate) fn slices_left(&self) -> usize {
         self.left.lock().len()
     }
@@ -262,7 +274,7 @@ impl Frozen {
     }
 }
 
-/// The entries of a queue that count, in key order and equal keys in the order of their seqs.
+/// The entries of a queue that count, in key order, and entries of equal keys in the order of their seqs.
 fn sorted(queue: &Opq, horizon: &Horizon) -> List<u32> {
     let mut all = queue.sorted_indexes();
     let hides = !horizon.tombstones.is_empty();
@@ -287,7 +299,7 @@ fn sorted(queue: &Opq, horizon: &Horizon) -> List<u32> {
     all
 }
 
-/// Part of what was frozen: what a structure applies at once.
+/// A part of the frozen operations: the batch that a structure applies at once.
 pub(crate) struct Slice<'a> {
     frozen: &'a Frozen,
     range: Range<usize>,
@@ -295,17 +307,19 @@ pub(crate) struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// The same, to be applied with space that is kept for deletes, because deletes wait behind it.
+    /// The same slice, to be applied with the space that is reserved for deletes, because deletes wait behind this
+    /// slice.
     pub(crate) fn urgent(self) -> Self {
         Self { class: Class::Urgent, ..self }
     }
 
-    /// Which of the sorted operations.
+    /// The range of the sorted operations.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
     }
 
-    /// The ranges of keys, from the first to below the second, of which it has everything that was frozen.
+    /// Visits the key ranges, each from its first key to below its second, in which this slice completes the frozen
+    /// operations.
     pub(crate) fn for_each_span(&self, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
         let (order, sections) = (self.frozen.order(), self.frozen.sections());
         for run in &order.runs {
@@ -457,7 +471,7 @@ mod tests {
         frozen.sort(&Horizon::default(), usize::MAX, bytes_of(0) + 1);
         assert_eq!((frozen.next_slice().range(), frozen.slices_left()), (0..5, 2), "sections until there is enough");
         assert!(frozen.rest().is_none(), "nothing is applied");
-        // Half of it goes in: all of the first section, and some of the second.
+        // Half of the batch is applied: all of the first section, and some of the second.
         assert!(frozen.slice_refused());
         assert_eq!(frozen.next_slice().range(), 0..2);
         frozen.slice_applied();
@@ -469,7 +483,7 @@ mod tests {
         let keys = |frozen: &Frozen| -> Vec<u8> { frozen.updates(0..frozen.len()).map(|u| u.key[0]).collect() };
         assert_eq!(keys(&rest), [12, 13, 14, 30, 31]);
         assert_eq!(rest.sections().operations(), 5);
-        // What comes last may be applied first.
+        // The last slice may be applied first.
         while rest.next_slice().range() != (3..5) {
             rest.slice_refused();
         }

@@ -1,15 +1,20 @@
-//! Entries in the order of their keys, whatever comes: a B+-tree in memory over the newest entry of each key.
+//! Entries in key order, for any order of arrival: a B+-tree in memory over the newest entry of each key.
 //!
-//! 1. Keys stay in the queue's arena. A slot of a node knows the entry whose key it is, and four bytes of that key (its head), which tell most keys
-//!    apart without a look at them. Heads that are less than one are counted, all of a node, which takes no branch and as long as a few steps of a binary search.
-//! 2. What all keys between the fences of a node begin with, their heads can leave out: whatever comes to the node begins with it too. It is left out where heads
-//!    tell little apart otherwise. What lies at the edges of the tree has no fence on one side: there it is what all keys of the tree begin with.
-//! 3. A node that is full is halved, but where the new key comes before or behind all of it: so keys that rise or fall fill nodes whole. Behind all of it a key
-//!    gets no node of its own beside one that has just got its first: keys that fall towards a full node would each get one.
-//! 4. Inner nodes know the newest entry below each child. So a walk comes to the next key that was written since a moment, past all others, with a descent
-//!    ([`Ordered::nearest_since`]).
+//! 1. Keys stay in the queue's arena. A slot of a node holds the entry that has the key, and four bytes of the key (its
+//!    *head*). Heads tell most keys apart without a look at the keys. A search counts the lower heads over all of a
+//!    node, because that takes no branch and no longer than a few steps of a binary search.
+//! 2. Heads leave out the common prefix of all keys between the fences of a node, because every key that comes to the
+//!    node begins with that prefix. The prefix is left out only where heads would otherwise tell few keys apart. A node
+//!    at an edge of the tree lacks one fence; its heads leave out the common prefix of all keys of the tree.
+//! 3. A full node is halved. If the new key comes before or behind all keys of the node, the node stays whole instead,
+//!    so rising and falling keys fill nodes completely. A key behind all keys of a full leaf gets a new leaf only if
+//!    there is no next leaf, or the next leaf is at least half full. Otherwise keys that fall towards a full leaf would
+//!    each get a leaf. An inner node that is full stays whole behind its last key only if it is the last of its level.
+//! 4. Inner nodes know the newest entry below each child. So one descent finds the next key that was written since a
+//!    given entry, past all older ones ([`Ordered::nearest_since`]).
 //!
-//! Invariants: entries of a key get higher numbers as they come; each key has one slot in a leaf; leaf 0 has the lowest keys; heads that stand for no key are the highest there are.
+//! Invariants: entries of a key get higher numbers as they come; each key has one slot in one leaf; leaf 0 has the
+//! lowest keys; heads of empty slots are the highest possible.
 
 use std::cmp::Ordering;
 use std::ops::{Index, IndexMut, Range};
@@ -21,21 +26,22 @@ use super::sequence::Sequence;
 
 /// Slots of a node.
 const FANOUT: usize = 64;
-/// Nodes that are taken at once.
+/// Nodes allocated at once.
 const PER_CHUNK: usize = 32;
 /// Stands for no leaf.
 const NO_LEAF: u32 = u32::MAX;
-/// Stands behind all heads.
+/// The head of an empty slot, not below any other head.
 const NO_HEAD: u32 = u32::MAX;
 
-/// What the slots of a node say of keys.
+/// The slots of a node: heads and entries of its keys.
 struct Slots {
     len: usize,
-    /// Bytes that heads leave out.
+    /// Bytes of each key that heads leave out.
     skip: usize,
-    /// That of the first child of an inner node is none.
+    /// In an inner node the head of the first child is not used, and 0.
     heads: [u32; FANOUT],
-    /// In a leaf the newest entry of each key. In an inner node entries whose keys are where its children begin; the first is not looked at.
+    /// In a leaf: the newest entry of each key. In an inner node: entries whose keys begin the children; the first is
+    /// not used.
     entries: [u32; FANOUT],
 }
 
@@ -48,47 +54,47 @@ struct Leaf {
 struct Inner {
     slots: Slots,
     children: [u32; FANOUT],
-    /// The newest entry below each.
+    /// The newest entry below each child.
     newest: [u32; FANOUT],
 }
 
-/// Nodes of a kind.
+/// Nodes of one kind.
 struct Nodes<T> {
     chunks: Vec<List<T>>,
-    /// Of all chunks but the last.
+    /// Bytes of all chunks but the last.
     full_bytes: usize,
 }
 
-/// Where a leaf has a key.
+/// The position of a key in a leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     leaf: u32,
     slot: usize,
 }
 
-/// The keys of entries, one of which is about to come.
+/// The keys of entries, including one entry that is not appended yet.
 struct Keys<'a> {
     operations: &'a Sequence,
     coming: Option<(u32, &'a [u8])>,
 }
 
-/// Keys between which all keys of a node are, as entries.
+/// The bounds of all keys of a node, as entries.
 #[derive(Clone, Copy, Default)]
 struct Fences {
     low: Option<u32>,
     high: Option<u32>,
 }
 
-/// An inner node that a descent went through, and the slot of the child that it went to.
+/// An inner node on a descent, and the slot of the child taken there.
 struct Step {
     node: u32,
     slot: usize,
     fences: Fences,
 }
 
-/// A node that came of another one: its place is behind that.
+/// A new node that a split produced. Its place is behind the node that was split.
 struct Split {
-    /// The newest entry of what stayed.
+    /// The newest entry of the node that was split.
     stayed: u32,
     separator: u32,
     node: u32,
@@ -103,9 +109,9 @@ pub(super) struct Ordered {
     root: u32,
     /// Levels of inner nodes.
     height: usize,
-    /// What all keys begin with.
+    /// The common prefix of all keys.
     prefix: Vec<u8>,
-    /// The way to where the last entry went; kept for its memory.
+    /// The path to the leaf of the last entry; kept to reuse its memory.
     path: Vec<Step>,
 }
 
@@ -127,7 +133,7 @@ impl<T> Nodes<T> {
             Some(chunk) if chunk.len() < PER_CHUNK => chunk.push(node),
             full => {
                 self.full_bytes += full.map_or(0, |chunk| chunk_bytes(chunk));
-                // Most queues are small.
+                // The first chunk is small, because most queues are small.
                 let capacity = if self.chunks.is_empty() { 1 } else { PER_CHUNK };
                 let mut chunk = List::with_capacity_in(capacity, Mapped);
                 chunk.push(node);
@@ -182,14 +188,15 @@ impl Slots {
         self.len == FANOUT
     }
 
-    /// Where `key` is among the slots from `first` on, or where it would come.
+    /// Where `key` is among the slots from `first` on, or where to insert it.
     fn find(&self, first: usize, key: &[u8], keys: &Keys<'_>) -> Result<usize, usize> {
         let head = self.head(key);
         let (less, alike) = self
             .heads
             .iter()
             .fold((0, 0), |(less, alike), other| (less + u32::from(*other < head), alike + u32::from(*other == head)));
-        // The slots before the first count if anything does, and those behind the last are like the highest head.
+        // `less` is a slot number: either 0, or the slots before `first` are among those counted, because their heads
+        // are 0. Slots behind the last have the highest head; `len` excludes them.
         let low = (less as usize).max(first);
         let end = ((less + alike) as usize).min(self.len);
         if low >= end {
@@ -226,7 +233,8 @@ impl Slots {
         right
     }
 
-    /// Where heads from slot `first` on tell little apart, takes others, behind what all keys begin with that can come here.
+    /// If the heads from slot `first` on tell few keys apart, takes new heads behind the common prefix of all keys that
+    /// can come to this node.
     fn tell_apart(&mut self, first: usize, fences: Fences, prefix: usize, keys: &Keys<'_>) {
         let heads = &self.heads[first..self.len];
         let told_apart = heads.windows(2).filter(|pair| pair[0] != pair[1]).count();
@@ -256,19 +264,19 @@ impl Slots {
 }
 
 impl Inner {
-    /// The slot of the child that has `key`, if any has.
+    /// The slot of the child that has `key`, if any child has it.
     fn slot_of(&self, key: &[u8], keys: &Keys<'_>) -> usize {
         self.slots.find(1, key, keys).unwrap_or_else(|behind| behind - 1)
     }
 
-    /// Takes a child in at `at`, which is not the first.
+    /// Inserts a child at slot `at`, which is not the first unless the node is new and empty.
     fn insert(&mut self, at: usize, split: &Split, keys: &Keys<'_>) {
         let len = self.slots.len;
         self.children.copy_within(at..len, at + 1);
         self.newest.copy_within(at..len, at + 1);
         (self.children[at], self.newest[at]) = (split.node, split.newest);
         self.slots.insert(at, keys.of(split.separator), split.separator);
-        // Also where it is the first of a new node.
+        // Also if the child is the first of a new node.
         self.slots.heads[0] = 0;
     }
 
@@ -287,25 +295,26 @@ impl Inner {
 }
 
 impl Fences {
-    /// Those of the child at `slot`.
+    /// The fences of the child at `slot`.
     fn of_child(self, slot: usize, slots: &Slots) -> Self {
         let low = if slot > 0 { Some(slots.entries[slot]) } else { self.low };
         let high = if slot + 1 < slots.len { Some(slots.entries[slot + 1]) } else { self.high };
         Self { low, high }
     }
 
-    /// Those below and above a key.
+    /// The fences below a key and those above it.
     const fn cut(self, at: u32) -> [Self; 2] {
         [Self { low: self.low, high: Some(at) }, Self { low: Some(at), high: self.high }]
     }
 }
 
-/// Where a full node is split that gets something at `at`; `may_stay_full` says whether that may be its end.
+/// Where to split a full node that gets a key at slot `at`. `may_stay_full` says whether the cut may be at the node's
+/// end.
 const fn cut_for(at: usize, may_stay_full: bool) -> usize {
     if at == 0 || (at == FANOUT && may_stay_full) { at } else { FANOUT / 2 }
 }
 
-/// Whether what comes at `at` goes to the right of a node that is split at `cut`.
+/// Whether a key at slot `at` goes to the right of a node that is split at `cut`.
 const fn goes_right(at: usize, cut: usize) -> bool {
     at > cut || at == FANOUT
 }
@@ -316,7 +325,8 @@ impl Ordered {
         self.leaves.bytes() + self.inners.bytes()
     }
 
-    /// Notes entry `index` as the newest of `key`; the one before. `is_last`: no key is above.
+    /// Notes entry `index` as the newest of `key`, and returns the newest before. `is_last`: no other key is at or
+    /// above `key`.
     pub(super) fn note(&mut self, key: &[u8], is_last: bool, index: u32, operations: &Sequence) -> Option<u32> {
         let keys = Keys { operations, coming: Some((index, key)) };
         if self.leaves.len() == 0 {
@@ -352,7 +362,7 @@ impl Ordered {
         None
     }
 
-    /// A key comes that begins with so many bytes of what all begin with.
+    /// Shortens the common prefix to so many bytes, for a key that has no more in common with the others.
     fn shorten_prefix(&mut self, bytes: usize, keys: &Keys<'_>) {
         self.prefix.truncate(bytes);
         for is_last in [false, true] {
@@ -371,12 +381,12 @@ impl Ordered {
         }
     }
 
-    /// How `key` compares with all keys there are, if it does not begin as they do.
+    /// How `key` compares with all keys of the tree, if it does not begin with their common prefix.
     fn compare_outside(&self, key: &[u8]) -> Ordering {
         if key.starts_with(&self.prefix) { Ordering::Equal } else { key.cmp(&self.prefix) }
     }
 
-    /// Splits a leaf that is full and gets an entry at `at`.
+    /// Splits a full leaf that gets an entry at slot `at`.
     fn split(&mut self, node: u32, at: usize, fences: Fences, keys: &Keys<'_>, (key, index): (&[u8], u32)) -> Split {
         let next = self.leaves[node].next;
         let may_stay_full = next == NO_LEAF || self.leaves[next].slots.len >= FANOUT / 2;
@@ -401,7 +411,7 @@ impl Ordered {
         split
     }
 
-    /// Takes in what came of the node that the path leads to.
+    /// Inserts the new node of a split into the parent that the path leads to.
     fn add(&mut self, mut split: Split, keys: &Keys<'_>) {
         while let Some(step) = self.path.pop() {
             let number = self.inners.len();
@@ -453,7 +463,7 @@ impl Ordered {
         node
     }
 
-    /// Where the first key at or above `key` is.
+    /// The position of the first key at or above `key`.
     pub(super) fn at_or_above(&self, key: &[u8], operations: &Sequence) -> Option<Position> {
         if self.leaves.len() == 0 {
             return None;
@@ -469,7 +479,7 @@ impl Ordered {
         self.at(leaf, slot)
     }
 
-    /// The position, or the one behind the end of its leaf.
+    /// This position, or the first one of the next leaf if the slot is behind the end of the leaf.
     fn at(&self, leaf: u32, slot: usize) -> Option<Position> {
         let node = &self.leaves[leaf];
         if slot < node.slots.len {
@@ -478,7 +488,7 @@ impl Ordered {
         (node.next != NO_LEAF).then_some(Position { leaf: node.next, slot: 0 })
     }
 
-    /// The lowest key, or the highest one.
+    /// The end of the tree where a walk in this direction begins: forwards the lowest key, backwards the highest.
     pub(super) fn end(&self, direction: Direction) -> Option<Position> {
         if self.leaves.len() == 0 {
             return None;
@@ -494,7 +504,7 @@ impl Ordered {
         Some(Position { leaf, slot: self.leaves[leaf].slots.len - 1 })
     }
 
-    /// The next one in this direction.
+    /// The next position in this direction.
     pub(super) fn next(&self, Position { leaf, slot }: Position, direction: Direction) -> Option<Position> {
         if direction == Direction::Forward {
             return self.at(leaf, slot + 1);
@@ -511,7 +521,7 @@ impl Ordered {
         self.leaves[position.leaf].slots.entries[position.slot]
     }
 
-    /// The nearest key from `key` on, itself included, in this direction, whose newest entry is `since` or a later one.
+    /// The nearest key at or behind `key` in this direction whose newest entry is `since` or a later one.
     pub(super) fn nearest_since(
         &self, key: &[u8], direction: Direction, since: u32, operations: &Sequence,
     ) -> Option<Position> {

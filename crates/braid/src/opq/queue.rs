@@ -1,11 +1,14 @@
-//! The queue that takes operations: a sequence of them, and an order over it.
+//! The queue that takes operations: a sequence of operations, and an order over their keys.
 //!
-//! 1. Entries of one key are chained from the newest to the oldest. The order leads to the newest of each key, and from key to key.
-//! 2. It is a B+-tree ([`Ordered`]), so that a walk begins anywhere as fast as a lookup, whatever waits; for experiments it is the paper's ([`Runs`]).
-//! 3. As long as each key is above the one before it, it goes behind all others without a look at them, and the filter covers it, so it is not hashed: a table
-//!    that is filled in order needs neither.
+//! 1. Entries of one key are chained from the newest to the oldest. The order leads to the newest entry of each key,
+//!    and from key to key.
+//! 2. The order is a B+-tree ([`Ordered`]), because a walk then begins anywhere as fast as a lookup, however many
+//!    operations wait. For experiments the order is the paper's ([`Runs`]).
+//! 3. A rise is a sequence of operations from the first on in which each key is above the one before. Its keys are
+//!    appended behind all others without a comparison in the tree. The filter covers them by bounds, so they are not
+//!    hashed. A table that is filled in order needs neither search nor hash.
 //!
-//! Invariants: what a walk shows is in order, each key once; the memory that a queue reports never becomes less.
+//! Invariants: a walk shows keys in order, each key once; the memory that a queue reports never decreases.
 
 use std::{hash::BuildHasher, sync::Arc};
 
@@ -26,36 +29,37 @@ use super::{
 pub(crate) struct Step {
     /// The key.
     pub(crate) key: Vec<u8>,
-    /// Its version: a deleted key is shown as such.
+    /// Its version; a deleted key is shown as deleted.
     pub(crate) found: Found,
 }
 
 /// How queues keep their operations in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sorting {
-    /// They are always in order.
+    /// The operations are always in order.
     Always,
-    /// The tail is sorted whenever so many operations have come: PIO's speriod.
+    /// The tail is sorted after every so many operations: PIO's speriod.
     Every(usize),
 }
 
-/// Keys that a walk need not look at.
+/// Keys that a walk may pass over.
 pub(crate) struct Passed<'a> {
-    /// Of what comes before this nothing is left there.
+    /// All versions of these keys older than this seq are gone.
     pub(crate) before: Seq,
-    /// Where they end in the walk's direction, if they do: forwards it is the first key behind them, backwards the last of them.
+    /// The end of these keys in the walk's direction, if there is one: forwards the first key behind them, backwards
+    /// the last of them.
     pub(crate) end: Option<&'a [u8]>,
 }
 
-/// Tells what a walk need not look at that has come to a key, if there is anything.
+/// Given the key that a walk has reached, tells which keys the walk may pass over, if any.
 pub(crate) type Pass<'a> = dyn Fn(&[u8]) -> Option<Passed<'a>> + 'a;
 
-/// A rise of fewer operations goes into the filter key by key, once it ends.
+/// The keys of a shorter rise (in operations) are added to the filter one by one when the rise ends.
 const RISING_MIN: u32 = 1024;
-/// After so many keys that are deleted a walk asks what it can pass over.
+/// After so many deleted keys in a row a walk asks which keys to pass over.
 const DELETED_MAX: usize = 16;
 
-/// What leads from key to key.
+/// The order that leads from key to key.
 enum Order {
     Tree(Ordered),
     Runs(Runs),
@@ -65,13 +69,14 @@ enum Order {
 pub(crate) struct Opq {
     operations: Sequence,
     order: Order,
-    /// How many of the first operations have rising keys.
+    /// The length of the rise: how many of the first operations have rising keys.
     rising: u32,
     hasher: DefaultHashBuilder,
-    /// Its keys, for lookups that do not lock it, and how many were added there.
+    /// The keys of the queue, for lookups that do not lock the queue, and the number of keys added to the filter.
     filter: Arc<Filter>,
     filtered: usize,
-    /// Seq and place in the log of the oldest operation. It need not be the first where queues were joined.
+    /// Seq and log position of the oldest operation. In a queue that was joined from others the oldest need not be the
+    /// first.
     oldest: Option<(Seq, Lsn)>,
     newest: Seq,
     /// No operation is older than one before it.
@@ -99,7 +104,8 @@ impl Opq {
         }
     }
 
-    /// A queue of operations that are there already, by age: to put all in order at once takes less than to find a place for each.
+    /// A queue of operations that are already there, by age. Sorting all at once is cheaper than finding a place for
+    /// each.
     pub(crate) fn of(mut operations: Sequence, sorting: Sorting) -> Self {
         let mut queue = Self::new(sorting);
         let Order::Tree(tree) = &mut queue.order else {
@@ -134,12 +140,13 @@ impl Opq {
         queue
     }
 
-    /// Which keys it may have.
+    /// The filter of the keys that the queue may have.
     pub(super) const fn filter(&self) -> &Arc<Filter> {
         &self.filter
     }
 
-    /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the first.
+    /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the
+    /// first.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
         let oldest = (update.seq, lsn);
         self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
@@ -167,19 +174,21 @@ impl Opq {
         }
     }
 
-    /// Whether the keys of all its operations rise strictly: then there is one of each, and they are in order.
+    /// Whether the keys of all operations rise strictly. Then each key has one operation, and the operations are in
+    /// order.
     pub(super) fn is_rising(&self) -> bool {
         self.rising == self.operations.end()
     }
 
-    /// A key that may not have come before.
+    /// Adds a key that may be new to the filter.
     fn note_in_filter(&mut self, hash: u64) {
         self.filter.add(hash, self.filtered);
         self.filtered += 1;
     }
 
-    /// A key comes that is not above the last one. Few operations that rose are added to the filter one by one. Many stay covered: to add them would hold up the commit
-    /// that ends their rise, and all behind it.
+    /// Ends the rise, because a key comes that is not above the last one. The keys of a short rise are added to the
+    /// filter one by one. The keys of a long rise stay covered, because adding them would hold up the commit that ends
+    /// the rise, and all commits behind.
     fn end_rising(&mut self) {
         if self.rising == 0 || self.rising >= RISING_MIN {
             return;
@@ -192,12 +201,12 @@ impl Opq {
         self.rising = 0;
     }
 
-    /// How many operations it holds.
+    /// The number of operations.
     pub(crate) fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Memory it holds, in bytes.
+    /// Memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let order = match &self.order {
             Order::Tree(tree) => tree.bytes(),
@@ -206,12 +215,12 @@ impl Opq {
         self.operations.bytes() + order + Filter::bytes(self.filtered)
     }
 
-    /// Where the log holds the oldest of its operations.
+    /// Log position of the oldest operation.
     pub(crate) fn first_lsn(&self) -> Option<Lsn> {
         self.oldest.map(|(_, lsn)| lsn)
     }
 
-    /// The seq of the oldest of its operations.
+    /// The seq of the oldest operation.
     pub(crate) fn first_seq(&self) -> Option<Seq> {
         self.oldest.map(|(seq, _)| seq)
     }
@@ -225,7 +234,7 @@ impl Opq {
         self.version(newest?, at)
     }
 
-    /// The newest version of a key at or below the seq of `at`, of which an entry is the newest.
+    /// The newest version at or below the seq of `at`, of the key whose newest entry is `index`.
     fn version(&self, mut index: u32, at: Moment) -> Option<Found> {
         while index != NO_ENTRY {
             let entry = self.operations.entry(index);
@@ -247,7 +256,8 @@ impl Opq {
         self.operations.updates()
     }
 
-    /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` where that is given, without those that `pass` says.
+    /// Up to `limit` keys within `bounds`, in the given direction, strictly behind `after` if given. Keys that `pass`
+    /// names are left out.
     pub(crate) fn steps(
         &self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Moment, pass: &Pass<'_>,
     ) -> Vec<Step> {
@@ -288,7 +298,7 @@ impl Opq {
         steps
     }
 
-    /// Where a walk comes to its first key.
+    /// The position of a walk's first key.
     fn begin(&self, tree: &Ordered, bounds: &Bounds, direction: Direction, after: Option<&[u8]>) -> Option<Position> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let bound = match direction {
@@ -310,7 +320,7 @@ impl Opq {
         }
     }
 
-    /// Where a walk goes on that has come to `position`: there, if there is nothing to be passed over.
+    /// The position at which a walk goes on from `position`: the same position, if there are no keys to pass over.
     fn behind(&self, tree: &Ordered, position: Position, direction: Direction, pass: &Pass<'_>) -> Option<Position> {
         let key = self.key(tree.entry(position));
         let Some(passed) = pass(key).filter(|_| self.is_by_age) else { return Some(position) };
@@ -328,7 +338,7 @@ impl Opq {
         })
     }
 
-    /// Where the log holds the commit of entry `index`.
+    /// Log position of the commit of entry `index`.
     pub(super) fn lsn(&self, index: u32) -> Lsn {
         self.operations.lsn(index)
     }
@@ -386,7 +396,8 @@ mod tests {
     #[test]
     fn no_order_of_keys_takes_much_more() {
         let falling = |number: u64| u64::MAX - number;
-        // Those of users who came in order, each with the newest first; and towards the middle from both sides.
+        // Keys grouped by user, users in order, the newest key of each user first; and keys that approach the middle
+        // from both ends.
         let of_users = |number: u64| ((number % 100) << 32) | ((1 << 20) - number);
         let from_both_ends = |number: u64| if number.is_multiple_of(2) { number } else { falling(number) };
         let key_of: [&dyn Fn(u64) -> u64; 4] = [&falling, &of_users, &from_both_ends, &|number| number << 32];
@@ -415,7 +426,7 @@ mod tests {
         assert_eq!(seq_of(&opq, &3u64.to_be_bytes()), None);
         assert_eq!(seq_of(&opq, &9999u64.to_be_bytes()), None);
 
-        // One that is there already, and one that is not.
+        // A key that is already there, and one that is not.
         opq.append(&put(&key(5), 4000, b"v"), Lsn(4000));
         opq.append(&put(&11u64.to_be_bytes(), 4001, b"v"), Lsn(4001));
         opq.append(&put(&key(2999), 4002, b"v"), Lsn(4002));
@@ -436,7 +447,7 @@ mod tests {
             for number in 0..5000_u64 {
                 let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let below = |limit: u64| usize::try_from((mixed >> 9) % limit).expect("small");
-                // Long beginnings in common, keys that end within them, zeros at the end, and keys that come again.
+                // Long common prefixes, keys that end within them, zeros at the end, and repeated keys.
                 let mut key = vec![7; 40 * below(3)];
                 key.extend(&(mixed % 3000).to_be_bytes()[..below(9)]);
                 opq.append(&put(&key, number + 1, b""), Lsn(number));
@@ -450,7 +461,8 @@ mod tests {
         }
     }
 
-    /// What a walk meets that passes over keys below `end`, or above it, of which nothing older than `before` is left.
+    /// The keys that a walk meets if it passes over keys below `end`, or above it, that have no version older than
+    /// `before` left.
     fn met(opq: &Opq, direction: Direction, before: u64, end: Option<&[u8]>) -> Vec<Vec<u8>> {
         let passes = |key: &[u8]| match (direction, end) {
             (_, None) => true,
@@ -480,11 +492,11 @@ mod tests {
 
     fn passes_over(mut opq: Opq, count: u64) {
         let key = |number: u64| number.to_be_bytes().to_vec();
-        // What came later is met, and everything behind the end.
+        // Later operations are met, and so are all keys behind the end.
         [(700, 1), (9_000, 2), (15_000, 3)].iter().for_each(|&(number, more)| {
             opq.append(&put(&key(number), count + more, b"v"), Lsn(count + more));
         });
-        // Of what is gone it looks at a few, where it begins and behind what it has met.
+        // Of the deleted keys the walk meets a few: at its beginning, and behind each live key.
         let (end, few) = (key(10_000), 5 * DELETED_MAX);
         let check = |direction, before, end: Option<&[u8]>, newer: &[u64], behind: usize| {
             let met = met(&opq, direction, before, end);

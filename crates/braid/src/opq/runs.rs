@@ -1,8 +1,11 @@
 //! Entries in sorted runs with an unsorted tail: the order that PIO's paper gives an OPQ (§3.1.3), for its experiments.
 //!
 //! 1. A hash table knows the newest entry of each key.
-//! 2. Every `speriod` operations the tail is sorted, for those who walk ranges. A run is a stretch of the operations. As soon as there are [`FANOUT`] runs of
-//!    a level, their stretch is sorted as one of the next level: so there are few, and each operation is sorted rarely. A walk sorts what it needs of the tail.
+//! 2. A run is a sorted stretch of the operations. Every `speriod` operations the tail is sorted and becomes a run, for
+//!    walks over ranges.
+//! 3. As soon as a level has [`FANOUT`] runs, their stretch is sorted as one run of the next level. So runs are few,
+//!    and each operation is sorted rarely.
+//! 4. A walk sorts the part of the tail that it needs.
 //!
 //! Invariant: runs are adjacent stretches from the first operation on.
 
@@ -26,7 +29,7 @@ struct Run {
     indexes: List<u32>,
 }
 
-/// The order of a queue that is sorted every now and then.
+/// The order of a queue that is sorted from time to time.
 pub(super) struct Runs {
     speriod: usize,
     newest: HashTable<u32, Mapped>,
@@ -35,7 +38,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Of no operations, to be sorted every `speriod`.
+    /// An order of no operations, to be sorted every `speriod`.
     pub(super) const fn new(speriod: usize) -> Self {
         Self { speriod, newest: HashTable::new_in(Mapped), runs: Vec::new(), sorted: 0 }
     }
@@ -46,7 +49,7 @@ impl Runs {
         mapped::taken(self.newest.allocation_size()) + self.runs.iter().map(indexes).sum::<usize>()
     }
 
-    /// Notes entry `index` as the newest of `key`; the one before.
+    /// Notes entry `index` as the newest of `key`, and returns the newest before.
     pub(super) fn note(
         &mut self, key: &[u8], index: u32, operations: &Sequence, hash: impl Fn(&[u8]) -> u64,
     ) -> Option<u32> {
@@ -94,7 +97,8 @@ impl Runs {
         }
     }
 
-    /// Shows the newest entry of each key within `bounds`, in the given direction, strictly behind `after` where that is given, until `show` says false.
+    /// Shows the newest entry of each key within `bounds`, in the given direction, strictly behind `after` if given,
+    /// until `show` returns false.
     pub(super) fn walk(
         &self, operations: &Sequence, bounds: &Bounds, direction: Direction, after: Option<&[u8]>,
         mut show: impl FnMut(u32) -> bool,

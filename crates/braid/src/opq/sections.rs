@@ -1,10 +1,10 @@
 //! The queues of a table, one for each section of its keys.
 //!
-//! 1. Keys are cut into sections, at fences of the structure, so that each covers about the same number of leaves. Each has
-//!    a queue of its own, which a round can take while the others go on filling.
-//! 2. Whoever looks for a key finds its section by binary search, and then its queue.
-//! 3. When queues are taken, the sections that are empty by then are cut anew ([`Sections::recut`]): so sections follow the
-//!    structure as it grows, and no operation ever moves from one queue to another.
+//! 1. Keys are cut into sections at fences of the structure, so that each section covers about the same number of
+//!    leaves. Each section has a queue of its own. A round can take one queue while the others continue to fill.
+//! 2. A lookup finds the section of a key by binary search, and then its queue.
+//! 3. When queues are taken, the sections that are then empty are cut anew ([`Sections::recut`]). So sections follow
+//!    the growth of the structure, and no operation ever moves from one queue to another.
 //!
 //! Invariants: the first section begins at the empty key, below every other; sections do not change, their queues fill.
 
@@ -25,7 +25,7 @@ const LEAVES_MIN: usize = 8;
 /// Queues of one table, in key order.
 pub(crate) struct Sections {
     lows: Vec<Vec<u8>>,
-    /// The first bytes of each low, as numbers.
+    /// The first bytes of each low key, as numbers.
     heads: Vec<u64>,
     queues: Vec<Arc<RwLock<Opq>>>,
     /// The keys of each queue.
@@ -39,7 +39,7 @@ impl Sections {
         Self::made(vec![Vec::new()], vec![Arc::new(Opq::new(sorting).into())], sorting)
     }
 
-    /// Those that begin at these keys, with these queues.
+    /// The sections that begin at these keys, with these queues.
     pub(crate) fn of(queues: Vec<(Vec<u8>, Opq)>, sorting: Sorting) -> Self {
         let (lows, queues) = queues.into_iter().map(|(low, queue)| (low, Arc::new(queue.into()))).unzip();
         Self::made(lows, queues, sorting)
@@ -51,17 +51,17 @@ impl Sections {
         Self { lows, heads, queues, filters, sorting }
     }
 
-    /// How many keys a structure should be asked for, so that it can be cut into `most` sections.
+    /// The number of keys to request from a structure in order to cut it into `most` sections.
     pub(crate) const fn fences_for(most: usize) -> usize {
         most * LEAVES_MIN
     }
 
-    /// How many there are.
+    /// The number of sections.
     pub(crate) const fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// Which section `key` is in.
+    /// The section of `key`.
     pub(crate) fn of_key(&self, key: &[u8]) -> usize {
         index::part_of(&self.heads, |section| &self.lows[section], key)
     }
@@ -86,12 +86,12 @@ impl Sections {
         &self.lows[index]
     }
 
-    /// Where the one after section `index` begins.
+    /// Where the section after `index` begins.
     pub(crate) fn high(&self, index: usize) -> Option<&[u8]> {
         self.lows.get(index + 1).map(Vec::as_slice)
     }
 
-    /// Which sections have operations.
+    /// The sections that have operations.
     pub(crate) fn filled(&self) -> Vec<usize> {
         (0..self.len()).filter(|&index| self.queues[index].read().len() > 0).collect()
     }
@@ -106,7 +106,7 @@ impl Sections {
         self.queues.iter().map(|queue| queue.read().bytes() as u64).sum()
     }
 
-    /// Where the log holds the first operation of any queue.
+    /// Log position of the first operation of any queue.
     pub(crate) fn first_lsn(&self) -> Option<Lsn> {
         self.queues.iter().filter_map(|queue| queue.read().first_lsn()).min()
     }
@@ -116,7 +116,8 @@ impl Sections {
         self.queues.iter().filter_map(|queue| queue.read().first_seq()).min()
     }
 
-    /// The newest version of `key` at or below the seq of `at`, which is visible. A queue that does not have the key is hardly ever locked.
+    /// The newest version of `key` at or below the seq of `at`, which is visible. A queue without the key is rarely
+    /// locked.
     pub(crate) fn get(&self, key: &[u8], at: Moment) -> Option<Found> {
         let section = self.of_key(key);
         if !self.filters[section].may_have(key) {
@@ -139,7 +140,7 @@ impl Sections {
         }
     }
 
-    /// The same sections, where only those that are `chosen` have their queues: the others have an empty one.
+    /// The same sections, with their queues for those that are `chosen` and an empty queue for the others.
     pub(crate) fn only(&self, chosen: &[usize]) -> Self {
         let none = Arc::new(RwLock::new(Opq::new(self.sorting)));
         let mut queues = vec![none; self.len()];
@@ -153,8 +154,9 @@ impl Sections {
         Self::made(self.lows.clone(), queues, self.sorting)
     }
 
-    /// The sections without the queues of those that are `taken`. Adjacent ones that are empty then are cut anew at some of `fences`, keys that cut
-    /// the structure into about equal parts, so that there are about `most` sections in all.
+    /// The sections without the queues of those that are `taken`. Adjacent empty sections are cut anew at some of
+    /// `fences`, which are keys that cut the structure into about equal parts. The result has about `most` sections in
+    /// all.
     pub(crate) fn recut(&self, taken: &[usize], fences: &[Vec<u8>], most: usize) -> Self {
         let most = most.min((fences.len() + 1) / LEAVES_MIN).max(1);
         let is_empty = |index: usize| taken.contains(&index) || self.queues[index].read().len() == 0;
@@ -186,7 +188,8 @@ impl Sections {
     }
 }
 
-/// Where so many parts begin, but for the first, that the keys from `low` to below `high` are cut into at some of the fences; fewer where there are not enough of these.
+/// Cuts the keys from `low` to below `high` into so many parts at some of the fences, and returns where each part but
+/// the first begins. There are fewer parts if there are too few fences.
 pub(crate) fn cut_between<'a>(
     fences: &'a [Vec<u8>], low: &[u8], high: Option<&[u8]>, parts: usize,
 ) -> impl Iterator<Item = &'a [u8]> {
@@ -208,13 +211,13 @@ fn between<'a>(fences: &'a [Vec<u8>], low: &[u8], high: Option<&[u8]>) -> &'a [V
 /// A walk over the queues of all sections within bounds.
 pub(crate) struct SectionsWalk {
     sections: Arc<Sections>,
-    /// The section it is in; none at the end.
+    /// The current section; none at the end.
     section: Option<usize>,
     last: Option<Vec<u8>>,
 }
 
 impl SectionsWalk {
-    /// Begins at the end of `bounds` that `direction` comes from.
+    /// Begins at the end of `bounds` at which `direction` starts.
     pub(crate) fn new(sections: Arc<Sections>, bounds: &Bounds, direction: Direction) -> Self {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let section = match (direction, &bounds.lower, &bounds.upper) {
@@ -226,7 +229,7 @@ impl SectionsWalk {
         Self { sections, section: Some(section), last: None }
     }
 
-    /// The next keys, at most `limit` and not all of one section at once, without those that `pass` says; none at the end.
+    /// The next keys, at most `limit`, from a single section, without those that `pass` names. Empty at the end.
     pub(crate) fn next(
         &mut self, bounds: &Bounds, direction: Direction, limit: usize, at: Moment, pass: &Pass<'_>,
     ) -> Vec<Step> {

@@ -1,4 +1,4 @@
-//! Operations in the order in which they came: the bytes and entries of a queue, without anything to find one by.
+//! Operations in the order of their arrival: the bytes and entries of a queue, without an order for lookups.
 
 use index::{DocPointer, Expiry, Operation, Payload, Seq, Update};
 use wal::Lsn;
@@ -11,7 +11,7 @@ use super::{
 /// Stands for no entry.
 pub(super) const NO_ENTRY: u32 = u32::MAX;
 
-/// Operations in the order in which they came.
+/// Operations in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Sequence {
     arena: Arena,
@@ -24,14 +24,14 @@ impl Sequence {
         self.push(update, lsn, NO_ENTRY);
     }
 
-    /// Appends one operation of the commit at `lsn` whose key had entry `older` before.
+    /// Appends one operation of the commit at `lsn`; `older` is the entry before on the same key.
     pub(super) fn push(&mut self, update: &Update<'_>, lsn: Lsn, older: u32) {
         let key_len = u16::try_from(update.key.len()).expect("keys are checked when a commit is admitted");
         let (kind, place, value_len, expires) = self.store(update);
         self.entries.push(Entry { place, value_len, older, seq: update.seq, lsn, key_len, kind, expires });
     }
 
-    /// Says that the key of entry `index` had entry `older` before.
+    /// Sets the entry before on the key of entry `index`.
     pub(super) fn set_older(&mut self, index: u32, older: u32) {
         self.entries.set_older(index, older);
     }
@@ -52,12 +52,12 @@ impl Sequence {
         (kind, place, u16::try_from(length).expect("values in a queue are short"), expiry.is_some())
     }
 
-    /// How many operations it holds.
+    /// The number of operations.
     pub(crate) const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Memory it holds, in bytes.
+    /// Memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.arena.capacity() + self.entries.bytes()
     }
@@ -67,12 +67,12 @@ impl Sequence {
         (0..self.end()).map(|index| (self.update(index), self.lsn(index)))
     }
 
-    /// The index that the next entry gets.
+    /// The index of the next entry.
     pub(crate) fn end(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("the write buffer bounds a queue far below 2^32 operations")
     }
 
-    /// The first entry of the commit `seq` or a later one, where none is older than one before it.
+    /// The first entry of the commit `seq` or a later one. Requires that no entry is older than one before it.
     pub(super) fn first_since(&self, seq: Seq) -> u32 {
         let (mut low, mut high) = (0, self.end());
         while low < high {
@@ -92,7 +92,7 @@ impl Sequence {
         Update { key: self.key_of(&entry), seq: entry.seq, operation: self.operation(&entry) }
     }
 
-    /// Where the log holds the commit of entry `index`.
+    /// Log position of the commit of entry `index`.
     pub(super) fn lsn(&self, index: u32) -> Lsn {
         self.entries.get(index).lsn
     }

@@ -1,6 +1,7 @@
-//! Sorting operations by key, those of one key by age.
+//! Sorting operations by key, and operations of one key by age.
 //!
-//! Keys are read in the order in which they lie in memory, and their first eight bytes behind what all have in common are compared as numbers.
+//! Keys are read in the order in which they lie in memory. The first eight bytes behind the common prefix of all keys
+//! are compared as numbers.
 
 use std::ops::Range;
 
@@ -9,9 +10,9 @@ use mapped::{List, Mapped};
 
 use super::sequence::Sequence;
 
-/// Fewer keys are compared as a whole.
+/// Fewer keys than this are compared as a whole.
 const SORTED_WHOLE: usize = 16;
-/// So often keys that are alike are told apart by what comes next.
+/// The number of times that equal keys are sorted again by their next bytes.
 const SORT_DEPTH: u8 = 8;
 
 /// A stretch of the operations, by key and then by age.
@@ -20,19 +21,20 @@ pub(super) fn sorted_stretch(operations: &Sequence, stretch: Range<usize>) -> Li
     sorted(operations, index(stretch.start)..index(stretch.end))
 }
 
-/// Those of the operations, which come by age, by key and then by age.
+/// The operations of `indexes`, which come by age, sorted by key and then by age.
 pub(super) fn sorted(operations: &Sequence, indexes: impl Iterator<Item = u32>) -> List<u32> {
     let mut keyed = List::with_capacity_in(indexes.size_hint().0, Mapped);
     keyed.extend(indexes.map(|index| (0, index)));
     sort(operations, &mut keyed, 0, SORT_DEPTH);
-    // In memory of its own, which is no more than it needs.
+    // The result is copied to memory of its own, which is no larger than it has to be.
     let mut sorted = List::with_capacity_in(keyed.len(), Mapped);
     sorted.extend(keyed.into_iter().map(|(_, index)| index));
     sorted
 }
 
-/// Sorts entries, which come in order of age, by key and then by age: by the eight bytes behind what all have in common, and those that are still
-/// alike by what comes behind those, `depth` times at most. All have at least the first `known` bytes in common, or else they are compared as a whole.
+/// Sorts entries, which come by age, by key and then by age. Keys are compared by the eight bytes behind their common
+/// prefix. Keys that are still equal are sorted by their next bytes, at most `depth` times. Keys with fewer than
+/// `known` bytes in common are compared as a whole.
 fn sort(operations: &Sequence, keyed: &mut [(u64, u32)], known: usize, depth: u8) {
     let Some(&(_, first)) = keyed.first() else { return };
     let first = operations.key(first);

@@ -1,4 +1,4 @@
-//! What can be chosen when a database is opened. Everything else follows from it.
+//! The options of a database and of a table. Everything else follows from them.
 
 use std::{str::FromStr, time::Duration};
 
@@ -46,7 +46,7 @@ impl FromStr for Structure {
     }
 }
 
-/// Fails where it makes no sense.
+/// Fails for a durability that cannot work.
 pub(crate) fn check_durability(durability: Durability) -> Result<()> {
     match durability {
         Durability::Lazy(interval) if interval.is_zero() => {
@@ -59,7 +59,7 @@ pub(crate) fn check_durability(durability: Durability) -> Result<()> {
 /// Most states of a table that can be retained.
 pub const HISTORY_MAX: u32 = 1000;
 
-/// Fails where so many states cannot be retained of tables with this structure.
+/// Fails where tables with this structure cannot retain that many states.
 pub(crate) fn check_history(structure: Structure, states: u32) -> Result<()> {
     if states > 0 && !structure::has_history(structure) {
         return Err(no_history());
@@ -71,14 +71,15 @@ pub(crate) fn check_history(structure: Structure, states: u32) -> Result<()> {
     Ok(())
 }
 
-/// What is said of a structure that keeps no older states.
+/// The error for a structure that keeps no older states.
 pub(crate) fn no_history() -> Error {
     let problem = "only tables with structure `append` retain their states: others change in place".into();
     Error::Option { option: "history", problem }
 }
 
-/// What a table that is created will be used for: its leaves get the size with the least time per operation (the cost model of the PIO B-tree, `btree::cost`).
-/// And what is chosen for it ([`TableSettings`]). What a table holds does not depend on any of it: only time and space do.
+/// The expected use of a new table, and its settings ([`TableSettings`]). The expected use determines the size of the
+/// leaves: the size with the least time per operation, by the cost model of the PIO B-tree (`btree::cost`). The
+/// contents of a table do not depend on any of these options; only time and space do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableOptions {
     pub(crate) insert_share: f64,
@@ -104,7 +105,7 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    /// The defaults: as many puts as lookups, these one at a time, on ten million records of 128 bytes.
+    /// The defaults: as many puts as lookups, lookups one at a time, on ten million records of 128 bytes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -138,8 +139,9 @@ impl TableOptions {
         self
     }
 
-    /// How values are compressed that are stored apart from their keys: those above 2 KiB, in tables with [`Structure::Append`] those above 256 bytes. Each is
-    /// compressed by itself, and stored as it is where that saves nothing to speak of; by default none is.
+    /// The compression of values that are stored apart from their keys: those above 2 KiB, and above 256 bytes in
+    /// tables with [`Structure::Append`]. Each value is compressed by itself, and is stored uncompressed where
+    /// compression saves almost nothing. By default no value is compressed.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
@@ -159,15 +161,17 @@ impl TableOptions {
         self
     }
 
-    /// So many states of the table are retained, to be opened again and gone back to, in tables with [`Structure::Append`]: see
-    /// [`Table::history`](crate::Table::history). By default none is.
+    /// The number of states of the table that are retained, for tables with [`Structure::Append`]. A retained state can
+    /// be opened again, and the table can be rolled back to a retained state: see
+    /// [`Table::history`](crate::Table::history). By default none is retained.
     #[must_use]
     pub const fn history(mut self, states: u32) -> Self {
         self.settings.history = states;
         self
     }
 
-    /// All that is chosen for a table, as another has it ([`TableInfo::settings`](crate::TableInfo::settings)).
+    /// All settings of a table at once, as another table has them
+    /// ([`TableInfo::settings`](crate::TableInfo::settings)).
     #[must_use]
     pub const fn settings(mut self, settings: TableSettings) -> Self {
         self.settings = settings;
@@ -190,7 +194,7 @@ impl TableOptions {
     }
 }
 
-/// How to open a database.
+/// Options for opening a database.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) memory_bytes: Option<u64>,
@@ -213,24 +217,27 @@ pub struct Options {
     pub(crate) clock: Option<SetClock>,
 }
 
-/// Bytes of the cache where nothing is said.
+/// Default bytes of the cache.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
-/// Bytes of the write buffer where nothing is said. They are what opening after a kill takes its time for: a log of up to one and a half times as much is read and replayed (`--example opens`).
+/// Default bytes of the write buffer. They determine how long opening after a kill takes, because a log of up to one
+/// and a half times this size is read and replayed (`--example opens`).
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 36 << 20;
 
-/// Open transactions may hold so much of the sum of all memory, and scans and batches read so much: one part of so many.
+/// Open transactions may hold one part in this many of the sum of all memory, and scans with batches may read as much
+/// again.
 const PART: u64 = 16;
 
-/// How long a write waits for a key that a transaction locked, where nothing is said.
+/// Default time that a write waits for a key that a transaction has locked.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The model gives each part of a sum this small its least.
+/// From a sum this small, the model gives each part its minimum.
 const SMALLEST_MEMORY: u64 = 2 << 20;
-/// A few pages for the upper levels. Experiments with the memory of 2011 need no more, and everything works with it, slowly.
+/// A few pages for the upper levels. Experiments with the memory of 2011 need no more, and everything works with this,
+/// slowly.
 const SMALLEST_CACHE: u64 = 64 << 10;
-/// Two queues, one of them being applied, of the smallest size that memory is taken in.
+/// Two queues, one of them being applied, of the smallest size in which memory is taken.
 const SMALLEST_WRITE_BUFFER: u64 = 16 << 10;
-/// Above, a queue's arena may not hold what waits for it.
+/// Above this size, a queue's arena may not hold all waiting operations.
 pub(crate) const LARGEST_WRITE_BUFFER: u64 = opq::ARENA_BYTES_MAX;
 const SMALLEST_SEGMENT: u64 = 64 << 10;
 const LARGEST_SEGMENT: u64 = 1 << 30;
@@ -261,15 +268,24 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults: 256 MiB of cache, 36 MiB of write buffer, [`Durability::Sync`], the best I/O backend there is.
+    /// The defaults: 256 MiB of cache, 36 MiB of write buffer, [`Durability::Sync`], the best available I/O backend.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes of memory for the buffer pool, for operations that wait, for open transactions and for what scans and batches read, together; at least 2 MiB. With up to 64 threads a process
-    /// that does nothing else has at most 32 MiB more than that, the program included; values that it is given, or keeps, and what is in flight of those of many megabytes, are its own, and opening after a crash may take more for a moment.
-    /// Transactions may hold a sixteenth, scans with batches another, and an eighth is for what lies unused between images of the pool and what an allocator does not give back. The cost model divides the rest, unless [`Options::cache_bytes`] or [`Options::write_buffer_bytes`] says what one of the two gets.
+    /// Bytes of memory, in sum, for the buffer pool, for waiting operations, for open transactions, and for reads of
+    /// scans and batches; at least 2 MiB. The sum is divided as follows:
+    ///
+    /// - a sixteenth: open transactions;
+    /// - a sixteenth: scans and batches;
+    /// - an eighth: holes between images of the pool, and memory that an allocator does not give back;
+    /// - the rest: buffer pool and write buffer, divided by the cost model unless [`Options::cache_bytes`] or
+    ///   [`Options::write_buffer_bytes`] sets one of the two.
+    ///
+    /// With up to 64 threads, a process that does nothing else takes at most 32 MiB more than the sum, the program
+    /// included. Not counted are values that the process passes in or keeps, and values of many megabytes in flight.
+    /// Opening after a crash may take more for a moment.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
@@ -283,15 +299,17 @@ impl Options {
         self
     }
 
-    /// Bytes of operations that wait in memory for their structure, over all tables; at least 16 KiB, at most 3 GiB. As long as little waits, all but a quarter of it (16 MiB at most) is lent
-    /// to the cache, as memory that is given back at once ([`Options::lend_write_buffer`]).
+    /// Bytes of operations that wait in memory for their structure, over all tables; at least 16 KiB, at most 3 GiB.
+    /// While few operations wait, all of this memory except a quarter (16 MiB at most) is lent to the cache, which
+    /// gives the memory back at once on demand ([`Options::lend_write_buffer`]).
     #[must_use]
     pub const fn write_buffer_bytes(mut self, bytes: u64) -> Self {
         self.write_buffer_bytes = Some(bytes);
         self
     }
 
-    /// Whether the cache is lent what is free of the write buffer; it is by default. For experiments in which each is to have its size.
+    /// Whether the free part of the write buffer is lent to the cache; by default yes. For experiments in which cache
+    /// and write buffer are to have fixed sizes.
     #[must_use]
     pub const fn lend_write_buffer(mut self, lend: bool) -> Self {
         self.lends = lend;
@@ -305,28 +323,28 @@ impl Options {
         self
     }
 
-    /// Insists on an I/O backend; without this the best that the system allows is taken.
+    /// Requires this I/O backend. Without this option, the best one that the system allows is taken.
     #[must_use]
     pub const fn backend(mut self, backend: BackendKind) -> Self {
         self.backend = Some(backend);
         self
     }
 
-    /// Opens for reading: nothing in the directory changes, and other readers may have it open too.
+    /// Opens for reading. Nothing in the directory changes, and other readers may have the database open too.
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Whether a missing database is created; it is unless this says no.
+    /// Whether a missing database is created; by default yes.
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Bytes of a log segment of a database created now. For tests: small segments reach every edge sooner.
+    /// Bytes of a log segment of a newly created database. For tests: small segments reach every edge sooner.
     #[doc(hidden)]
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
@@ -334,16 +352,23 @@ impl Options {
         self
     }
 
-    /// What the device can do, as [`DeviceProfile::measure`] has measured it, or as a database has learned it from its own requests ([`Database::learned_profile`](crate::Database::learned_profile)). From it follow the leaf sizes of tables that are created or compacted, the division
-    /// of [`Options::memory_bytes`], and how many requests are in flight. Without it the database's own profile counts, which `braid device --save` measures (or takes from what was learned, with `--learned`), and where it has
-    /// none, an ordinary NVMe drive is assumed, so that the same options give the same database on every machine.
+    /// The performance of the device, as measured by [`DeviceProfile::measure`] or learned by a database from its own
+    /// requests ([`Database::learned_profile`](crate::Database::learned_profile)). From the profile follow:
+    ///
+    /// - the leaf sizes of tables that are created or compacted;
+    /// - the division of [`Options::memory_bytes`];
+    /// - the number of requests in flight.
+    ///
+    /// Without this option the database's own profile counts, which `braid device --save` measures (or takes from the
+    /// learned profile, with `--learned`). A database without a profile assumes an ordinary NVMe drive, so that the
+    /// same options give the same database on every machine.
     #[must_use]
     pub fn profile(mut self, profile: DeviceProfile) -> Self {
         self.profile = Some(profile);
         self
     }
 
-    /// Pages of a leaf of tables created now, whatever the cost model says. For tests and experiments.
+    /// Pages of a leaf of newly created tables, regardless of the cost model. For tests and experiments.
     #[doc(hidden)]
     #[must_use]
     pub const fn leaf_pages(mut self, pages: u32) -> Self {
@@ -351,7 +376,7 @@ impl Options {
         self
     }
 
-    /// Goes by this clock in place of the system's. For tests.
+    /// Uses this clock in place of the system's. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn clock(mut self, clock: SetClock) -> Self {
@@ -359,7 +384,8 @@ impl Options {
         self
     }
 
-    /// Without background threads their work is done by the calls that make it due. For tests that must repeat exactly.
+    /// Without background threads their work is done by the calls that make the work due. For tests that must repeat
+    /// exactly.
     #[doc(hidden)]
     #[must_use]
     pub const fn background(mut self, background: bool) -> Self {
@@ -367,7 +393,8 @@ impl Options {
         self
     }
 
-    /// Queues as the paper has them, with so many operations between two sorts: its speriod. For its experiments; otherwise queues are always in order.
+    /// Orders queues as in the paper, with this number of operations between two sorts: its speriod. For experiments
+    /// after the paper; otherwise queues are always in order.
     #[doc(hidden)]
     #[must_use]
     pub const fn speriod(mut self, operations: usize) -> Self {
@@ -375,8 +402,8 @@ impl Options {
         self
     }
 
-    /// Most operations that a table's part in a round has: the paper's bcnt. Without it rounds are bounded by the memory that they
-    /// give back. For experiments.
+    /// Most operations of one table in a round: the paper's bcnt. Without this option, rounds are bounded by the memory
+    /// that they give back. For experiments.
     #[doc(hidden)]
     #[must_use]
     pub const fn bcnt(mut self, operations: usize) -> Self {
@@ -384,40 +411,45 @@ impl Options {
         self
     }
 
-    /// How commits that wait for stable storage share flushes of the log. For comparison: what each promises is the same, and the default
-    /// is the fastest.
+    /// How commits that wait for stable storage share flushes of the log. For comparison: every scheme promises the
+    /// same, and the default is the fastest.
     #[must_use]
     pub const fn flush_scheme(mut self, scheme: FlushScheme) -> Self {
         self.flush_scheme = scheme;
         self
     }
 
-    /// How long writes, and transactions that do not say otherwise, wait for a key that another transaction has locked
-    /// ([`Transaction::get_for_update`](crate::Transaction::get_for_update)); a second by default.
+    /// How long writes wait for a key that another transaction has locked
+    /// ([`Transaction::get_for_update`](crate::Transaction::get_for_update)); by default a second. Transactions wait as
+    /// long, unless their options say otherwise.
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
         self
     }
 
-    /// Bytes of the log that are kept for those who follow its changes ([`Database::changes`](crate::Database::changes)), at least, counted from its end; without this, or with 0,
-    /// only what recovery needs, which may be little.
+    /// Bytes of the log, counted from its end, that are kept at least, for readers of its changes
+    /// ([`Database::changes`](crate::Database::changes)). With 0, the default, only the log that recovery needs is
+    /// kept, which may be little.
     ///
-    /// What is kept takes this much space and up to a log segment (16 MiB) more. Large values that were replaced or deleted since, and those of dropped
-    /// tables, stay as long as a kept commit names them, and count: where they are many, fewer commits are kept. On a full disk, what is kept
-    /// is given up before a write is refused for good. It is a matter of each opening: one that says nothing gives everything up.
+    /// - Space. The kept log takes this many bytes and up to one log segment (16 MiB) more.
+    /// - Large values. Large values that were replaced or deleted since, and those of dropped tables, stay as long as a
+    ///   kept commit names them. Their bytes count, so where they are many, fewer commits are kept.
+    /// - Full disk. The kept log is given up before a write is refused for good.
+    /// - Duration. The option holds for one opening; an opening without this option gives up the whole kept log.
     #[must_use]
     pub const fn retain_log_bytes(mut self, bytes: u64) -> Self {
         self.retain_log_bytes = bytes;
         self
     }
 
-    /// Of the sum of all memory, what open transactions may hold, and again what scans may read ahead.
+    /// The part of the sum of all memory that open transactions may hold. Scans may read ahead as much again.
     pub(crate) fn part_bytes(&self) -> Option<u64> {
         self.memory_bytes.map(|bytes| bytes / PART)
     }
 
-    /// Of the sum of all memory, what buffer pool and write buffer have: all but the parts of transactions and of what is read, and two for the holes in the memory of the pool and of the allocator.
+    /// The part of the sum of all memory for buffer pool and write buffer. The remainder is a part for transactions,
+    /// one for reads, and two for the holes in the memory of the pool and of the allocator.
     pub(crate) fn divided_bytes(&self) -> Option<u64> {
         self.memory_bytes.map(|bytes| bytes - 4 * (bytes / PART))
     }

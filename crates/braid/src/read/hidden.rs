@@ -1,4 +1,4 @@
-//! What range deletes hide from a walk.
+//! The versions that range deletes hide from a walk.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -6,20 +6,20 @@ use index::{Bounds, Direction, Fragment, Horizon, Moment, RangeTombstones, Seq};
 
 use crate::{opq::Passed, tables::gaps::Gaps, words::key_range::KeyRange};
 
-/// The range deletes that a walk comes to.
+/// The range deletes within the bounds of a walk.
 pub(crate) struct Hidden {
     layers: Vec<Layer>,
 }
 
-/// Range deletes, and the moment at which they are looked at.
+/// Range tombstones, and the seq at which a walk looks at them.
 struct Layer {
     tombstones: Arc<RangeTombstones>,
     at: Seq,
 }
 
 impl Hidden {
-    /// What a walk within `bounds` at `at` does not see of what `tombstones` delete, nor of what is `deleted` besides, or known to be gone as `gaps` say; none
-    /// where that is nothing.
+    /// The keys that a walk within `bounds` at `at` does not see: those under `tombstones`, those `deleted` besides,
+    /// and those that `gaps` say are gone. None if nothing is hidden.
     pub(crate) fn new(
         tombstones: &Arc<RangeTombstones>, deleted: Option<&RangeTombstones>, gaps: Option<&Gaps>, bounds: &Bounds,
         at: Moment,
@@ -30,7 +30,7 @@ impl Hidden {
         let own = match deleted {
             None => Layer { tombstones: Arc::clone(tombstones), at: at.seq },
             Some(deleted) => {
-                // As if it had been deleted right behind what the walk sees.
+                // As if `deleted` had been deleted right behind the moment of the walk.
                 let (mut all, after) = (tombstones.seen_at(at.seq), Seq(at.seq.0.saturating_add(1)));
                 let horizon = Horizon { visible: Seq::MAX, ..Horizon::default() };
                 deleted
@@ -52,7 +52,7 @@ impl Hidden {
         self.layers.iter().any(|layer| layer.tombstones.hides(key, seq, layer.at))
     }
 
-    /// What is hidden with `key`, if it is, for a walk in this direction.
+    /// The stretch that is hidden with `key`, if `key` is hidden, for a walk in this direction.
     pub(crate) fn passed(&self, key: &[u8], direction: Direction) -> Option<Passed<'_>> {
         self.layers.iter().find_map(|layer| {
             let fragment = layer.tombstones.of_key(key)?;
@@ -65,7 +65,7 @@ impl Hidden {
         })
     }
 
-    /// What is left of `bounds` without the keys at both ends under which all of the structure is hidden.
+    /// The rest of `bounds`, without the keys at both ends under which all of the structure is hidden.
     pub(crate) fn clip(&self, bounds: &Bounds) -> Bounds {
         let Some(mut range) = KeyRange::of(bounds) else { return bounds.clone() };
         loop {
@@ -80,7 +80,8 @@ impl Hidden {
         }
     }
 
-    /// What comes of `bounds` in this direction behind the keys that are hidden with `key`, if all of the structure is hidden there.
+    /// The rest of `bounds` in this direction behind the keys that are hidden with `key`; none unless all of the
+    /// structure is hidden there.
     pub(crate) fn behind(&self, key: &[u8], bounds: &Bounds, direction: Direction) -> Option<Bounds> {
         let bare = self.layers.iter().find_map(|layer| layer.bare(layer.tombstones.of_key(key)))?;
         let rest = match (direction, &bare.high) {
@@ -95,7 +96,8 @@ impl Hidden {
         Some(if rest.is_empty() { nothing(key.to_vec()) } else { self.clip(&rest) })
     }
 
-    /// Up to where nothing is hidden behind `key` in this direction, if there is an end to it; none at all where something is right there.
+    /// The end of the stretch behind `key` in this direction in which nothing is hidden. The inner option is none if
+    /// the stretch has no end, the outer if something is hidden at `key` itself.
     #[expect(clippy::option_option, reason = "whether there is such a stretch, and whether it ends")]
     pub(crate) fn free_until(&self, key: &[u8], direction: Direction) -> Option<Option<&[u8]>> {
         let ends: Option<Vec<_>> = self.layers.iter().map(|layer| layer.free_until(key, direction)).collect();
@@ -104,7 +106,8 @@ impl Hidden {
 }
 
 impl Layer {
-    /// Takes the keys at both ends of `range` out under which all of the structure is hidden; whether there are any. None where nothing is left.
+    /// Removes the keys at both ends of `range` under which all of the structure is hidden; returns whether there were
+    /// any. None if nothing is left.
     fn clip(&self, range: &mut KeyRange) -> Option<bool> {
         let mut is_less = false;
         while let Some(bare) = self.bare(self.tombstones.of_key(&range.low)) {
@@ -150,7 +153,7 @@ impl Layer {
     }
 }
 
-/// No keys.
+/// Empty bounds at a key.
 fn nothing(at: Vec<u8>) -> Bounds {
     Bounds { lower: Bound::Included(at.clone()), upper: Bound::Excluded(at) }
 }

@@ -1,4 +1,5 @@
-//! A moment of a table: walks over queues and structure, what range deletes hide, values that are kept without a copy.
+//! Reads of a table at one moment: walks over queues and structure, hidden versions, values that are kept without a
+//! copy.
 
 pub(crate) mod hidden;
 pub(crate) mod pin;

@@ -1,4 +1,4 @@
-//! A hold on one moment, by who reads at it.
+//! A hold on one moment, for its readers.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use crate::{
     tables::catalog::{TableCore, TableState},
 };
 
-/// A hold on one moment: the versions that it sees stay until it goes.
+/// A hold on one moment: the versions visible at that moment stay until the pin is released.
 pub(crate) struct Pin {
     handle: Arc<Handle>,
     moment: Moment,
@@ -27,12 +27,12 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// Holds what is visible now.
+    /// Pins the visible moment.
     pub(crate) fn take(handle: &Arc<Handle>) -> Arc<Self> {
         Self::take_as_of(handle, None)
     }
 
-    /// Holds what is visible now, as it was at the time of `other`, which is held.
+    /// Pins the visible seq with the time of `other`, which is held.
     pub(crate) fn take_at_time_of(other: &Self) -> Arc<Self> {
         Self::take_as_of(&other.handle, Some(other.moment.now))
     }
@@ -42,17 +42,17 @@ impl Pin {
         Arc::new(Self { handle: Arc::clone(handle), moment, taken: Instant::now(), released: AtomicBool::new(false) })
     }
 
-    /// The seq that it holds.
+    /// The pinned seq.
     pub(crate) const fn seq(&self) -> Seq {
         self.moment.seq
     }
 
-    /// The handle that it was taken through.
+    /// The handle that the pin was taken through.
     pub(crate) const fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 
-    /// Nobody reads what it holds any more, though it is still there.
+    /// Releases the moment: no reader needs it any more, though the pin still exists.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
             self.handle.engine.release(self.moment);
@@ -68,7 +68,8 @@ impl Drop for Pin {
 
 impl Then for Pin {
     fn of(&self, table: &TableCore) -> Result<(Guard<Arc<TableState>>, Moment)> {
-        // Held before it is asked whether the table is live, and before what came of it since: what a later drop or rollback frees waits for this reader.
+        // The state is held before the table is checked to be live, and before later drops and rollbacks are looked up.
+        // So the files that a later drop or rollback frees wait for this reader.
         let state = table.state.load();
         let live = self.handle.engine.check_live(table);
         match table.last_at(self.seq()) {

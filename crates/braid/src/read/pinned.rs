@@ -1,4 +1,4 @@
-//! Values that are kept without a copy of them.
+//! Values that are kept without a copy.
 
 use std::{fmt, ops::Deref, ops::Range, sync::Arc};
 
@@ -6,12 +6,12 @@ use index::Image;
 
 use crate::structures::documents::Document;
 
-/// A value as it was when it was read. It does not change, whatever becomes of its key, table or database.
+/// A value as of the moment of its read. Later changes to its key, table or database do not change this value.
 ///
-/// Where the value was found in memory it is not copied, and what it lies in stays there as long as this is held: a
-/// part of a leaf, a node, or the document, which is no part of the cache then and not counted in its size. So hold few
-/// of them, or for a short time; [`Vec::from`] makes a copy that keeps nothing else. A value that still waits in a
-/// queue is a copy.
+/// A value that was found in memory is not copied. As long as this is held, the memory around the value stays: a part
+/// of a leaf, a node, or the document. A held document is no longer part of the cache, and does not count toward the
+/// size of the cache. So hold few of them, or for a short time; [`Vec::from`] makes a copy that keeps nothing else. A
+/// value that still waits in a queue is a copy.
 pub struct Pinned(Kept);
 
 enum Kept {
@@ -21,7 +21,7 @@ enum Kept {
 }
 
 impl Pinned {
-    /// A value that lies in what `home` gives, if there is such.
+    /// A value that lies in the image that `home` gives; a copy without such an image.
     pub(crate) fn of(value: &[u8], home: Option<&dyn Fn() -> Arc<dyn Image>>) -> Self {
         let within = home.and_then(|home| {
             let image = home();
@@ -33,7 +33,7 @@ impl Pinned {
         Self(within.unwrap_or_else(|| Kept::Copied(value.to_vec())))
     }
 
-    /// A value that is nobody else's.
+    /// A value of its own.
     pub(crate) const fn owned(value: Vec<u8>) -> Self {
         Self(Kept::Copied(value))
     }

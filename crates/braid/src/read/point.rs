@@ -1,4 +1,5 @@
-//! Single keys, and batches of them, at a moment of a table: queues first, what they leave undecided in the structure.
+//! Lookups of single keys, and of batches of keys, at a moment of a table: the queues first, then the structure for
+//! undecided keys.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -16,18 +17,18 @@ use crate::{
 
 /// A value that was read.
 pub(crate) enum Value<'a> {
-    /// Where it lies, and what gives what it lies in.
+    /// The bytes in memory, and a function that gives the image around them.
     There(&'a [u8], Option<&'a dyn Fn() -> Arc<dyn Image>>),
     Copied(Vec<u8>),
     Document(Document),
 }
 
-/// Gives the value of `key` to `take`, now or as it was `then`. No lock is held meanwhile.
+/// Passes the value of `key` to `take`, now or at the moment `then`. No lock is held meanwhile.
 pub(crate) fn read<R>(
     engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>, take: impl FnOnce(Value<'_>) -> R,
 ) -> Result<Option<R>> {
     table.traffic.looked_up(1);
-    // As long as the state is held, the document of a version that was found in it stays where it is.
+    // While the state is held, the document of a version in the state stays where it is.
     let (state, at) = reading(engine, table, then)?;
     let (mut take, mut taken, mut document) = (Some(take), None, None);
     let mut give = |value: Value<'_>| taken = take.take().map(|take| take(value));
@@ -49,14 +50,15 @@ pub(crate) fn read<R>(
     Ok(taken)
 }
 
-/// What a reader that begins now reads for a while, or one that looks at what was `then`.
+/// The state and moment of a reader that begins now, or at the moment `then`. The state may be held for a while.
 pub(crate) fn moment(engine: &Engine, table: &TableCore, then: Option<&dyn Then>) -> Result<(Arc<TableState>, Moment)> {
     reading(engine, table, then).map(|(state, at)| (Guard::into_inner(state), at))
 }
 
-/// What a reader that begins now reads at once, or one that looks at what was `then`.
+/// The state and moment of a reader that begins now, or at the moment `then`. The state is borrowed, for a short read.
 fn reading(engine: &Engine, table: &TableCore, then: Option<&dyn Then>) -> Result<(Guard<Arc<TableState>>, Moment)> {
-    // The state is held before it is asked whether the table is live: what a later drop frees waits for this reader.
+    // The state is held before the table is checked to be live, so that the files a later drop frees wait for this
+    // reader.
     match then {
         Some(then) => then.of(table),
         None => {
@@ -67,7 +69,7 @@ fn reading(engine: &Engine, table: &TableCore, then: Option<&dyn Then>) -> Resul
     }
 }
 
-/// The values of many keys, now or as they were `then`.
+/// The values of many keys, now or at the moment `then`.
 pub(crate) fn read_many(
     engine: &Engine, table: &TableCore, keys: &[&[u8]], then: Option<&dyn Then>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
@@ -98,7 +100,7 @@ fn values(engine: &Engine, table: &TableCore, found: Vec<Option<Found>>) -> Resu
     Ok(found.into_iter().map(value).collect())
 }
 
-/// When the value of `key` expires, now or as it was `then`.
+/// The expiry of `key`, now or at the moment `then`.
 pub(crate) fn expiry(
     engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>,
 ) -> Result<Option<SystemTime>> {
@@ -108,11 +110,11 @@ pub(crate) fn expiry(
     Ok(expiry.map(system_time))
 }
 
-/// What the queues, and range deletes, say of a key.
+/// The answer of the queues, and of range deletes, for a key.
 enum Waiting {
-    /// What there is of it.
+    /// The version that decides, if any.
     Decided(Option<Found>),
-    /// The structure has it or nobody.
+    /// Only the structure can have the key.
     Below,
 }
 
@@ -136,7 +138,8 @@ fn look(state: &TableState, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'
     Ok(())
 }
 
-/// The newest versions of keys at or below the seq of `at`: queues first, what they leave undecided in the structure, as one batch.
+/// The newest versions of keys at or below the seq of `at`: the queues first, then the undecided keys in the structure,
+/// as one batch.
 fn find_many(state: &TableState, keys: &[&[u8]], at: Moment) -> Result<Vec<Option<Found>>> {
     let mut found: Vec<Option<Found>> = vec![None; keys.len()];
     state.active.get_many(keys, at, &mut found);
@@ -157,7 +160,8 @@ fn find_many(state: &TableState, keys: &[&[u8]], at: Moment) -> Result<Vec<Optio
     Ok(found)
 }
 
-/// Puts range deletes in place of what they hide, and in place of what was not found where `is_all` says that there is nothing else.
+/// Puts range deletes in place of the versions they hide. Also puts them in place of missing versions, where `is_all`
+/// says that there is nothing else.
 fn hide(state: &TableState, keys: &[&[u8]], at: Seq, found: &mut [Option<Found>], is_all: impl Fn(&Fragment) -> bool) {
     if state.tombstones.is_empty() {
         return;
@@ -171,9 +175,9 @@ fn hide(state: &TableState, keys: &[&[u8]], at: Seq, found: &mut [Option<Found>]
     }
 }
 
-/// The seqs of the newest versions of many keys of a table; none where there is no version.
+/// The seqs of the newest versions of many keys of a table; none for keys without a version.
 pub(crate) fn newest_many(engine: &Engine, table: &TableCore, keys: &[&[u8]]) -> Result<Vec<Option<Seq>>> {
-    // Held before it is asked whether the table is live, as in [`Table::moment`].
+    // The state is held before the table is checked to be live, as in [`TableCore::moment`].
     let state = table.state.load_full();
     engine.check_live(table)?;
     let found = find_many(&state, keys, Seq::MAX.into())?;

@@ -1,4 +1,4 @@
-//! An earlier moment of a table, for readers that look at what was then.
+//! An earlier moment of a table, for readers of the past.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::{
     tables::catalog::{TableCore, TableState},
 };
 
-/// An earlier moment, for readers that look at what was then.
+/// An earlier moment, for readers of the past.
 pub(crate) trait Then: Send + Sync {
-    /// What there was of a table, and the moment to look at in that.
+    /// The state of a table at that time, and the moment to look at in that state.
     fn of(&self, table: &TableCore) -> Result<(Guard<Arc<TableState>>, Moment)>;
 }

@@ -1,14 +1,19 @@
 //! The queues and the structure of a table, merged in key order.
 //!
-//! 1. A walk takes its table's state, the visible seq and the time when it begins, or those of its snapshot, and sees that moment to its end.
-//! 2. The queues of each age hand out steps in small, growing portions; the structure has a cursor that reads ahead with psync.
-//! 3. The nearest key wins; among equal keys the newest source does, for queues cover rising intervals of seqs.
+//! 1. A walk takes the state of its table, the visible seq and the time when it begins, or those of its snapshot. It
+//!    sees that moment to its end.
+//! 2. The queues of each age hand out steps in small, growing portions. The structure has a cursor that reads ahead
+//!    with psync.
+//! 3. The nearest key wins. Among equal keys the newest source wins, because queues cover rising intervals of seqs.
 //!
 //! A pair of the structure is shown where the cursor has it; nothing is copied.
 //!
-//! What a range delete hides is passed over. Where the structure has nothing else under its keys, the cursor goes on behind them after a few pairs, and queues go on with
-//! what is newer, so that what a walk costs has nothing to do with how many keys were deleted. Of keys that were deleted one by one, the first walk over them looks at
-//! each; it notes where they were, and from then on it is the same for them ([`Gaps`](crate::tables::gaps::Gaps)).
+//! A walk passes over hidden versions. Its cost does not depend on the number of deleted keys, for two reasons:
+//!
+//! - Range deletes: where the structure has nothing else under the deleted keys, the cursor goes on behind them after a
+//!   few pairs, and queues go on with newer operations.
+//! - Keys that were deleted one by one: the first walk over them looks at each, and notes where they were. Later walks
+//!   pass over them as over a range delete ([`Gaps`](crate::tables::gaps::Gaps)).
 
 use std::{
     cmp::Ordering,
@@ -30,9 +35,11 @@ use crate::{
 
 const FIRST_PORTION: usize = 8;
 const LARGEST_PORTION: usize = 256;
-/// Hidden pairs that are passed over one by one, before the cursor goes on behind all that are hidden with them: it costs about a page.
+/// Hidden pairs that are passed over one by one. Then the cursor goes on behind all pairs that are hidden with them,
+/// which costs about a page.
 const PASSED_MAX: usize = 64;
-/// Keys without a pair between two pairs that are noted as a gap, and after how many more it is noted though no pair has come.
+/// A gap of at least `GAP_MIN` keys between two pairs is noted. A longer one is also noted every `GAP_STEP` keys,
+/// before the next pair comes.
 const GAP_MIN: usize = 16;
 const GAP_STEP: usize = 4096;
 
@@ -61,45 +68,45 @@ impl QueueWalk {
     }
 }
 
-/// What a walk stands on.
+/// The position of a walk.
 #[derive(Clone, Copy)]
 enum On {
-    /// It is before the first pair, or at the end.
+    /// Before the first pair, or at the end.
     Nothing,
     /// The cursor's pair.
     Below,
-    /// The front of the nearest queue, over the cursor's pair of the same key where `shadows` says so.
+    /// The front of the nearest queue. With `shadows`, the cursor's pair has the same key and lies under it.
     Queue { shadows: bool },
 }
 
-/// A walk under way. It begins before the first pair.
+/// A walk under way. A new walk stands before the first pair.
 pub(crate) struct Walk {
     bounds: Bounds,
     direction: Direction,
     at: Moment,
-    /// Newest first.
+    /// The newest first.
     queues: Vec<QueueWalk>,
-    /// Which of them has the nearest key.
+    /// The index of the queue with the nearest key.
     nearest: Option<usize>,
     cursor: Box<dyn Cursor>,
     expects_all: bool,
-    /// Range deletes, where there are any within bounds.
+    /// The range deletes within bounds, if there are any.
     hidden: Option<Hidden>,
-    /// Hidden pairs of the cursor that were passed over since one was shown.
+    /// Hidden pairs of the cursor that were passed over since the last shown pair.
     passed: usize,
     begun: bool,
     on: On,
     gap: Gap,
-    /// Who is told of gaps; none where what is passed over could still be there for others.
+    /// The table that is told of gaps; none where other walks could still see the keys passed over.
     told: Option<Arc<TableCore>>,
     state: Arc<TableState>,
 }
 
-/// Keys that were passed over since a pair was shown.
+/// Keys that were passed over since the last shown pair.
 #[derive(Default)]
 struct Gap {
     keys: usize,
-    /// The first of them, or one of the first; none: those from the begin of the walk on.
+    /// The first of these keys, or one of the first. None: the gap begins where the walk began.
     begin: Option<Vec<u8>>,
     has_shown: bool,
 }
@@ -111,13 +118,13 @@ impl Walk {
         Self::begin_without(engine, table, bounds, direction, then, None)
     }
 
-    /// Begins one that shows nothing of what is `deleted`.
+    /// Begins a walk that leaves out the keys of `deleted`.
     pub(crate) fn begin_without(
         engine: &Engine, table: &Arc<TableCore>, bounds: &Bounds, direction: Direction, then: Option<&dyn Then>,
         deleted: Option<&RangeTombstones>,
     ) -> Result<Self> {
         let (state, at) = point::moment(engine, table, then)?;
-        // Gaps are asked for behind the state: those that are there by then know what it has.
+        // The gaps are taken after the state, because the gaps of that time know all versions of the state.
         let gaps = table.gaps_of(&state);
         let hidden = Hidden::new(&state.tombstones, deleted, gaps.as_deref().map(|gaps| &**gaps), bounds, at);
         let ages = std::iter::once(&state.active).chain(state.frozen.iter().map(|frozen| frozen.sections()));
@@ -142,7 +149,7 @@ impl Walk {
         })
     }
 
-    /// All pairs will most likely be asked for. To be said before the first one is.
+    /// Announces that most likely all pairs will be read. To be called before the first pair.
     pub(crate) fn expect_all(&mut self) {
         self.expects_all = true;
         self.cursor.expect_all();
@@ -179,7 +186,7 @@ impl Walk {
         }
     }
 
-    /// A key was passed over.
+    /// Counts a key that was passed over.
     fn grow_gap(&mut self) {
         self.gap.keys += 1;
         if self.gap.keys >= GAP_MIN && self.gap.has_shown && self.gap.begin.is_none() {
@@ -190,7 +197,7 @@ impl Walk {
         }
     }
 
-    /// A pair is shown, or there is none any more.
+    /// Ends the gap, at a shown pair or at the end of the walk.
     fn end_gap(&mut self, is_shown: bool) {
         if self.gap.keys >= GAP_MIN {
             self.note_gap(is_shown);
@@ -200,7 +207,7 @@ impl Walk {
         }
     }
 
-    /// Notes that there is nothing from where the gap begins to the key that the walk stands on, or to the end.
+    /// Notes that nothing lies between the begin of the gap and the current key, or the end.
     fn note_gap(&self, is_shown: bool) {
         let Some(core) = self.told.as_ref().filter(|_| self.gap.begin.is_some() || !self.gap.has_shown) else { return };
         let end = match self.key() {
@@ -222,7 +229,7 @@ impl Walk {
         }
     }
 
-    /// The key that it stands on, whether it is shown or passed over.
+    /// The current key, shown or passed over.
     fn key(&self) -> Option<&[u8]> {
         match self.on {
             On::Nothing => None,
@@ -235,7 +242,8 @@ impl Walk {
         self.hidden.as_ref().is_some_and(|hidden| hidden.hides(key, seq))
     }
 
-    /// Whether the pair that the cursor stands on is hidden, and so passed over; of many, with all those that are hidden with it.
+    /// Whether the cursor's pair is hidden, and so passed over. After many hidden pairs, the cursor passes over all
+    /// pairs that are hidden with this one.
     fn passes(&mut self) -> Result<bool> {
         let (Some(hidden), Some(pair)) = (&self.hidden, self.cursor.current()) else { return Ok(false) };
         if !hidden.hides(pair.key, pair.seq) {
@@ -256,8 +264,9 @@ impl Walk {
         Ok(true)
     }
 
-    /// Where the walk stands on a pair of the structure: moves on and shows each pair that it comes to, as long as they are all the
-    /// structure's and `show` goes on. It stands on the last one shown, which only [`Walk::advance`] may be asked about.
+    /// Shows the next pairs, as long as all of them are the structure's and `show` goes on. Does nothing unless the
+    /// walk stands on a pair of the structure. Afterwards the walk stands on the last pair shown, and only
+    /// [`Walk::advance`] may be called next.
     pub(crate) fn run(&mut self, show: &mut Show<'_>) -> Result<ControlFlow<()>> {
         if !matches!(self.on, On::Below) {
             return Ok(ControlFlow::Continue(()));
@@ -271,7 +280,8 @@ impl Walk {
         Ok(self.cursor.run(until, show)?)
     }
 
-    /// Shows the pairs that are left, until there are no more or `show` breaks; what it broke with. Documents are not read.
+    /// Shows the remaining pairs, until the end or until `show` breaks; returns the value of the break. Documents are
+    /// not read.
     pub(crate) fn visit<B>(&mut self, mut show: impl FnMut(PairRef<'_>) -> ControlFlow<B>) -> Result<ControlFlow<B>> {
         while self.advance()? {
             if let Some(ControlFlow::Break(with)) = self.current().map(&mut show) {
@@ -295,12 +305,12 @@ impl Walk {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What it reads in: as long as that is held, so are the documents that it refers to.
+    /// The state that the walk reads. While a caller holds the state, the documents that it refers to stay.
     pub(crate) const fn state(&self) -> &Arc<TableState> {
         &self.state
     }
 
-    /// The pair that it stands on.
+    /// The current pair.
     pub(crate) fn current(&self) -> Option<PairRef<'_>> {
         match self.on {
             On::Nothing => None,
@@ -316,7 +326,7 @@ impl Walk {
         }
     }
 
-    /// Moves every source behind the key that the walk stands on.
+    /// Moves every source behind the current key.
     fn leave(&mut self) -> Result<()> {
         let on = std::mem::replace(&mut self.on, On::Nothing);
         if let (On::Queue { .. }, Some(nearest)) = (on, self.nearest) {
@@ -344,7 +354,7 @@ impl Walk {
         for queue in &mut self.queues {
             queue.fill(&self.bounds, direction, self.at, &pass);
         }
-        // Of equal keys the first is found, which is the newest.
+        // Among equal keys the first is found, which is of the newest queue.
         let keys = self.queues.iter().enumerate().filter_map(|(number, queue)| Some((number, queue.key()?)));
         self.nearest = keys.min_by(|(_, one), (_, other)| self.direction.order(one, other)).map(|(number, _)| number);
     }

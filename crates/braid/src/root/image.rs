@@ -1,4 +1,4 @@
-//! The checkpoint image: found where the superblock says, and checked.
+//! The checkpoint image: found through the superblock, and checked.
 
 use psync::{Buffer, Request};
 use space::{FileStore, PAGE, StreamKind};
@@ -18,7 +18,7 @@ pub(crate) fn read_image(store: &FileStore, superblock: &SuperblockFile) -> Resu
     Image::decode(&bytes).ok_or_else(|| made("fields that make no sense"))
 }
 
-/// The bytes where a superblock says that an image is, whatever they are.
+/// The bytes at the place of the image in the superblock, unchecked.
 pub(crate) fn image_bytes(store: &FileStore, place: &ImagePlace) -> Result<Vec<u8>> {
     if !store.exists(DATA)? {
         let expected = "the file with the checkpoint image".into();
@@ -38,7 +38,7 @@ pub(crate) fn image_bytes(store: &FileStore, place: &ImagePlace) -> Result<Vec<u
     Ok(buffer.get(..place.length as usize).unwrap_or_default().to_vec())
 }
 
-/// Whether they are the image that the superblock was written for.
+/// Checks that `bytes` are the image that the superblock was written for.
 pub(crate) fn check_image(store: &FileStore, place: &ImagePlace, bytes: &[u8]) -> Result<()> {
     let crc = checksum::crc32c(bytes);
     if crc == place.crc {

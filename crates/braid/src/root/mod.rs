@@ -1,4 +1,4 @@
-//! From where everything else is found: the superblock, and the checkpoint image that it names.
+//! The root of everything else: the superblock, and the checkpoint image that the superblock names.
 
 pub(crate) mod image;
 pub(crate) mod superblock;

@@ -1,7 +1,7 @@
 //! The file `superblock`: two slots, of which the older is overwritten.
 //!
-//! While a database is created it has another name ([`UNFINISHED`]), and gets its own once both slots have an image: so a creation that was cut off, anywhere, is told from a
-//! database that is damaged.
+//! During the creation of a database the file has another name ([`UNFINISHED`]). The file gets its own name once both
+//! slots have an image. So a creation that was cut off, at any point, is told apart from a damaged database.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// Name of the file.
 pub(crate) const NAME: &str = "superblock";
-/// Its name until the database is there.
+/// Name of the file during the creation of the database.
 pub(crate) const UNFINISHED: &str = "superblock.new";
 
 /// The superblock and its file.
@@ -28,18 +28,19 @@ pub(crate) struct SuperblockFile {
 }
 
 impl SuperblockFile {
-    /// Creates the file of a database that is being created, in the first epoch. There is nothing in it until it gets an image.
+    /// Creates the file of a database that is being created, in the first epoch. The file is empty until the first
+    /// image.
     pub(crate) fn create(store: &FileStore, database: [u8; 16], segment_bytes: u64) -> Result<Self> {
         let file = store.create(StreamKind::Meta, UNFINISHED, false)?;
         let current = Superblock { database, generation: 0, epoch: 1, segment_bytes, image: None, clean_end: None };
         Ok(Self { psync: store.psync().clone(), file, current })
     }
 
-    /// The database is there: the file gets its name, for good.
+    /// Ends the creation of the database: the file gets its final name, durably.
     pub(crate) fn finish(&mut self, store: &FileStore) -> Result<()> {
         store.rename(UNFINISHED, NAME)?;
         store.sync_directories()?;
-        // Under the name that messages tell.
+        // Opened again, so that messages show the final name.
         self.file = store.open_existing(StreamKind::Meta, NAME, false)?;
         Ok(())
     }
@@ -58,7 +59,8 @@ impl SuperblockFile {
         let buffers = psync.run_all(vec![read(0), read(1)])?;
         let mut slots: Vec<_> = (0..).zip(buffers).map(|(slot, buffer)| decode(slot, buffer)).collect();
         if slots.iter().any(std::result::Result::is_err) {
-            // Past the page cache: a read that brought something else would take the database back to an older checkpoint.
+            // Read again past the page cache, because a wrong read of the newer slot would take the database back to an
+            // older checkpoint.
             let file = store.open_existing(StreamKind::Meta, NAME, true)?;
             let read = |slot: u64| Request::read(&file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
             let again = psync.run_all(vec![read(0), read(1)])?;
@@ -69,7 +71,7 @@ impl SuperblockFile {
         Ok(Self { psync, file, current })
     }
 
-    /// What is wrong with slots as they are on storage.
+    /// The damage of the slots on storage.
     pub(crate) fn bad_slots(&self) -> Result<Vec<Error>> {
         let read = |slot: u64| Request::read(&self.file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
         let buffers = self.psync.run_all(vec![read(0), read(1)])?;
@@ -87,7 +89,7 @@ impl SuperblockFile {
         Ok((0..).zip(slots).filter_map(problem).collect())
     }
 
-    /// What is left of the file, for salvage: the slots that check, newest first, and what is wrong with the others.
+    /// The remains of the file, for salvage: the slots that check, newest first, and the damage of the others.
     pub(crate) fn left(store: &FileStore) -> Result<(Vec<Superblock>, Vec<String>)> {
         let path = store.path_of(NAME)?;
         if !store.exists(NAME)? {
@@ -116,12 +118,12 @@ impl SuperblockFile {
         Ok((whole, findings))
     }
 
-    /// What the newest slot says.
+    /// The contents of the newest slot.
     pub(crate) const fn current(&self) -> &Superblock {
         &self.current
     }
 
-    /// Begins a new epoch: from here on something may be written.
+    /// Begins a new epoch. Writes are allowed from here on.
     pub(crate) fn begin_epoch(&mut self) -> Result<u64> {
         let clean_end = self.current.clean_end.filter(|_| seeded::on(Bug::CleanMarkKept));
         let next = Superblock { epoch: self.current.epoch + 1, clean_end, ..self.current.newer() };
@@ -129,17 +131,20 @@ impl SuperblockFile {
         Ok(next.epoch)
     }
 
-    /// The database is closed: the newest image is all there is of it, and nothing is written any more to the log, which ends here and is on stable storage.
+    /// Marks the database as closed. The newest image then has the whole contents. The log ends at `end`, is on stable
+    /// storage, and gets no more writes.
     pub(crate) fn mark_clean(&mut self, end: Lsn) -> Result<()> {
         self.write(Superblock { clean_end: Some(end), ..self.current.newer() })
     }
 
-    /// Makes an image the newest checkpoint. It is on stable storage.
+    /// Makes an image the newest checkpoint. The image is on stable storage already.
     pub(crate) fn set_image(&mut self, image: ImagePlace) -> Result<()> {
         self.write(Superblock { image: Some(image), ..self.current.newer() })
     }
 
-    /// Makes an image the first checkpoint of a database that is being created: in both slots, so that each tells of one. What is written before is flushed with it, and so are the names of all files, for this one has not got its name yet.
+    /// Makes an image the first checkpoint of a database that is being created. The image goes into both slots, so that
+    /// each slot names one. The same flush covers the earlier writes to `written` and the names of all files, because
+    /// the superblock file does not have its final name yet.
     pub(crate) fn set_first_image(&mut self, store: &FileStore, image: ImagePlace, written: &File) -> Result<()> {
         let next = Superblock { image: Some(image), ..self.current.newer() };
         let again = next.newer();
@@ -161,14 +166,14 @@ impl SuperblockFile {
     }
 }
 
-/// What is in slot `slot`. What belongs in the other one is none of it.
+/// The contents of slot `slot`. Contents that belong in the other slot are refused.
 fn decode(slot: u64, bytes: Option<Buffer>) -> std::result::Result<Superblock, SlotError> {
     let bytes = bytes.as_deref().unwrap_or_default();
     let found = bytes.try_into().map_err(|_| SlotError::Field).and_then(Superblock::decode)?;
     if found.generation % 2 == slot { Ok(found) } else { Err(SlotError::Field) }
 }
 
-/// The valid slot of the highest generation. A slot that is not valid is the one a crash tore.
+/// The valid slot of the highest generation. An invalid slot is one that a crash tore.
 fn newest(slots: Vec<std::result::Result<Superblock, SlotError>>, path: &Path) -> Result<Superblock> {
     let newer = |whole_only: bool| {
         let newer = slots.iter().find_map(|slot| match slot {
@@ -177,7 +182,8 @@ fn newest(slots: Vec<std::result::Result<Superblock, SlotError>>, path: &Path) -
         });
         newer.map_or(Ok(()), |found| Err(Error::NewerVersion { path: path.to_owned(), found, supported: VERSION }))
     };
-    // A whole slot of a newer version counts. One that only looks like it may be damaged, and the other slot does as well.
+    // A whole slot of a newer version decides. A slot that only looks like a newer version may be damaged; then the
+    // other slot is as good.
     newer(true)?;
     if let Some(newest) = slots.iter().filter_map(|slot| slot.as_ref().ok()).max_by_key(|slot| slot.generation) {
         return Ok(*newest);

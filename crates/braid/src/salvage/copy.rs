@@ -1,6 +1,6 @@
-//! Copies what is left of a tree into a new table.
+//! Copies the remains of a tree into a new table.
 //!
-//! Pairs come a leaf at a time; their documents are read together, [`DOCUMENT_BYTES`] at a time.
+//! Pairs come one leaf at a time. Their documents are read together, [`DOCUMENT_BYTES`] at a time.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -18,10 +18,10 @@ use crate::{
     root::DATA,
 };
 
-/// Bytes of documents that are read at once, unless a single one is longer.
+/// Bytes of documents read at once, unless a single document is longer.
 const DOCUMENT_BYTES: u64 = 16 << 20;
 
-/// Copies `table` into `new`, and tells what is lost of it.
+/// Copies `table` into `new`, and reports its losses.
 pub(super) fn copy(
     source: &Source, id: TableId, table: &SourceTable, new: &Table, told: &mut SalvagedTable,
     progress: &mut dyn FnMut(SalvageProgress),

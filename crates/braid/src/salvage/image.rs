@@ -1,8 +1,9 @@
 //! The checkpoint image of a damaged database.
 //!
-//! 1. The newest image that a whole slot of the superblock names and that has the checksum it names is as good as recovery's.
-//! 2. Without one, an image that only decodes counts: first where a slot names it, then the newest that stands at the beginning of a page. Its
-//!    roots have checksums of their own; which commits are in them, it cannot vouch for.
+//! 1. The newest image that a whole slot of the superblock names, with the checksum in the slot, is as good as in
+//!    recovery.
+//! 2. Without one, an image that merely decodes is taken: first one named by a slot, then the newest at the beginning
+//!    of any page. Its roots have checksums of their own, but its list of the commits in them cannot be trusted.
 
 use psync::{Buffer, Request};
 use space::{FileStore, PAGE, StreamKind};
@@ -17,18 +18,18 @@ use crate::{
     },
 };
 
-/// Bytes of the data file that are searched at a time.
+/// Bytes of the data file searched at a time.
 const SEARCH_BYTES: usize = 1 << 20;
-/// Longest image that is taken without a superblock that names it.
+/// Longest image taken without a superblock that names the image.
 const IMAGE_BYTES_MAX: usize = 64 << 20;
 
-/// What is known of the database as a whole.
+/// Facts about the whole database.
 pub(super) struct Beginning {
     /// The newest whole slot.
     pub(super) superblock: Option<Superblock>,
-    /// An image, and whether it was checked.
+    /// An image, and whether it checks.
     pub(super) image: Option<(Image, bool)>,
-    /// What is wrong.
+    /// Damage found.
     pub(super) findings: Vec<String>,
 }
 
@@ -62,7 +63,7 @@ impl Beginning {
     }
 }
 
-/// The newest image that stands anywhere in the data file.
+/// The newest image anywhere in the data file.
 fn search(store: &FileStore) -> Result<Option<Image>> {
     if !store.exists(DATA)? {
         return Ok(None);
@@ -72,7 +73,7 @@ fn search(store: &FileStore) -> Result<Option<Image>> {
     let read = |offset: u64, most: usize| {
         let bytes = most.min(usize::try_from(length - offset).unwrap_or(usize::MAX));
         let request = Request::read(&file, offset, Buffer::for_read(bytes), 0);
-        // What cannot be read is no image.
+        // An unreadable page holds no image.
         store.psync().run_all(vec![request]).ok()?.pop().flatten()
     };
     let mut newest: Option<Image> = None;

@@ -1,19 +1,25 @@
-//! Copies all that checks from a damaged database into a new one, and tells what is gone.
+//! Copies everything that checks from a damaged database into a new one, and reports the losses.
 //!
-//! 1. What is left is found out (`source`): the newest checkpoint image that checks, or else any that can be read, and behind it the whole groups of
-//!    the log, over its holes; for `append` tables of which neither knows a root, the newest commit header in their nodes. All together
-//!    give the tables, the newest root of each tree, and which commits each tree has.
-//! 2. Each tree is walked past what does not check, and the pairs found are loaded into a new table (`copy`).
-//! 3. Commits that the trees lack are written behind that, in seq order (`replay`).
-//! 4. The new database is closed with a checkpoint. Memory is that of an open database, and a leaf with some of its documents.
+//! 1. The remains are found (`source`): the newest checkpoint image that checks, otherwise any readable image; then the
+//!    whole groups of the log, across its holes; for `append` tables without a root in both, the newest commit header
+//!    in their nodes. Together these give the tables, the newest root of each tree, and the commits in each tree.
+//! 2. Each tree is walked past the parts that do not check, and the pairs found are loaded into a new table (`copy`).
+//! 3. Commits missing in the trees are written after the copy, in seq order (`replay`).
+//! 4. The new database is closed with a checkpoint. The memory needed is that of an open database, plus a leaf with
+//!    some of its documents.
 //!
-//! What is told as lost may be missing, older than it should be, or deleted and back; nothing else is. Nothing is put there that was never
-//! committed under that key, and no older version of a key takes the place of one whose document is damaged.
+//! Keys and commits reported as lost may be missing, older than they should be, or deleted and back. All others are
+//! unaffected. No value appears under a key for which it was never committed. No older version replaces one whose
+//! document is damaged.
 //!
-//! Not found again: leaves and nodes below a node that does not check. A node's parent holds the incarnation that its checksums begin with, so
-//! what lies about in the data file cannot be told from what was deleted long ago.
+//! Not found: leaves and nodes below a node that does not check, because only the parent of a node holds the
+//! incarnation with which its checksums begin. So stray nodes in the data file cannot be told from nodes deleted long
+//! ago.
 //!
-//! Invariants: nothing is written to the damaged database, and nobody has it open for writing meanwhile; the new one was not there before.
+//! Invariants:
+//!
+//! - The damaged database is only read, and no process has this database open for writing meanwhile.
+//! - The new database did not exist before.
 
 mod copy;
 mod image;
@@ -36,12 +42,14 @@ use crate::{
 
 pub use report::{LostCommits, LostDocument, LostRange, Salvage, SalvageProgress, SalvagedTable};
 
-/// Copies all that checks from the damaged database in directory `from` into a new one in `to`, which is made with `options`, and tells what is gone.
-/// The damaged one is only read. See [`Salvage`] for what can be relied upon.
+/// Copies everything that checks from the damaged database in directory `from` into a new database in `to`, and reports
+/// the losses.
+///
+/// The new database is made with `options`. The damaged one is only read. The guarantees are listed at [`Salvage`].
 ///
 /// # Errors
-/// [`Error::Occupied`] when `to` holds something already; when `from` holds nothing that leads to a table or is open for writing, or writing the new database fails: then it
-/// has a part of the data, and should be removed.
+/// [`Error::Occupied`] when `to` is not empty; when `from` has nothing that leads to a table, or is open for writing;
+/// or when writing the new database fails. In that last case `to` holds a part of the data and should be removed.
 pub fn salvage(
     from: impl AsRef<Path>, to: impl AsRef<Path>, options: Options, progress: &mut dyn FnMut(SalvageProgress),
 ) -> Result<Salvage> {
@@ -49,7 +57,7 @@ pub fn salvage(
     salvage_on(&psync, from.as_ref(), to.as_ref(), options, progress)
 }
 
-/// As [`salvage`], on `psync`'s storage: a simulated disk, say.
+/// As [`salvage`], on the storage of `psync`, for example a simulated disk.
 ///
 /// # Errors
 /// As [`salvage`].
@@ -89,12 +97,12 @@ pub fn salvage_on(
     replay::replay(&source, &database, &tables, segment_bytes, &mut report)?;
     drop(tables);
     database.close()?;
-    // The requests that it timed were those to the damaged database too, which may lie on a disk that fails.
+    // The timed requests include those to the damaged database, which may be on a failing disk.
     learned::forget(psync, to)?;
     Ok(report)
 }
 
-/// Its name, or one that says which it was.
+/// The name of the table; if lost or taken, a name with the id of the table.
 fn free_name(database: &Database, table: &source::SourceTable) -> String {
     let taken = |name: &str| database.open_table(name).is_ok();
     let plain = table.name.clone().unwrap_or_else(|| format!("table-{}", table.id.0));

@@ -1,7 +1,8 @@
-//! Writes the commits that the trees lack behind what was copied, in their order.
+//! Writes the commits missing in the trees after the copied pairs, in their order.
 //!
-//! In ranges that a tree has lost, commits are written again that it had: the log may still have the newest value of a key.
-//! A put whose document is damaged takes the key away: an older value would be worse than none. A later operation on the key makes that good.
+//! In key ranges that a tree has lost, commits are written even if the tree had them, because the log may still have
+//! the newest value of a key. A put whose document is damaged deletes its key, because an older value would be worse
+//! than none. A later operation on the key repairs this loss.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +19,11 @@ use crate::{
     words::durability::Durability,
 };
 
-/// Bytes of a batch that is written.
+/// Bytes of a batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Writes the commits of the log to `database`, whose `tables` are named by their old ids. Its log has segments of `segment_bytes`.
+/// Writes the commits of the log to `database`. `tables` are keyed by their old ids. The new log has segments of
+/// `segment_bytes`.
 pub(super) fn replay(
     source: &Source, database: &Database, tables: &BTreeMap<TableId, Table>, segment_bytes: u64, report: &mut Salvage,
 ) -> Result<()> {
@@ -39,7 +41,7 @@ pub(super) fn replay(
         let mut is_new = false;
         for (id, logged) in Operations::new(payload, seq).flatten() {
             let (Some(table), Some(new)) = (source.table(id), tables.get(&id)) else { continue };
-            // What a range delete hides is left out, so that it need not be deleted.
+            // Range deletes are skipped, because the versions that they hide are never written.
             let Logged::Update(update) = logged else { continue };
             if table.is_forgotten(seq) || table.hides(update.key, seq) {
                 continue;
@@ -94,7 +96,7 @@ impl Hidden {
     }
 }
 
-/// Adds an operation to the batch. Returns why its document is lost, if it is.
+/// Adds an operation to the batch. Returns the reason when its document is lost.
 fn write(
     source: &Source, id: TableId, table: &Table, update: &Update<'_>, batch: &mut WriteBatch,
 ) -> Result<Option<String>> {

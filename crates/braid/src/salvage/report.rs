@@ -1,65 +1,70 @@
-//! What salvage tells.
+//! The report of a salvage.
 
 use index::{Seq, TableId};
 
 use super::source::SourceTable;
 
-/// How far a salvage is.
+/// Progress of a salvage.
 #[derive(Clone, Debug)]
 pub struct SalvageProgress {
     /// The table being copied.
     pub table: String,
-    /// Pairs of it copied so far.
+    /// Pairs copied from this table so far.
     pub pairs: u64,
 }
 
-/// What was copied out of a damaged database, and what is gone.
+/// The copied tables and the losses of a salvage.
 ///
-/// A pair of the new database is what the damaged one would have shown when whole, unless its key is in a range of [`SalvagedTable::lost`] or
-/// among [`SalvagedTable::documents_lost`], or one of [`Salvage::lost_commits`] may have changed it.
+/// A pair of the new database is the pair of the undamaged database, with these exceptions:
+///
+/// - its key is in a range of [`SalvagedTable::lost`];
+/// - its key is among [`SalvagedTable::documents_lost`];
+/// - one of [`Salvage::lost_commits`] may have changed the pair.
 #[derive(Clone, Debug, Default)]
 pub struct Salvage {
-    /// The tables, as they were made.
+    /// The tables of the new database.
     pub tables: Vec<SalvagedTable>,
-    /// Commits of which nothing is there, though later ones may be: then what is there is no moment of the past.
+    /// Commits of which nothing is left. Later commits may be present, so the contents then match no moment of the
+    /// past.
     pub lost_commits: Vec<LostCommits>,
-    /// Damage by which nothing more is lost than is told otherwise.
+    /// Damage without losses beyond those reported elsewhere.
     pub findings: Vec<String>,
-    /// A commit at the end of the log that is not whole. A crash explains it; if there was none, it and what came after it are lost.
+    /// An incomplete commit at the end of the log. A crash explains this. If there was no crash, this commit and all
+    /// later ones are lost.
     pub torn: Option<String>,
-    /// Commits of the log that were written behind what the trees had.
+    /// Commits of the log that were written after the contents of the trees.
     pub commits: u64,
 }
 
-/// A table that was copied.
+/// A copied table.
 #[derive(Clone, Debug)]
 pub struct SalvagedTable {
-    /// Its id in the damaged database.
+    /// Id in the damaged database.
     pub id: u32,
-    /// Its name in the new one.
+    /// Name in the new database.
     pub name: String,
-    /// Whether that is the name it had; else that is lost.
+    /// Whether the name is the original one. If false, the original name is lost or was taken.
     pub is_name_known: bool,
-    /// Pairs that its tree had.
+    /// Pairs from the tree of the table.
     pub pairs: u64,
-    /// Operations of the log that came behind them.
+    /// Operations from the log, applied after the pairs.
     pub operations: u64,
-    /// Ranges of keys that damage hides.
+    /// Ranges of keys hidden by damage.
     pub lost: Vec<LostRange>,
-    /// Keys whose values are damaged documents: they are not in the new table.
+    /// Keys whose values are damaged documents. The new table does not have these keys.
     pub documents_lost: Vec<LostDocument>,
 }
 
-/// Keys that may be missing, or have an older value than they should, or have been deleted.
+/// Keys that may be missing, have an older value than they should, or be deleted keys that are back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
-    /// The first.
+    /// The first key.
     pub low: Vec<u8>,
-    /// Behind the last; none at the end of the table.
+    /// The exclusive upper bound; none at the end of the table.
     pub high: Option<Vec<u8>>,
-    /// Whether something of it is there all the same.
+    /// Whether some keys of the range are in the new table all the same.
     pub taken: bool,
-    /// What does not check, with file and offset.
+    /// The part that does not check, with file and offset.
     pub why: String,
 }
 
@@ -68,23 +73,23 @@ pub struct LostRange {
 pub struct LostDocument {
     /// The key.
     pub key: Vec<u8>,
-    /// What does not check, with file and offset.
+    /// The part that does not check, with file and offset.
     pub why: String,
 }
 
-/// Commits that are gone. Whatever they changed is as it was before them, unless it was changed again.
+/// Lost commits. The keys that they changed have their earlier contents, unless changed again later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostCommits {
-    /// The first.
+    /// The first commit.
     pub first: Seq,
-    /// The last; none where it is not known whether there was any, and how many.
+    /// The last commit; none when the number of lost commits, possibly zero, is unknown.
     pub last: Option<Seq>,
-    /// What does not check, with file and offset.
+    /// The part that does not check, with file and offset.
     pub why: String,
 }
 
 impl Salvage {
-    /// Whether the new database has all that the damaged one had.
+    /// Whether the new database has everything that the damaged one had.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let whole =

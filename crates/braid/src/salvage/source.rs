@@ -1,14 +1,17 @@
-//! What is left of a damaged database: its tables, the newest root of each, and its log.
+//! The remains of a damaged database: its tables, the newest root of each, and its log.
 //!
-//! 1. The image gives tables, roots, and which commits are in them ([`super::image`]).
-//! 2. The log, as far as it checks, brings them forward as recovery does: tables come and go, a flush-end gives its table a newer root.
-//! 3. A hole in the log hides commits. Those that every tree has anyway, and the image knows of, are not lost.
-//! 4. A load and a rollback make a table another: no commit before them is written to it again, nor hides a range delete before them anything. Their flush-end says that they
-//!    were carried out, also where the image knows that.
-//! 5. A table of which no root is left, but nodes in files of its own, is taken as its newest commit header has it.
+//! 1. The image gives tables, roots, and the commits in the roots ([`super::image`]).
+//! 2. The log, as far as it checks, brings them forward as in recovery: tables are created and dropped, a flush-end
+//!    gives its table a newer root.
+//! 3. A hole in the log hides commits. Commits `≤ min(applied of every tree, visible of the image)` are not lost.
+//! 4. A load or a rollback replaces the whole table. No earlier commit is written to the table again, and no earlier
+//!    range delete hides anything. Their flush-end proves that they took effect, even if the image has this flush-end
+//!    already.
+//! 5. A table without any root, but with nodes in files of its own, gets the root of its newest commit header.
 //!
-//! A table of which only records of commits or flush-ends are left, or nodes, has lost its name. Where the image does not check, all commits that are
-//! left are written again: in their order they lead to the same.
+//! A table known only from commits, flush-ends or nodes has lost its name. If the image does not check, its applied
+//! seqs do not count. The commits left in the log are then written again; only a flush-end in the log can raise the
+//! applied seq of its table. Repeating commits in their order leads to the same contents.
 
 use std::{
     cell::RefCell,
@@ -40,58 +43,60 @@ use crate::{
 /// A table of the damaged database.
 pub(crate) struct SourceTable {
     pub(super) id: TableId,
-    /// None where it is lost.
+    /// None when the name is lost.
     pub(super) name: Option<String>,
     pub(super) structure: Structure,
-    /// Unless the record that began it is lost, and any image that knows it.
+    /// Defaults when the creating record is lost and no image has the table.
     pub(super) settings: TableSettings,
-    /// The newest root record; none where no tree was ever written.
+    /// The newest root record; none when no tree was ever written.
     pub(super) root: Option<Vec<u8>>,
     pub(super) applied: AppliedThrough,
-    /// Deletes of ranges that the image has.
+    /// Range deletes from the image or a rollback's flush-end.
     tombstones: RangeTombstones,
-    /// And all that are left in the log, also those of which the tree needs none: commits before them are there too.
+    /// All range deletes left in the log, also those that the tree no longer needs, because the log still has commits
+    /// before them.
     logged: RangeTombstones,
-    /// When it last changed as a whole.
+    /// Seq of the last load or rollback that took effect; 0 without one.
     swapped: Seq,
 }
 
 impl SourceTable {
-    /// Whether the commit `seq` came before a load or a rollback.
+    /// Whether the commit `seq` came before the last load or rollback.
     pub(super) fn is_forgotten(&self, seq: Seq) -> bool {
         seq <= self.swapped
     }
 
-    /// Whether a delete of a range hides the version of `key` of the commit `seq`: then it is not copied.
+    /// Whether a range delete hides the version of `key` of the commit `seq`. A hidden version is not copied.
     pub(super) fn hides(&self, key: &[u8], seq: Seq) -> bool {
         self.tombstones.hides(key, seq, Seq::MAX) || self.logged.hides(key, seq, Seq::MAX)
     }
 }
 
-/// A load or a rollback, of which the log has the record.
+/// A load or a rollback whose record is in the log.
 struct Swapped {
     table: TableId,
     seq: Seq,
     is_rollback: bool,
 }
 
-/// What is left.
+/// The remains of the database.
 pub(super) struct Source {
     store: FileStore,
     pub(super) trees: DamagedTrees,
     log: Option<wal::Salvage>,
     tables: BTreeMap<TableId, SourceTable>,
-    /// Tables of which the log has everything from their beginning on.
+    /// Tables whose log is complete from their creation on.
     whole: BTreeSet<TableId>,
-    /// Ids of tables that are gone on purpose: these, and those below that are not known.
+    /// Ids of dropped tables. Unknown ids below `next_table` belong to dropped tables too.
     dropped: BTreeSet<TableId>,
     next_table: u32,
-    /// Commits up to this one are no longer looked for to know which tables there are.
+    /// Seq of the image. Records that create or drop tables up to this commit are ignored, because the image has their
+    /// effect.
     visible: Seq,
     flush_ends_below: Lsn,
-    /// Where the log ends.
+    /// End of the log.
     end: Lsn,
-    /// Loads and rollbacks of which the log knows.
+    /// Loads and rollbacks in the log.
     swaps: Vec<Swapped>,
     lost: Vec<LostCommits>,
     torn: Option<String>,
@@ -152,7 +157,7 @@ impl Source {
     fn take_image(&mut self, image: format::Image, is_checked: bool) {
         self.visible = image.visible;
         for table in image.tables {
-            // What an image that does not check says is applied may be too much.
+            // The applied seqs of an image that does not check may be too high.
             let applied = if is_checked { table.applied } else { AppliedThrough::new(Seq(0)) };
             let (id, root) = (table.id, Some(table.root));
             let (name, structure, settings) = (Some(table.name), table.structure, table.settings);
@@ -165,7 +170,7 @@ impl Source {
         (self.next_table, self.flush_ends_below) = (image.next_table, image.flush_ends_below);
     }
 
-    /// The tables that are to be copied.
+    /// The tables to be copied.
     pub(super) fn tables(&self) -> impl Iterator<Item = (&TableId, &SourceTable)> {
         self.tables.iter()
     }
@@ -174,7 +179,7 @@ impl Source {
         self.tables.get(&id)
     }
 
-    /// The documents of a table, whatever files there are.
+    /// The documents of a table, from all files that exist.
     pub(super) fn documents(&self, table: TableId) -> Result<Arc<DocLog>> {
         if let Some(documents) = self.documents.borrow().get(&table) {
             return Ok(Arc::clone(documents));
@@ -185,7 +190,7 @@ impl Source {
         Ok(documents)
     }
 
-    /// The report, with what is known before anything is copied.
+    /// Begins the report with everything known before the copy.
     pub(super) fn begin_report(&mut self) -> Salvage {
         Salvage {
             lost_commits: std::mem::take(&mut self.lost),
@@ -195,7 +200,7 @@ impl Source {
         }
     }
 
-    /// Shows the commits that are left, in their order: where each is, its seq and payload.
+    /// Visits the remaining commits in their order, with seq and payload.
     pub(super) fn commits(&self, visit: &mut dyn FnMut(Seq, &[u8]) -> Result<()>) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let read = log.read(&mut |left| {
@@ -231,7 +236,7 @@ impl Source {
                         ));
                         return Ok(Verdict::Tail);
                     }
-                    // Without a position to begin at, the log begins with what is there.
+                    // Without a start position, the log begins with the first commit found.
                     let first = group.records().map(|record| record.seq).find(|seq| *seq > 0);
                     if let (false, Some(first)) = (begun, first) {
                         begun = true;
@@ -241,7 +246,7 @@ impl Source {
                     self.end = group.end;
                 }
                 Left::Hole(hole) => {
-                    // Pieces behind it may be those of another flush-end.
+                    // Pieces behind the hole may belong to another flush-end.
                     pieces = Pieces::default();
                     self.whole.clear();
                     holes.push(hole);
@@ -256,7 +261,7 @@ impl Source {
         Ok(())
     }
 
-    /// The hole before the first seq of a log that was found without a checkpoint.
+    /// The hole before the first seq of a log found without a checkpoint.
     fn before(&self, first: u64) -> Hole {
         Hole {
             file: self.store.directory().join("wal"),
@@ -267,7 +272,7 @@ impl Source {
         }
     }
 
-    /// Whether every document that the group names is whole.
+    /// Whether every document named in the group is whole.
     fn has_documents(&self, group: &Group<'_>) -> std::result::Result<bool, Ended> {
         let mut named: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
@@ -335,7 +340,7 @@ impl Source {
         }
     }
 
-    /// A commit deleted a range.
+    /// Notes the range delete of a commit.
     fn delete_range(&mut self, table: TableId, low: &[u8], high: Option<&[u8]>, seq: Seq) {
         if let Some(table) = self.tables.get_mut(&table) {
             let horizon = Horizon { visible: seq, ..Horizon::default() };
@@ -343,7 +348,7 @@ impl Source {
         }
     }
 
-    /// A record is about this table.
+    /// Adds a table when a record names an unknown one.
     fn note(&mut self, id: TableId) {
         if !self.is_dropped(id) && !self.tables.contains_key(&id) {
             let applied = AppliedThrough::new(Seq(0));
@@ -367,10 +372,10 @@ impl Source {
         }
     }
 
-    /// `is_new` unless the image has what it says.
+    /// Takes a flush-end record or one of its parts. `is_new` is false when the image has its contents.
     fn flush_end(&mut self, kind: u8, payload: &[u8], is_new: bool, pieces: &mut Pieces) {
         let Some(piece) = FlushEndPiece::decode(payload) else { return };
-        // Its first ones lie in a hole, or before what is read.
+        // Its first pieces are in a hole, or before the start of reading.
         if pieces.take(&piece).is_err() || kind == kind::FLUSH_END_PART {
             return;
         }
@@ -380,7 +385,8 @@ impl Source {
         let ends = |swap: &&Swapped| swap.table == table.id && record.applied == AppliedThrough::new(swap.seq);
         let swapped = match &record.restored {
             Some(_) => Some(record.applied.at(&[])),
-            // Whatever moves leaves the applied seq alone, so later ones say the same of a load; of a rollback they do not tell which range deletes there are.
+            // A flush-end that only moves nodes keeps the applied seq, so a later one still proves a load. A later
+            // flush-end proves no rollback, because the range deletes after the rollback are missing there.
             None => self.swaps.iter().find(ends).filter(|swap| !swap.is_rollback).map(|swap| swap.seq),
         };
         if let Some(seq) = swapped.filter(|seq| *seq > table.swapped) {
@@ -401,11 +407,12 @@ impl Source {
         }
     }
 
-    /// Takes tables of which no root is left from what their structures have left.
+    /// Finds roots for tables without one, from the files of their structures.
     fn find_roots(&mut self) -> Result<()> {
         for id in self.trees.left()? {
             let has_root = self.tables.get(&id).is_some_and(|table| table.root.is_some());
-            // Nodes that nothing names, though all that would is there, are those of a load or a batch that did not come to its end.
+            // If the log is complete since the creation of the table, nodes without a root belong to a load or batch
+            // that never ended.
             if has_root || self.is_dropped(id) || self.whole.contains(&id) {
                 continue;
             }
@@ -419,7 +426,7 @@ impl Source {
         Ok(())
     }
 
-    /// Tells which commits the holes hide.
+    /// Reports the commits hidden by the holes.
     fn judge(&mut self, holes: Vec<Hole>) {
         let steps = self.tables.values().flat_map(|table| table.applied.steps());
         let everywhere = steps.map(|(_, seq)| *seq).min().unwrap_or(self.visible).min(self.visible);
@@ -433,7 +440,7 @@ impl Source {
         let Some(hole) = holes.first() else { return };
         for Swapped { table, seq, is_rollback } in std::mem::take(&mut self.swaps) {
             let is_lost = |table: &SourceTable| {
-                // Range deletes that a rollback took back would hide what it brought.
+                // Range deletes undone by a rollback would hide the contents restored by the rollback.
                 table.applied.at(&[]) < seq || is_rollback && table.swapped < seq
             };
             if self.tables.get(&table).is_some_and(is_lost) {
@@ -446,12 +453,12 @@ impl Source {
     }
 }
 
-/// A hole, with where it is.
+/// A hole as text, with its place.
 fn text(hole: &Hole) -> String {
     format!("{} at byte {}: {}", hole.file.display(), hole.offset, hole.why)
 }
 
-/// Why reading the log ended early.
+/// The error that ended reading the log early.
 enum Ended {
     Log(wal::Error),
     Database(Error),

@@ -1,8 +1,12 @@
-//! Documents that lookups ask for. Those that are asked for again stay in memory.
+//! The document cache: documents that lookups ask for again stay in memory.
 //!
-//! A document is cached under its table, segment and offset: nothing else is ever written to that place, so what is cached is never stale. It gets in when there is
-//! room, or when it was asked for before, not long ago ([`Cache::admits`]). What is read in long rows (ranges, compactions, backups) passes by.
-//! What commits write goes to memory that is lent, as what is read does: it may be asked for next.
+//! 1. A document is cached under its table, segment and offset. A place in a segment is written once, so a cached
+//!    document is never stale.
+//! 2. The cache admits a document if there is room, or if the document was asked for before, not long ago
+//!    ([`Cache::admits`]).
+//! 3. A document that is read and not admitted goes to the memory that is lent. So does a document that a commit
+//!    writes, because it may be asked for next.
+//! 4. Documents of long scans (ranges, compactions, backups) bypass the cache.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -26,14 +30,14 @@ impl Key {
     }
 }
 
-/// A document that was read: one that is cached, or one that is not.
+/// A document that was read: cached, or not cached.
 pub(crate) enum Document {
     Cached(Arc<SharedBytes>),
     Read(Vec<u8>),
 }
 
 impl Document {
-    /// The bytes, copied where they are cached.
+    /// The bytes; a cached document is copied.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self {
             Self::Cached(document) => document.to_vec(),
@@ -53,15 +57,15 @@ impl Deref for Document {
     }
 }
 
-/// The part of the cache that documents have.
+/// The documents' part of the cache.
 pub(crate) struct Documents {
     cache: Cache<Key, Arc<SharedBytes>>,
     read_ahead: Arc<ReadAhead>,
 }
 
 impl Documents {
-    /// None are kept before [`Documents::set_cache_bytes`]; never more than `most_bytes`, and in what is lent `loans_bytes`. A batch is read in portions of its
-    /// share of `read_ahead`.
+    /// A cache of at most `most_bytes`, and of at most `loans_bytes` in lent memory. No document is kept before
+    /// [`Documents::set_cache_bytes`]. A batch is read in portions of its share of `read_ahead`.
     pub(crate) fn new(most_bytes: u64, loans_bytes: u64, read_ahead: Arc<ReadAhead>) -> Self {
         let weigh = |_: &Key, document: &Arc<SharedBytes>| Shared::taken(document.len()) as u64;
         let cache = Cache::new(most_bytes, weigh).with_loans_of(loans_bytes);
@@ -74,7 +78,7 @@ impl Documents {
         self.cache.set_capacity(bytes);
     }
 
-    /// Lends the cache so many bytes, in place of those that were lent before: for documents that it does not admit.
+    /// Lends the cache so many bytes, in place of those lent before, for documents that the cache does not admit.
     pub(crate) fn lend(&self, bytes: u64) {
         self.cache.lend(bytes);
     }
@@ -89,22 +93,23 @@ impl Documents {
         self.cache.stats()
     }
 
-    /// Keeps a document that was just written in memory that is lent, if there is some.
+    /// Keeps a document that was just written in lent memory, if there is some.
     pub(crate) fn put_written(&self, table: TableId, pointer: &DocPointer, document: &[u8]) {
         self.cache.put_read(&Key::new(table, pointer), document);
     }
 
-    /// Documents of `table`, in the order of `pointers`; those that are not cached are read in one psync.
+    /// Documents of `table`, in the order of `pointers`. Documents that are not cached are read in portions, each
+    /// portion in one psync.
     ///
     /// # Errors
-    /// When one cannot be read or does not check.
+    /// When a document cannot be read or does not check.
     pub(crate) fn read_many(
         &self, table: TableId, documents: &DocLog, pointers: &[DocPointer],
     ) -> Result<Vec<Vec<u8>>> {
         Ok(self.get_many(table, documents, pointers)?.map(Document::into_vec).collect())
     }
 
-    /// One document, as it is in the cache if it is there.
+    /// One document, shared with the cache if it is cached.
     ///
     /// # Errors
     /// As [`Documents::read_many`].
@@ -139,7 +144,7 @@ impl Documents {
         Ok(pointers.iter().zip(found).filter_map(document))
     }
 
-    /// Reads documents in portions that do not need more memory beside them than the call's share.
+    /// Reads documents in portions, so that each portion fits the call's share of the read-ahead memory.
     fn read_in_portions(&self, documents: &DocLog, mut pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
         if let [] | [_] = pointers {
             return Ok(documents.read_many(pointers)?);
@@ -210,7 +215,7 @@ mod tests {
             assert_eq!(table.get_many(&keys[..50]).expect("read"), expected[..50]);
             assert_eq!(table.get([7]).expect("read"), Some(value(7)));
             assert_eq!(documents_read(&database), before, "{structure} {compression}");
-            // Some of them, among others.
+            // Some cached documents, among others.
             assert_eq!(table.get_many(&keys).expect("read"), expected);
             let cache = database.stats().expect("stats").cache;
             assert_eq!((cache.document_hits, cache.document_misses), (101, 100));

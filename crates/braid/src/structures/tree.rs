@@ -1,8 +1,10 @@
-//! The structures that tables can have: the only place that knows more than their trait.
+//! The structures that tables can have. Only this module knows more of them than their trait.
 //!
-//! 1. [`Trees`] is what the structures of a database share among themselves, each kind by itself, and one memory for all: the cache is divided among the kinds
-//!    by the bytes that their tables have. So is the room on the disk that is kept for those that only append ([`Trees::adapt`]).
-//! 2. A [`Tree`] is the structure of one table, and an [`Index`] like any. Beside that it can be loaded ([`Load`]).
+//! 1. [`Trees`] holds what the structures of a database share, separately for each kind. The cache is shared by all
+//!    kinds and divided among them by the bytes of their tables. The reserve on the disk for append-only structures is
+//!    sized by these bytes as well ([`Trees::adapt`]).
+//! 2. A [`Tree`] is the structure of one table, and an [`Index`] like any other. In addition a tree can be loaded
+//!    ([`Load`]).
 
 use std::{
     ops::Deref,
@@ -28,56 +30,59 @@ use crate::{
     words::structure::Structure,
 };
 
-/// A kind of structure that tables have gets at least one part in so many of the cache.
+/// The least share of the cache, as its divisor. Documents get at least this part of the cache if they can use that
+/// much, and the structures together get at least this part. Each kind of structure in use gets at least this part of
+/// the structures' share.
 const CACHE_PARTS: u64 = 8;
 
-/// Room is kept on the disk for this part of all documents, or a segment of them.
+/// The reserve holds this part (as a divisor) of all document bytes, at most one segment.
 const DOCUMENT_ROOM_PART: u64 = 8;
-/// It grows by so many parts of a segment, so that few commits have to.
+/// The reserve for documents grows in steps of a segment divided by this number, so few commits have to enlarge it.
 const ROOM_STEPS: u64 = 64;
 
-/// What the parts of the cache hold.
+/// Size and use of each part of the cache.
 pub(crate) struct Caches {
     pub(crate) btree: cache::Stats,
     pub(crate) append: cache::Stats,
     pub(crate) documents: cache::Stats,
 }
 
-/// A part of the cache: the bytes that it has, those that it gets, and how.
+/// A part of the cache: its bytes now, its new bytes, and the function that sets them.
 type Part<'a> = (u64, u64, &'a dyn Fn(u64));
 
-/// Gives each part its bytes; what one gives up comes before what another gets.
+/// Gives each part its new bytes. Parts that shrink are set before parts that grow.
 fn divide(parts: &[Part<'_>]) {
     parts.iter().filter(|(has, gets, _)| gets < has).for_each(|(_, gets, set)| set(*gets));
     parts.iter().filter(|(has, gets, _)| gets > has).for_each(|(_, gets, set)| set(*gets));
 }
 
-/// What the cache is lent.
+/// Memory lent to the cache.
 #[derive(Default)]
 struct Lent {
     bytes: u64,
-    /// What of it pages of B-trees, nodes of tries and documents have.
+    /// The shares of B-tree pages, trie nodes and documents.
     shares: [u64; 3],
 }
 
-/// What a table takes, as far as what structures share depends on it.
+/// The size of a table, as far as the shared parts of structures depend on it.
 #[derive(Clone, Copy)]
 pub(crate) struct Footprint {
     pub(crate) structure: Structure,
-    /// Bytes that live in files of its structure's own.
+    /// Live bytes in files that belong to the table's structure alone.
     pub(crate) node_bytes: u64,
     pub(crate) document_bytes: u64,
     pub(crate) live_document_bytes: u64,
     pub(crate) is_compressed: bool,
 }
 
-/// What the structures of all tables share.
+/// The shared parts of the structures of all tables.
 pub(crate) struct Trees {
     btree: Arc<btree::Shared>,
     append: Arc<append::Shared>,
     documents: Documents,
     reserve: Arc<Reserve>,
-    /// What of it is for nodes, and how many bytes all documents take, with those that came since tables were last looked at.
+    /// The nodes' share of the reserve, and the bytes of all documents, including those appended since tables were last
+    /// looked at.
     node_room_bytes: AtomicU64,
     document_bytes: AtomicU64,
     read_ahead: Arc<ReadAhead>,
@@ -93,7 +98,8 @@ pub(crate) enum Tree {
 }
 
 impl Trees {
-    /// Those of a database, whose cache may be lent so many bytes besides its own. Files of structures that only append have `segment_bytes` at most.
+    /// The shared parts of a database, whose cache can be lent so many bytes besides its own. Files of append-only
+    /// structures have at most `segment_bytes`.
     pub(crate) fn new(
         store: &FileStore, btree: btree::Shared, (cache_bytes, loans_bytes): (u64, u64), read_ahead: Arc<ReadAhead>,
         segment_bytes: u64,
@@ -118,7 +124,8 @@ impl Trees {
         }
     }
 
-    /// The structure that a log record begins. Values that are too large for it go to `documents`.
+    /// Creates the structure of a table from the log record that begins the table. Values too large for it go to
+    /// `documents`.
     pub(crate) fn create(&self, record: &CreateTable, documents: &Arc<DocLog>) -> Result<Tree> {
         Ok(match record.structure {
             Structure::BTree => Tree::BTree(BTree::create(Arc::clone(&self.btree), record.id, record.leaf_pages)),
@@ -130,7 +137,7 @@ impl Trees {
         })
     }
 
-    /// The structure that its root tells of.
+    /// Opens the structure that a root record describes.
     pub(crate) fn open(&self, structure: Structure, id: TableId, root: &[u8], documents: &Arc<DocLog>) -> Result<Tree> {
         Ok(match structure {
             Structure::BTree => Tree::BTree(BTree::open(Arc::clone(&self.btree), id, root)?),
@@ -141,12 +148,12 @@ impl Trees {
         })
     }
 
-    /// What all scans read ahead, and batches read.
+    /// The read-ahead memory of all scans and batches.
     pub(crate) const fn read_ahead(&self) -> &Arc<ReadAhead> {
         &self.read_ahead
     }
 
-    /// Adapts what structures share to what these tables have.
+    /// Adapts the shared parts of structures to the sizes of these tables.
     pub(crate) fn adapt(&self, tables: &[Footprint]) {
         self.divide_cache(tables);
         let append = tables.iter().filter(|table| table.structure == Structure::Append);
@@ -167,7 +174,8 @@ impl Trees {
         self.reserve.want(self.node_room_bytes.load(Ordering::Relaxed) + documents);
     }
 
-    /// Appends documents, where there is room besides for what gives space back: that is kept before they make files longer.
+    /// Fills the reserve, then appends documents. So on a full disk an append fails while operations that free space
+    /// still have the reserve.
     pub(crate) fn append_documents(&self, documents: &DocLog, packed: &PackedDocuments<'_>) -> Result<Vec<DocPointer>> {
         let bytes = packed.stored_bytes();
         self.want_room(self.document_bytes.load(Ordering::Relaxed) + bytes);
@@ -177,31 +185,33 @@ impl Trees {
         Ok(written)
     }
 
-    /// Lends so many bytes of the room that is kept to documents that are moved so that their segment can go, if there are as many, and half of what is for nodes besides: what
-    /// refers to them takes of that.
+    /// Lends so many bytes of the reserve to a relocation of documents that lets their segment be released. None unless
+    /// the reserve holds these bytes and half of the nodes' share besides, because the nodes that refer to the
+    /// documents take space from that half.
     pub(crate) fn lend_room(&self, bytes: u64) -> Result<Option<Loan>> {
         Ok(self.reserve.lend(bytes, self.node_room_bytes.load(Ordering::Relaxed) / 2)?)
     }
 
-    /// Whether some of it is lent.
+    /// Whether a part of the reserve is lent.
     pub(crate) fn is_room_lent(&self) -> bool {
         self.reserve.is_lent()
     }
 
-    /// Divides the cache among the kinds of structures that these tables have, and their documents, by the bytes that they have. What leads to documents comes first: they
-    /// get what the structures leave, or at least a part.
+    /// Divides the cache among the kinds of structures in use and the documents, by their bytes. Structures come first,
+    /// because lookups reach documents through them. Documents get the rest, or at least one part.
     fn divide_cache(&self, tables: &[Footprint]) {
         let of = |structure| tables.iter().filter(move |table| table.structure == structure);
         let (append, btree) = (of(Structure::Append).count() > 0, of(Structure::BTree).count() > 0);
         let nodes: u64 = of(Structure::Append).map(|table| table.node_bytes).sum();
-        // With where things are in each, and what the cache needs for it.
+        // A quarter more, for the tables of places within each node and for the cache's own needs.
         let nodes = nodes + nodes / 4;
         let pages = self.btree.pages().stats();
         let used = if btree { pages.used_pages() * space::PAGE as u64 } else { 0 };
         let documents: u64 = tables.iter().map(|table| table.live_document_bytes).sum();
         let least = self.cache_bytes / CACHE_PARTS;
         let left = self.cache_bytes.saturating_sub(nodes + used).clamp(least, self.cache_bytes - least);
-        // All of them, with what the cache needs for each; how long they are when they are not compressed is not counted.
+        // Half more than all documents, for the cache's own needs with each. For compressed documents all that is left
+        // is taken, because their uncompressed length is not counted.
         let is_compressed = tables.iter().any(|table| table.is_compressed);
         let documents = if is_compressed && documents > 0 { left } else { (documents + documents / 2).min(left) };
         let structures = self.cache_bytes - documents;
@@ -228,7 +238,8 @@ impl Trees {
         self.divide_loan(&mut self.loan.lock());
     }
 
-    /// Lends the cache so many bytes, in place of those that were lent before: to each part by what it has.
+    /// Lends the cache so many bytes, in place of those lent before. Each part gets a share in proportion to its
+    /// capacity.
     pub(crate) fn lend(&self, bytes: u64) {
         let mut loan = self.loan.lock();
         loan.bytes = bytes;
@@ -257,18 +268,18 @@ impl Trees {
         self.documents.clear_cache();
     }
 
-    /// What the parts of the cache hold.
+    /// Size and use of each part of the cache.
     pub(crate) fn caches(&self) -> Caches {
         let (btree, append) = (self.btree.cache_stats(), self.append.cache_stats());
         Caches { btree, append, documents: self.documents.cache_stats() }
     }
 
-    /// Documents that lookups ask for.
+    /// The cached documents.
     pub(crate) const fn documents(&self) -> &Documents {
         &self.documents
     }
 
-    /// What was read of B-trees.
+    /// Counters of reads of B-trees.
     pub(crate) fn counters(&self) -> btree::CountersSnapshot {
         self.btree.counters()
     }
@@ -286,8 +297,8 @@ impl Deref for Tree {
 }
 
 impl Tree {
-    /// Begins to load sorted entries, whose versions will say `seq`. None where it is not empty. Nothing else may change it until
-    /// the load is dropped, published or discarded.
+    /// Begins to load sorted entries, whose versions will have `seq`. None if the structure is not empty. Nothing else
+    /// may change the structure until the load is dropped, published or discarded.
     pub(crate) fn begin_load(&self, seq: Seq) -> Option<Load> {
         match self {
             Self::BTree(tree) => tree.begin_load(seq).map(|load| Load::BTree(Box::new(load))),
@@ -295,7 +306,8 @@ impl Tree {
         }
     }
 
-    /// Keys of what does not end before `page` of the file that all pages are in, at most `most` ranges of them.
+    /// Key ranges of leaves that do not end before `page` of the file of all pages, at most `most` ranges. Always empty
+    /// for structures with files of their own.
     pub(crate) fn beyond(&self, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
         match self {
             Self::BTree(tree) => Ok(tree.beyond(page, most)?),
@@ -303,7 +315,7 @@ impl Tree {
         }
     }
 
-    /// Takes what was loaded, of which readers below `floor` will see nothing: from here on like what was applied.
+    /// Takes loaded data, of which readers below `floor` see nothing. From here on it is handled like an applied batch.
     pub(crate) fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
         match (self, loaded) {
             (Self::BTree(tree), Loaded::BTree(loaded)) => tree.take_loaded(loaded, floor),
@@ -313,14 +325,14 @@ impl Tree {
     }
 }
 
-/// Older states: root records tell of them.
+/// Older states, as root records describe them.
 impl Tree {
-    /// The view that a root record told of.
+    /// The view that a root record describes.
     pub(crate) fn at(&self, root: &[u8]) -> Result<Arc<dyn View>> {
         Ok(self.trie()?.at(root)?)
     }
 
-    /// Keeps what the views refer to that these root records tell of.
+    /// Pins the views that these root records describe: the segments they refer to are kept.
     pub(crate) fn pin<'a>(&self, roots: impl Iterator<Item = &'a [u8]>) -> Result<()> {
         match self {
             Self::BTree(_) => Ok(()),
@@ -328,7 +340,7 @@ impl Tree {
         }
     }
 
-    /// Goes back to the view that a root record told of: from here on like what was applied.
+    /// Goes back to the view that a root record describes. From here on it is handled like an applied batch.
     pub(crate) fn roll_back(&self, root: &[u8]) -> Result<Applied> {
         Ok(self.trie()?.roll_back(root)?)
     }
@@ -347,14 +359,14 @@ pub(crate) enum Load {
     Append(Box<append::Load>),
 }
 
-/// One that is written.
+/// A structure whose construction is complete and written.
 pub(crate) enum Loaded {
     BTree(btree::Loaded),
     Append(Box<append::Loaded>),
 }
 
 impl Loaded {
-    /// The files that were written; `pages` is that of all pages.
+    /// The files that were written; `pages` is the file of all pages.
     pub(crate) fn files(&self, pages: &File) -> Vec<File> {
         match self {
             Self::BTree(_) => vec![pages.clone()],
@@ -363,11 +375,11 @@ impl Loaded {
     }
 }
 
-/// Makes ready for writing, or refuses to go on.
+/// Prepares for a write, or refuses to go on.
 type Ready<'a> = dyn Fn() -> Result<()> + 'a;
 
 impl Load {
-    /// The key of the entry before, or nothing before the first.
+    /// The key of the entry before; empty before the first.
     #[inline]
     pub(crate) fn last_key(&self) -> &[u8] {
         match self {
@@ -387,7 +399,7 @@ impl Load {
         }
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     pub(crate) fn finish(self, ready: &Ready<'_>) -> Result<Loaded> {
         Ok(match self {
             Self::BTree(load) => Loaded::BTree(load.finish::<Error>(ready)?),
@@ -396,29 +408,29 @@ impl Load {
     }
 }
 
-/// A root record that was found though nothing led to it.
+/// A root record that was found although nothing referred to it.
 pub(crate) struct FoundRoot {
     pub(crate) structure: Structure,
     pub(crate) root: Vec<u8>,
-    /// What tells of it.
+    /// The place where it was found.
     pub(crate) place: String,
 }
 
-/// The structures of a database that need not be whole. They are only read.
+/// The structures of a database that may be damaged. They are only read.
 pub(crate) struct DamagedTrees {
-    /// None where there is no data file.
+    /// None if there is no data file.
     btree: Option<Arc<btree::Shared>>,
     append: Arc<append::Shared>,
 }
 
 impl DamagedTrees {
-    /// Those of a database with these pages, if there are any. One table is read after the other.
+    /// The structures of a database with these pages, if there are any. Tables are read one after the other.
     pub(crate) fn new(store: &FileStore, pages: Option<&Arc<PagedFile>>, cache_bytes: u64) -> Self {
         let btree = pages.map(|pages| Arc::new(btree::Shared::new(Arc::clone(pages), cache_bytes, 0)));
         Self { btree, append: Arc::new(append::Shared::new(store, cache_bytes)) }
     }
 
-    /// The structure that its root tells of; none where the file is not there that it is in.
+    /// Opens the structure that a root record describes; none if its file is missing.
     pub(crate) fn open(
         &self, structure: Structure, id: TableId, root: &[u8], documents: &Arc<DocLog>,
     ) -> Result<Option<Tree>> {
@@ -432,19 +444,19 @@ impl DamagedTrees {
         })
     }
 
-    /// Tables whose structures can be found by what they have left in files of their own.
+    /// Tables whose structures can be found through the files that belong to them alone.
     pub(crate) fn left(&self) -> Result<Vec<TableId>> {
         Ok(append::tables_with_nodes(self.append.store())?)
     }
 
-    /// The newest root of such a table, if one checks.
+    /// The newest root of such a table, if one passes its checks.
     pub(crate) fn newest_root(&self, id: TableId) -> Result<Option<FoundRoot>> {
         let found = append::newest_root(&self.append, id)?;
         Ok(found.map(|(root, place)| FoundRoot { structure: Structure::Append, root, place }))
     }
 }
 
-/// The structure that a redo is of, and the root record that it tells: the one that is expected, if it can be.
+/// The kind of structure that wrote a redo, and the root record that the redo yields. The expected kind is tried first.
 pub(crate) fn root_of_redo(expected: Structure, redo: &[u8], table: TableId) -> Result<(Structure, Vec<u8>)> {
     let root = |structure| {
         Ok::<_, Error>(match structure {

@@ -23,22 +23,23 @@ use crate::{
     words::{applied::AppliedThrough, key_range::KeyRange, structure::Structure},
 };
 
-/// Where a table's operations are at one moment: a reader takes this as one unit, so that an operation is never missed between
-/// a frozen queue and its structure.
+/// The place of every operation of a table at one moment. A reader takes all parts as one unit, so that no operation is
+/// missed between a frozen queue and the structure.
 pub(crate) struct TableState {
     /// The queues that take operations.
     pub(crate) active: Arc<Sections>,
-    /// Queues on their way into the structure, older than the active ones. The next are frozen when these are applied.
+    /// Queues on their way into the structure, older than the active ones. The next queues are frozen when these are
+    /// applied.
     pub(crate) frozen: Option<Arc<Frozen>>,
-    /// The structure, with everything that was applied.
+    /// The structure, with every applied operation.
     pub(crate) view: Arc<dyn View>,
-    /// Range deletes that hide something in the queues or the structure.
+    /// Range tombstones that hide something in the queues or the structure.
     pub(crate) tombstones: Arc<RangeTombstones>,
-    /// Held by every state of the table: while a reader holds an older state, its count shows.
+    /// Shared by all states of the table: its reference count shows whether a reader holds an older state.
     pub(crate) _pin: Arc<()>,
 }
 
-/// What a table is, from its beginning to its end.
+/// The properties of a table that never change.
 pub(crate) struct TableIdentity {
     pub(crate) id: TableId,
     pub(crate) name: String,
@@ -46,8 +47,8 @@ pub(crate) struct TableIdentity {
     pub(crate) settings: TableSettings,
 }
 
-/// One table, as the engine knows it. Queues and view of its state are replaced by whoever holds [`crate::engine::Engine::maintenance`]; range
-/// tombstones come as they are published.
+/// One table, as the engine knows it. Only the holder of [`crate::engine::Engine::maintenance`] replaces the queues and
+/// the view; range tombstones are added as they are published.
 pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
@@ -56,46 +57,46 @@ pub(crate) struct TableCore {
     pub(crate) tree: Tree,
     pub(crate) documents: Arc<DocLog>,
     pub(crate) state: ArcSwap<TableState>,
-    /// Where walks have found nothing. What a state has is known here before it is put in place.
+    /// Key ranges in which walks found nothing. Versions of a state are noted here before that state becomes current.
     gaps: ArcSwap<Gaps>,
-    /// Held by whoever replaces the state, or notes a gap.
+    /// Held while the state is replaced or a gap is noted.
     replacing: Mutex<()>,
-    /// How often that began or ended: odd while the state is being replaced.
+    /// Counts the begins and ends of replacements: odd while the state is being replaced.
     replaced: AtomicU64,
     pub(crate) active_bytes: AtomicU64,
-    /// Bytes of documents that operations in the queues name, about.
+    /// Bytes of documents that operations in the queues name, approximately.
     pub(crate) queued_documents: AtomicU64,
-    /// How long new documents wait for cleaning.
+    /// The delay of new documents, for cleaning to keep up.
     pub(crate) document_pace: Pace,
     pub(crate) traffic: Traffic,
-    /// States that are retained.
+    /// The retained states.
     pub(crate) history: History,
-    /// Upkeep has met damage in it.
+    /// Upkeep has met damage in this table.
     damaged: AtomicBool,
     /// A load or a rollback is under way: nothing else may change the table.
     loading: AtomicBool,
-    /// The seq of the newest load or rollback since opening; 0 where there was none.
+    /// The seq of the newest load or rollback since opening; 0 without one.
     loaded: AtomicU64,
-    /// Seq of the commit that dropped it; 0 while it is live.
+    /// The seq of the commit that dropped the table; 0 while the table is live.
     dropped: AtomicU64,
-    /// Anything that expires was ever put into it.
+    /// Whether a value with an expiry was ever put into the table.
     expiring: AtomicBool,
     applied: Mutex<AppliedThrough>,
-    /// What there was when the table was rolled back or dropped, for snapshots that are older: the oldest first.
+    /// The states just before each rollback and the drop of the table, for older snapshots; the oldest first.
     last: ArcSwap<Vec<LastState>>,
     pin: Arc<()>,
 }
 
-/// A table at its drop, or just before it was rolled back.
+/// The state of a table at its drop, or just before a rollback.
 #[derive(Clone)]
 struct LastState {
-    /// The seq of that.
+    /// The seq of the drop or rollback.
     until: Seq,
     state: Arc<TableState>,
 }
 
 impl TableCore {
-    /// A table whose structure has everything up to `applied` and whose queues are empty.
+    /// A table with empty queues, whose structure has everything up to `applied`.
     pub(crate) fn new(
         image: TableIdentity, tree: Tree, documents: Arc<DocLog>, applied: AppliedThrough, queues: Sections,
     ) -> Self {
@@ -140,37 +141,38 @@ impl TableCore {
         }
     }
 
-    /// What was chosen for it.
+    /// The settings of the table.
     pub(crate) fn settings(&self) -> TableSettings {
         TableSettings { history: self.history.keep(), ..self.settings }
     }
 
-    /// The commit that dropped it; 0 while it is live.
+    /// The commit that dropped the table; 0 while the table is live.
     pub(crate) fn dropped(&self) -> Seq {
         Seq(self.dropped.load(Ordering::SeqCst))
     }
 
-    /// It was dropped by this commit.
+    /// Notes that this commit dropped the table.
     pub(crate) fn set_dropped(&self, seq: Seq) {
-        // A reader that borrows the state and sees no drop then is seen by [`TableCore::is_unobserved`] behind this.
+        // `SeqCst`, because a reader may borrow the state and then see no drop: a later [`TableCore::is_unobserved`]
+        // must see that reader.
         self.dropped.store(seq.0, Ordering::SeqCst);
     }
 
-    /// A commit of this seq does nothing to it: it had been dropped before.
+    /// Whether a commit of this seq does nothing to the table, because an earlier commit dropped the table.
     pub(crate) fn was_dropped_before(&self, seq: Seq) -> bool {
         let dropped = self.dropped();
         dropped > Seq(0) && dropped < seq
     }
 
-    /// Lets nobody change the table any more but the load or rollback that asks.
+    /// Begins a load or rollback. Nothing else can change the table until `end_load`.
     ///
     /// # Errors
-    /// When another one is under way.
+    /// When another load or rollback is under way.
     pub(crate) fn begin_load(&self) -> Result<()> {
         if self.loading.swap(true, Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
     }
 
-    /// The load or rollback has ended.
+    /// Ends the load or rollback.
     pub(crate) fn end_load(&self) {
         self.loading.store(false, Ordering::SeqCst);
     }
@@ -180,19 +182,20 @@ impl TableCore {
         if self.loading.load(Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
     }
 
-    /// Upkeep has met damage in it: it is left alone until the database is opened again. Whoever reads there is told.
+    /// Notes that upkeep has met damage. Upkeep leaves the table alone until the database is opened again; readers of
+    /// the damaged part get the error.
     pub(crate) fn note_damage(&self, error: &Error) {
         if !self.damaged.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, table = self.name, "a damaged table is not swept any more");
         }
     }
 
-    /// Whether upkeep has met damage in it.
+    /// Whether upkeep has met damage in this table.
     pub(crate) fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// A load or rollback of `seq` changed every key.
+    /// Notes a load or rollback of `seq`, which changed every key.
     pub(crate) fn note_load(&self, seq: Seq) {
         self.loaded.store(seq.0, Ordering::SeqCst);
         self.history.note_change(seq);
@@ -207,22 +210,22 @@ impl TableCore {
         Error::Loading { name: self.name.clone() }
     }
 
-    /// Which commits are in the structure.
+    /// The commits that the structure has.
     pub(crate) fn applied(&self) -> AppliedThrough {
         self.applied.lock().clone()
     }
 
-    /// The structure has other commits now.
+    /// Sets the commits that the structure has.
     pub(crate) fn set_applied(&self, applied: AppliedThrough) {
         *self.applied.lock() = applied;
     }
 
-    /// Puts another state in place.
+    /// Makes another state current.
     pub(crate) fn replace_state(&self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>) {
         self.replace_state_and(active, frozen, view, |_| {});
     }
 
-    /// Puts another state in place, in which the range tombstones, if there are any, are changed too.
+    /// Makes another state current, and changes its range tombstones if there are any.
     pub(crate) fn replace_state_and(
         &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
@@ -230,7 +233,7 @@ impl TableCore {
         self.put_changed(self.replacing.lock(), active, frozen, view, change);
     }
 
-    /// As [`TableCore::replace_state_and`], by the only one who does.
+    /// As [`TableCore::replace_state_and`], for the holder of the lock.
     fn put_changed(
         &self, one: MutexGuard<'_, ()>, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
@@ -242,7 +245,7 @@ impl TableCore {
         self.put_state(one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
     }
 
-    /// Puts another state in place, with other range tombstones; nothing waits in it.
+    /// Makes another state current, with other range tombstones; no operation waits in it.
     pub(crate) fn replace_whole(&self, active: Arc<Sections>, view: Arc<dyn View>, tombstones: RangeTombstones) {
         let one = self.replacing.lock();
         self.gaps.store(Arc::default());
@@ -250,37 +253,38 @@ impl TableCore {
         self.put_state(one, TableState { active, frozen: None, view, tombstones, _pin });
     }
 
-    /// Puts another state in place; the caller is the only one who does.
+    /// Makes another state current, under the lock of the caller.
     fn put_state(&self, one: MutexGuard<'_, ()>, state: TableState) {
         self.replaced.fetch_add(1, Ordering::AcqRel);
         let old = self.state.swap(Arc::new(state));
         self.replaced.fetch_add(1, Ordering::Release);
         drop(one);
-        // Queues may go with it, which takes a while.
+        // Outside of the lock, because queues may be freed here, which takes a while.
         drop(old);
     }
 
-    /// The gaps that a walk in `state` may pass over: all, if it is the current one. They are borrowed, as a state is ([`TableCore::moment`]).
+    /// The gaps that a walk in `state` may pass over; none if `state` is not the current one. They are borrowed like a
+    /// state ([`TableCore::moment`]).
     pub(crate) fn gaps_of(&self, state: &Arc<TableState>) -> Option<Guard<Arc<Gaps>>> {
         Arc::ptr_eq(state, &self.state.load()).then(|| self.gaps.load())
     }
 
-    /// A walk at `at` found nothing within `range` in `state`.
+    /// Notes that a walk at `at` found nothing within `range` in `state`.
     pub(crate) fn note_gap(&self, state: &TableState, range: &KeyRange, at: Moment) {
-        // Whoever holds it has other things to do than to wait for this; another walk will find the same.
+        // Not worth a wait, because another walk will find the same gap.
         let Some(_one) = self.replacing.try_lock() else { return };
-        // The structure that was walked is all there is, and it has nothing that is newer than the walk.
+        // The walked structure has to be the current one, and must have nothing newer than the walk.
         let is_whole = Arc::ptr_eq(&state.view, &self.state.load().view) && self.applied.lock().newest() <= at.seq;
         if is_whole {
             let mut gaps = Gaps::clone(&self.gaps.load());
-            // Where nothing expires, what there is no pair of was deleted, whatever time it is.
+            // If nothing ever expires, every missing pair was deleted, and the gap holds at any time.
             let now = if self.is_expiring() { at.now } else { Time(0) };
             gaps.note(range, Moment { now, ..at });
             self.gaps.store(Arc::new(gaps));
         }
     }
 
-    /// Puts another state in place, whose structure has these versions now.
+    /// Makes another state current, whose structure has the versions `written` now.
     pub(crate) fn replace_applied<'a, W: Iterator<Item = (&'a [u8], Seq)>>(
         &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>, written: impl Fn() -> W,
     ) {
@@ -297,7 +301,7 @@ impl TableCore {
         self.put_changed(one, active, frozen, view, outgrow);
     }
 
-    /// The structure may have a version of `key` of this commit.
+    /// Notes that the structure may have a version of `key` of this commit.
     pub(crate) fn outgrow_tombstone(&self, key: &[u8], seq: Seq) {
         let state = self.state.load();
         let fragment = state.tombstones.of_key(key);
@@ -316,30 +320,33 @@ impl TableCore {
         self.put_state(one, TableState { active, frozen, view, tombstones, _pin: Arc::clone(&self.pin) });
     }
 
-    /// Something that expires is about to become visible in it.
+    /// Notes that a value with an expiry is about to become visible in the table.
     pub(crate) fn note_expiring(&self) {
         self.expiring.store(true, Ordering::Release);
     }
 
-    /// Whether anything that expires was ever put into it.
+    /// Whether a value with an expiry was ever put into the table.
     pub(crate) fn is_expiring(&self) -> bool {
         self.expiring.load(Ordering::Acquire)
     }
 
-    /// What a reader that begins now reads: a state, and a moment whose seq is visible and of which the state has every commit whole. What time it
-    /// is, is asked only where anything can have expired.
+    /// The state and the moment of a reader that begins now. The seq of the moment is visible, and the state has every
+    /// commit up to that seq whole. The clock is read only if something can have expired.
     ///
-    /// The state is held before it is asked what is visible, because older versions are not kept for readers that are not there yet.
-    /// It has to be current still when that is known: queues that a later state shares with it go on filling, others do not. A commit in
-    /// such others became visible behind the replacement, so whoever sees it sees `replaced` changed.
+    /// 1. The state is held first, because older versions are not kept for readers that have not begun.
+    /// 2. The visible seq is read.
+    /// 3. The state must still be current. Otherwise the reader begins again, because commits may have entered queues
+    ///    that only a later state has. Such a commit becomes visible after the replacement, so a reader that sees the
+    ///    commit also sees `replaced` changed. Queues that both states share go on filling, and do no harm.
     ///
-    /// The state is borrowed: that writes to no memory that other readers write to.
+    /// The state is borrowed: a borrow writes to no memory that other readers write to.
     pub(crate) fn moment(&self, visible: impl Fn() -> Seq, now: impl Fn() -> Time) -> (Guard<Arc<TableState>>, Moment) {
         loop {
             let replaced = self.replaced.load(Ordering::Acquire);
             let state = self.state.load();
             let seq = visible();
-            // The time comes last: what a merge found expired by its own time, and dropped from this state, has expired by this one too.
+            // The time comes last: a version that a merge found expired, and dropped from this state, has then expired
+            // for this reader too.
             let now = if self.is_expiring() { now() } else { Time(0) };
             let at = Moment { seq, now };
             let is_same = replaced.is_multiple_of(2) && self.replaced.load(Ordering::Acquire) == replaced;
@@ -349,7 +356,7 @@ impl TableCore {
         }
     }
 
-    /// The table is being dropped or rolled back, by `until`: what there is, is what older snapshots see.
+    /// Keeps the current state for older snapshots: commit `until` drops the table or rolls it back.
     pub(crate) fn keep_last(&self, until: Seq) {
         let state = self.state.load_full();
         self.last.rcu(|last| {
@@ -359,13 +366,14 @@ impl TableCore {
         });
     }
 
-    /// What a snapshot of seq `at` sees of a table that was dropped or rolled back since: none where nothing of the kind came behind it.
+    /// The state that a snapshot of seq `at` sees of a table that was dropped or rolled back later; none without a
+    /// later drop or rollback.
     pub(crate) fn last_at(&self, at: Seq) -> Option<Arc<TableState>> {
         self.last.load().iter().find(|last| at < last.until).map(|last| Arc::clone(&last.state))
     }
 
-    /// Forgets what only snapshots see that are not there: the oldest there is, is of seq `oldest`, which was asked for when everything up to `visible` was
-    /// visible, so none that is older than that comes any more.
+    /// Forgets the kept states that no snapshot can see. `oldest` is the seq of the oldest snapshot. The caller read
+    /// `oldest` after `visible`, so no snapshot below `visible` can come later.
     pub(crate) fn forget_last(&self, visible: Seq, oldest: Option<Seq>) {
         let is_seen = |last: &&LastState| last.until > visible || oldest.is_some_and(|oldest| oldest < last.until);
         if self.last.load().iter().any(|last| !is_seen(&last)) {
@@ -373,7 +381,7 @@ impl TableCore {
         }
     }
 
-    /// A state without queues of its own: an older one, as it was retained.
+    /// A retained state: an older view without queues of its own.
     pub(crate) fn retained_state(&self, view: Arc<dyn View>, tombstones: RangeTombstones) -> Arc<TableState> {
         let (active, tombstones) = (Arc::new(Sections::new(Sorting::Always)), Arc::new(tombstones));
         Arc::new(TableState { active, frozen: None, view, tombstones, _pin: Arc::clone(&self.pin) })
@@ -391,25 +399,25 @@ impl TableCore {
         waiting
     }
 
-    /// Nothing is left of it but its name and documents that no version refers to.
+    /// Whether only the name of a dropped table is left, and documents that no version refers to.
     pub(crate) fn is_husk(&self) -> bool {
         self.dropped() > Seq(0) && self.tree.is_empty() && self.documents.stats().live_bytes == 0
     }
 
-    /// Whether nobody reads in a state older than the current one.
+    /// Whether no reader holds a state older than the current one.
     pub(crate) fn is_read_as_it_is(&self) -> bool {
         Arc::strong_count(&self.pin) == 2
     }
 
-    /// Whether nobody reads in any state but the current one, nor in that.
+    /// Whether no reader holds any state, the current one included.
     pub(crate) fn is_unobserved(&self) -> bool {
         let _one = self.replacing.lock();
-        // A borrow of the state does not count before the state is replaced, be it by itself.
+        // A borrow of the state is counted only when the state is replaced, even by itself.
         let state = self.state.swap(self.state.load_full());
         self.is_read_as_it_is() && Arc::strong_count(&state) == 2
     }
 
-    /// Where the log holds the oldest operation that the structure lacks.
+    /// The log position of the oldest operation that the structure lacks.
     pub(crate) fn oldest_unapplied(&self) -> Option<Lsn> {
         let state = self.state.load();
         let active = state.active.first_lsn();
@@ -438,7 +446,7 @@ pub(crate) struct Catalog {
     tables: RwLock<Tables>,
 }
 
-/// The catalog, held still.
+/// The catalog, locked for reading.
 pub(crate) struct CatalogGuard<'a>(RwLockReadGuard<'a, Tables>);
 
 impl CatalogGuard<'_> {
@@ -454,7 +462,7 @@ impl Catalog {
         Self { tables: RwLock::new(Tables { next, ..Tables::default() }) }
     }
 
-    /// Holds the catalog still for several look-ups by id.
+    /// Locks the catalog for several lookups by id.
     pub(crate) fn read(&self) -> CatalogGuard<'_> {
         CatalogGuard(self.tables.read())
     }
@@ -464,17 +472,17 @@ impl Catalog {
         self.tables.read().by_name.get(name).cloned()
     }
 
-    /// Live tables by name.
+    /// The live tables, by name.
     pub(crate) fn live(&self) -> Vec<Arc<TableCore>> {
         self.tables.read().by_name.values().cloned().collect()
     }
 
-    /// Dropped tables whose pages are not free yet, and what is left of others as long as the log is kept that names them.
+    /// Dropped tables whose pages are not free yet, and the husks of others, as long as the kept log names them.
     pub(crate) fn dropped(&self) -> Vec<Arc<TableCore>> {
         self.tables.read().dropped.clone()
     }
 
-    /// Any table of that id, dropped ones included.
+    /// The table of that id, live or dropped.
     pub(crate) fn any_by_id(&self, id: TableId) -> Option<Arc<TableCore>> {
         let tables = self.tables.read();
         tables.by_id.get(&id).or_else(|| tables.dropped.iter().find(|table| table.id == id)).cloned()
@@ -488,7 +496,7 @@ impl Catalog {
         id
     }
 
-    /// The id that the next table gets.
+    /// The id of the next table.
     pub(crate) fn next_id(&self) -> u32 {
         self.tables.read().next
     }
@@ -501,14 +509,14 @@ impl Catalog {
         tables.by_id.insert(table.id, table);
     }
 
-    /// Adds a table that was dropped before.
+    /// Adds a dropped table.
     pub(crate) fn insert_dropped(&self, table: Arc<TableCore>) {
         let mut tables = self.tables.write();
         tables.next = tables.next.max(table.id.0 + 1);
         tables.dropped.push(table);
     }
 
-    /// Moves a live table to the dropped ones, because of this commit.
+    /// Moves a live table to the dropped ones, on behalf of commit `seq`.
     pub(crate) fn drop_table(&self, id: TableId, seq: Seq) -> Option<Arc<TableCore>> {
         let mut tables = self.tables.write();
         let table = tables.by_id.remove(&id)?;
@@ -518,7 +526,7 @@ impl Catalog {
         Some(table)
     }
 
-    /// Puts what is left of a dropped table in its place.
+    /// Puts the husk of a dropped table in place of that table.
     pub(crate) fn replace_dropped(&self, husk: Arc<TableCore>) {
         let mut tables = self.tables.write();
         if let Some(table) = tables.dropped.iter_mut().find(|table| table.id == husk.id) {

@@ -1,15 +1,24 @@
-//! States of a table that are retained, to be opened again ([`crate::TableAt`]) and gone back to ([`crate::handles::roll_back`]): ForestDB's commit headers.
+//! States of a table that are retained, to be opened again ([`crate::TableAt`]) and gone back to
+//! ([`crate::handles::roll_back`]): ForestDB's commit headers.
 //!
-//! Rounds apply the sections of a table one after the other, so what a commit header of its structure has is, as a rule, no state that there ever was. One that is
-//! **retained** is made by a checkpoint ([`crate::upkeep::retain`]), if the table has changed since the one before:
+//! Rounds apply the sections of a table one after the other. A commit header of the structure therefore describes, as a
+//! rule, no state that the table ever had. A checkpoint makes a **retained** state ([`crate::upkeep::retain`]), if the
+//! table has changed since the one before:
 //!
-//! 1. In one step all queues of the table are frozen and what is visible is held: its seq and time are the state's. Then everything frozen is applied.
-//! 2. Nothing later goes in before the root record, the bytes of documents that the structure refers to, and the range deletes up to that seq are taken down.
-//!    They go into the image of the checkpoint. The oldest ones go, where there are more than the table is to retain.
-//! 3. Segments in which something lives in one of these states are pinned ([`pin`]): they stay, and nobody tries to clean them.
+//! 1. In one step, all queues of the table are frozen and the visible moment is held. Its seq and time are those of the
+//!    state.
+//! 2. All frozen operations are applied.
+//! 3. The root record, the bytes of documents that the structure refers to, and the range tombstones up to that seq are
+//!    recorded for the checkpoint image. Until then no later operation is applied.
+//! 4. The oldest states are given up, if there are more than the table is to retain.
+//! 5. Segments with live bytes of a retained state are protected ([`pin`]): they stay, and cleaning leaves them alone.
 //!
-//! Invariants: a retained state has exactly the commits up to its seq, and its structure no other; pins are taken off only when a checkpoint is durable that does not
-//! know the state any more; whoever opened one holds the table as he would with any older state, so he goes on reading when it is given up.
+//! Invariants:
+//!
+//! - A retained state has exactly the commits up to its seq, and its structure has no other.
+//! - A segment loses its protection only when a checkpoint is durable that no longer knows the state.
+//! - The reader of an opened state holds the table as with any older state, so the reader goes on when the state is
+//!   given up.
 
 use std::{
     collections::BTreeSet,
@@ -33,19 +42,19 @@ use crate::{
 /// A state of a table that is retained: see [`Table::history`](crate::Table::history).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitHeader {
-    /// The number of the commit header. Those of the same table rise; there are others between.
+    /// The number of the commit header. The numbers of one table rise, with gaps.
     pub number: u64,
-    /// It has all commits up to this one.
+    /// The state has all commits up to this one.
     pub seq: Seq,
-    /// When it was: what had expired by then is not in it.
+    /// The time of the state: values that had expired by then are not in the state.
     pub time: SystemTime,
-    /// Keys, with those that a range delete hides or that have expired, as far as they were not removed yet.
+    /// Keys, including hidden ones that are not removed yet: those that a range delete hides or that have expired.
     pub keys: u64,
-    /// Bytes of its nodes and documents, as they are stored.
+    /// Bytes of nodes and documents, as stored.
     pub bytes: u64,
 }
 
-/// A retained state, and what its root record tells.
+/// A retained state, and the description in its root record.
 struct State {
     header: RetainedHeader,
     described: append::Described,
@@ -53,7 +62,7 @@ struct State {
 
 /// The retained states of a table.
 pub(crate) struct History {
-    /// How many there are to be.
+    /// How many states to retain.
     keep: AtomicU32,
     /// The newest commit that changed the table.
     changed: AtomicU64,
@@ -66,7 +75,7 @@ impl History {
         Self { keep: AtomicU32::new(keep), changed: AtomicU64::new(0), states: Mutex::default() }
     }
 
-    /// How many states are to be retained.
+    /// How many states to retain.
     pub(crate) fn keep(&self) -> u32 {
         self.keep.load(Ordering::Acquire)
     }
@@ -75,17 +84,17 @@ impl History {
         self.keep.store(states, Ordering::Release);
     }
 
-    /// A commit changed the table.
+    /// Notes that a commit changed the table.
     pub(crate) fn note_change(&self, seq: Seq) {
         self.changed.fetch_max(seq.0, Ordering::Relaxed);
     }
 
-    /// What a checkpoint keeps.
+    /// The headers for a checkpoint image.
     pub(crate) fn images(&self) -> Vec<RetainedHeader> {
         self.states.lock().iter().map(|state| state.header.clone()).collect()
     }
 
-    /// What is retained, the oldest first.
+    /// The retained states, the oldest first.
     pub(crate) fn headers(&self) -> Vec<CommitHeader> {
         self.states.lock().iter().map(|state| state.commit_header()).collect()
     }
@@ -96,14 +105,14 @@ impl History {
         self.changed.load(Ordering::Relaxed) > newest
     }
 
-    /// One more state is retained, the newest.
+    /// Adds a retained state, the newest.
     pub(crate) fn add(&self, table: &TableCore, header: RetainedHeader) -> Result<()> {
         let state = State::new(table, header)?;
         self.states.lock().push(state);
         Ok(())
     }
 
-    /// Gives up the oldest states where there are more than `most`.
+    /// Gives up the oldest states if there are more than `most`.
     pub(crate) fn trim(&self, most: usize) {
         let mut states = self.states.lock();
         let surplus = states.len().saturating_sub(most);
@@ -124,12 +133,13 @@ impl State {
     }
 }
 
-/// A time as everybody tells it; of an image that makes no sense it may be none.
+/// The time for users; the epoch if the image has an impossible time.
 fn point(time: Time) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(time.0)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Pins what the retained states of a table refer to, and nothing else. A checkpoint is durable that knows them.
+/// Protects the segments that the retained states of a table refer to, and no others. A durable checkpoint knows these
+/// states.
 pub(crate) fn pin(table: &TableCore) -> Result<()> {
     let states = table.history.states.lock().clone();
     table.tree.pin(states.iter().map(|state| state.header.root.as_slice()))?;
@@ -139,14 +149,14 @@ pub(crate) fn pin(table: &TableCore) -> Result<()> {
     Ok(())
 }
 
-/// The states that a checkpoint knows of a table that is opened.
+/// Restores the states that a checkpoint knows of a table that is being opened.
 pub(crate) fn restore(table: &TableCore, headers: &[RetainedHeader]) -> Result<()> {
     let states = headers.iter().map(|header| State::new(table, header.clone())).collect::<Result<_>>()?;
     *table.history.states.lock() = states;
     pin(table)
 }
 
-/// A retained state that was opened. It is there as long as this is, whether it is retained or not.
+/// A retained state that was opened. The state stays readable as long as this value lives, even when it is given up.
 pub(crate) struct Opened {
     pub(crate) header: RetainedHeader,
     pub(crate) commit_header: CommitHeader,
@@ -156,7 +166,7 @@ pub(crate) struct Opened {
 impl TableCore {
     /// Opens the state of `seq`.
     pub(crate) fn open_state(&self, seq: Seq) -> Result<Opened> {
-        // Held meanwhile: a state that is given up is so before it is looked who reads.
+        // Held meanwhile, because a state is given up before its readers are counted.
         let states = self.history.states.lock();
         let Some(state) = states.iter().find(|state| state.header.seq == seq) else {
             let retained = states.iter().map(|state| state.header.seq.0).collect();
@@ -165,7 +175,7 @@ impl TableCore {
         self.opened(state)
     }
 
-    /// Opens all of them.
+    /// Opens all retained states.
     pub(crate) fn open_states(&self) -> Result<Vec<Opened>> {
         self.history.states.lock().iter().map(|state| self.opened(state)).collect()
     }

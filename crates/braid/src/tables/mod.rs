@@ -1,4 +1,4 @@
-//! One table: what it is, its state, states of it that are retained; and the catalog of all.
+//! One table: its identity, its state, its retained states; and the catalog of all tables.
 
 pub(crate) mod catalog;
 pub(crate) mod gaps;

@@ -1,16 +1,17 @@
-//! How long new documents of a table wait, so that their writers settle at the speed of cleaning.
+//! The delay of new documents of a table, so that their writers settle at the speed of cleaning.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// A delay below this is left to add up with later ones, and none is longer than the second, or, of a commit that owes more by itself, than the third.
+/// A delay below the first constant adds up with later ones. No delay is longer than the second, or, if the commit owes
+/// more for its own documents, than the third.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 const LONGEST_OWN_SLEEP: Duration = Duration::from_secs(1);
 
-/// How long new documents of a table wait.
+/// The delay of new documents of a table.
 #[derive(Default)]
 pub(crate) struct Pace {
     ns_per_mib: AtomicU64,
@@ -19,7 +20,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Has a MiB of documents wait so long.
+    /// Sets the delay of a MiB of documents.
     pub(crate) fn set(&self, ns_per_mib: u64) {
         self.ns_per_mib.store(ns_per_mib, Ordering::Relaxed);
         if ns_per_mib == 0 {
@@ -27,7 +28,7 @@ impl Pace {
         }
     }
 
-    /// Delays a commit with documents of so many bytes.
+    /// Delays a commit with so many bytes of documents.
     pub(crate) fn wait(&self, bytes: u64) {
         let ns_per_mib = self.ns_per_mib.load(Ordering::Relaxed);
         if ns_per_mib == 0 {
@@ -38,7 +39,7 @@ impl Pace {
         if Duration::from_nanos(owed) < SHORTEST_SLEEP {
             return;
         }
-        // Who comes meanwhile owes what is left.
+        // The next commits owe the rest.
         let most = Duration::from_nanos(own).clamp(LONGEST_SLEEP, LONGEST_OWN_SLEEP);
         let mut paid = Duration::ZERO;
         let pay = |owed: u64| {
@@ -65,10 +66,10 @@ mod tests {
         let pace = Pace::default();
         pace.set(SHORT_NS);
         let begun = Instant::now();
-        // 256 of 4 KiB are a MiB.
+        // 256 commits of 4 KiB are a MiB.
         (0..256).for_each(|_| pace.wait(4096));
         assert!(begun.elapsed() >= Duration::from_nanos(SHORT_NS) - SHORTEST_SLEEP);
-        // One that is long waits for itself, and what it does not wait for the next ones do.
+        // A commit with a long delay waits for its own documents; the next commits wait for the rest.
         pace.set(LONG_NS);
         let begun = Instant::now();
         pace.wait(1 << 20);

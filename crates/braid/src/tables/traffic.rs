@@ -1,16 +1,16 @@
-//! What a table is asked for: counts of lookups and changes since it was opened, from which the cost model takes what the table is for.
+//! Counts of lookups and changes of a table since it was opened: the cost model derives the use of the table from them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tally::Tally;
 
-/// Keys of one call from which on the call counts as a batch: a device has several requests at a time then.
+/// A call with at least so many keys counts as a batch, because the device then has several requests at a time.
 const BATCH_KEYS: usize = 8;
 
-/// Operations below which their shares say nothing.
+/// With fewer operations their shares say nothing.
 const OPERATIONS_MIN: u64 = 10_000;
 
-/// Which lookups are counted where.
+/// Indexes of the counts of lookups.
 const ALONE: usize = 0;
 const BATCHED: usize = 1;
 
@@ -31,12 +31,12 @@ pub(crate) struct Shares {
 }
 
 impl Traffic {
-    /// One call looked `keys` keys up.
+    /// Counts the lookups of one call with `keys` keys.
     pub(crate) fn looked_up(&self, keys: usize) {
         self.lookups.add(if keys >= BATCH_KEYS { BATCHED } else { ALONE }, keys as u64);
     }
 
-    /// So many puts and deletes were committed.
+    /// Counts committed puts and deletes.
     pub(crate) fn changed(&self, operations: u64) {
         self.changes.fetch_add(operations, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl Traffic {
         self.lookups.sum(ALONE) + self.lookups.sum(BATCHED)
     }
 
-    /// What the table is used for, if it was used enough to say.
+    /// The use of the table; none if there were too few operations.
     pub(crate) fn shares(&self) -> Option<Shares> {
         let (batched, changes) = (self.lookups.sum(BATCHED), self.changes.load(Ordering::Relaxed));
         let lookups = self.lookups.sum(ALONE) + batched;

@@ -19,7 +19,7 @@ pub(crate) fn bytes_of(tables: &[Arc<TableCore>]) -> u64 {
     tables.iter().map(|table| table.tree.room().bytes + table.documents.stats().bytes).sum()
 }
 
-/// Bytes of segments that a checkpoint may let go of, of all tables.
+/// Bytes of segments that a checkpoint may release, of all tables.
 pub(crate) fn dead_bytes(catalog: &Catalog) -> u64 {
     let of_table = |table: &Arc<TableCore>| {
         let documents: u64 = table.documents.dead().into_iter().map(|(_, bytes)| bytes).sum();
@@ -28,7 +28,7 @@ pub(crate) fn dead_bytes(catalog: &Catalog) -> u64 {
     catalog.live().iter().map(of_table).sum()
 }
 
-/// What each of these tables takes.
+/// The space that each of these tables takes.
 pub(crate) fn footprints(tables: &[Arc<TableCore>]) -> Vec<Footprint> {
     let of_table = |table: &Arc<TableCore>| {
         let documents = table.documents.stats();

@@ -1,15 +1,18 @@
-//! Checkpoints: what recovery begins with, so that the log can be trimmed.
+//! Checkpoints: the states that recovery begins with, so that the log can be trimmed.
 //!
-//! 1. States of tables that are to be retained are made, and those that are too many are given up ([`retain`]).
+//! 1. The states of tables that are to be retained are made, and surplus ones given up ([`retain`]).
 //! 2. Between two publications the roots, the free list, and the positions that recovery needs are captured.
-//! 3. The log is flushed, so that every commit the image counts is in it, and what gave up the pages that the image takes is durable.
+//! 3. The log is flushed. So the log has every commit that the image counts, and the changes that gave up the image's
+//!    pages are durable.
 //! 4. The image goes to fresh pages of the data file, which is flushed.
-//! 5. A superblock slot flips to it; then the log is trimmed and what neither the image nor what is kept of the log
-//!    ([`retention`]) refers to is free.
+//! 5. A superblock slot flips to the image. Then the log is trimmed, and space is free that neither the image nor the
+//!    kept part of the log ([`retention`]) refers to.
 //!
-//! Invariants: nothing that the older image refers to is overwritten before the flip; an image says of every page either
-//! that a root reaches it or that it is free; the worker alone writes checkpoints, with no apply under way; pages
-//! that a load has taken are free in the image until its flush-end is logged.
+//! Invariants:
+//! - Nothing that the older image refers to is overwritten before the flip.
+//! - In an image every page is either reached by a root or free.
+//! - The worker alone writes checkpoints, with no apply under way.
+//! - Pages that a load has taken are free in the image until its flush-end is logged.
 
 use std::sync::Arc;
 
@@ -44,7 +47,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
         engine.catalog.live().iter().try_for_each(|table| history::pin(table))?;
         release_dead(engine, kept);
     }
-    // From here on no error is one of space that could be had later, so none is tried again.
+    // From here on no error is a lack of space that could end later, so no error is tried again.
     engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
     let write = write_of(engine, place, &bytes);
     engine.store.psync().run_all(vec![write, Request::flush(engine.pages.file(), 1)])?;
@@ -55,13 +58,13 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     engine.pages.retire(&freed)?;
     engine.pages.release(&freed)?;
     for (table, husk) in leaving.tables {
-        // It may have been dropped since the worker looked for such tables.
+        // The table may have been dropped since the worker looked for dropped tables.
         engine.abandon_queues(&table);
         if let Some(husk) = husk {
             engine.catalog.replace_dropped(husk);
             continue;
         }
-        // What stays is unlinked by the next opening.
+        // Files that stay are unlinked by the next opening.
         let destroyed = table.tree.destroy().map_err(Error::from);
         if let Err(error) = destroyed.and_then(|()| Ok(table.documents.destroy()?)) {
             tracing::warn!(table = table.name, %error, "files of a dropped table could not be unlinked");
@@ -78,7 +81,8 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Dropped tables that nobody reads any more, nor any snapshot sees, with all their pages, and what has to stay of each.
+/// Dropped tables that no reader and no snapshot sees any more, with all their pages, and the husk that has to stay of
+/// each.
 #[derive(Default)]
 struct Leaving {
     tables: Vec<(Arc<TableCore>, Option<Arc<TableCore>>)>,
@@ -109,7 +113,8 @@ fn leaving(engine: &Engine, kept: Kept) -> Leaving {
     leaving
 }
 
-/// The image and pages for it. Allocating them can grow the file, and tables come meanwhile: pages that are too few are given back.
+/// The image and pages for it. Allocating them can grow the file, and new tables can grow the image meanwhile: pages
+/// that are too few are given back.
 fn place(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice) -> Result<(Extent, Image, Vec<u8>)> {
     let mut needed = capture(engine, leaving, freed, choice).encode().len() + PAGE;
     loop {
@@ -125,7 +130,8 @@ fn place(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice) -
 }
 
 fn capture(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice) -> Image {
-    // Of what the image says of pages nothing changes meanwhile: what a load takes and gives back is free in it.
+    // The image's view of the pages does not change meanwhile, because pages that a load takes and gives back are free
+    // in it.
     let allocator = engine.pages.image().with_free(freed).encode();
     engine.between_publications(|visible, frontier| {
         let tables = engine.catalog.live();
@@ -172,7 +178,7 @@ fn allocate(engine: &Engine, bytes: usize) -> Result<Extent> {
     Ok(engine.pages.allocate(pages, Class::Reclaim)?)
 }
 
-/// Writes the first checkpoint of a database that is being created, and of which nothing is in the log.
+/// Writes the first checkpoint of a database that is being created, when the log is still empty.
 pub(crate) fn write_first(engine: &Engine) -> Result<()> {
     let mut superblock = engine.superblock.lock();
     let choice = retention::choose(engine);
@@ -195,8 +201,9 @@ fn write_of(engine: &Engine, place: Extent, bytes: &[u8]) -> Request {
     Request::write(engine.pages.file(), place.page.0 * PAGE as u64, buffer, 0)
 }
 
-/// Unlinks segments of documents and nodes that this checkpoint knows to be dead, documents only where no commit names them which is kept, of tables
-/// that nobody reads in an older state. What can't be unlinked now is tried again after the next checkpoint.
+/// Unlinks segments of documents and nodes that are dead by this checkpoint, of tables whose older states nobody
+/// reads. A segment of documents stays while a commit in the kept log names it. Segments that cannot be unlinked now
+/// are tried again after the next checkpoint.
 fn release_dead(engine: &Engine, kept: Kept) {
     let (live, dropped) = (engine.catalog.live(), engine.catalog.dropped());
     for table in live.iter().chain(&dropped).filter(|table| table.is_read_as_it_is()) {

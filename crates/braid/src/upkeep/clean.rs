@@ -1,21 +1,35 @@
-//! Cleaning in the background: segments in which most documents are dead are emptied ([`crate::upkeep::relocate`]), so that the space of documents is
-//! bounded by what lives.
+//! Cleaning in the background: segments of documents with much garbage are emptied ([`crate::upkeep::relocate`]), so
+//! that live bytes bound the space of documents.
 //!
-//! 1. Where a table's segments hold more than [`DUE`] times what lives in them, a *cycle* begins: the segments with the most garbage are chosen, as many as bring
-//!    that down to [`GOAL`], and no more than a part of what lives is moved at once. One walk through the table empties all of them.
-//! 2. The worker moves a stretch between two rounds, and [`URGENT_STRETCHES`] where the space is above [`URGENT`] times what lives. It makes way for readers as rounds
-//!    do; writers fill the write buffer meanwhile, which slows them down smoothly.
-//!    Above that, commits of documents are delayed too, by ever more up to [`BOUND`] ([`pace`]): so writers settle at the speed of cleaning.
-//! 3. A cycle ends with a checkpoint, for what was emptied goes with one. So does waiting for one, where enough is dead already.
-//! 4. What is in the queues hides dead documents: where their documents are many, beside what lives, everything is applied first.
-//! 5. On a full disk segments are emptied one by one, the one of all tables with the least in it first, if that is half of it or cleaning is due, in the room that is kept for that, in ever smaller stretches, which grow again when they go in. Who finds no room has one
-//!    emptied at once ([`relieve`]). Where not one document goes in, it waits until somebody else finds no room, asks for a checkpoint, nobody writes,
-//!    or [`PAUSE`] has passed at the worker's next look: somebody may have made room on the disk ([`Cleaning::try_again`]). Where something cannot be read, the cycle is given up.
-//! 6. What is emptied goes only when nobody reads an older state of its table. Where more than a part of what lives waits for that ([`HELD_PART`]), no other cycle begins: copies would take
-//!    space and bring none. With the readers gone a checkpoint lets go of it, and cleaning goes on.
-//! 7. What a cycle could not empty (documents that only the queues refer to, damaged ones) is not chosen again before less lives in it.
+//! 1. A *cycle* begins when a table's segments hold more than [`DUE`] tenths of their live bytes and
+//!    `SLACK_SEGMENTS` segments more. It chooses the segments with the most garbage, as many as bring the space down
+//!    to [`GOAL`] tenths, but moves only a part of the live bytes (an eighth, or a segment). One walk through the
+//!    table empties all of them.
+//! 2. The worker moves one stretch between two rounds, and [`URGENT_STRETCHES`] where the space is above [`URGENT`]
+//!    tenths of the live bytes. Cleaning makes way for readers as rounds do. Writers fill the write buffer meanwhile,
+//!    which slows them down smoothly. Above `URGENT` tenths commits of documents are delayed too, by ever more up to
+//!    `BOUND` tenths ([`pace`]), so writers settle at the speed of cleaning.
+//! 3. A cycle ends with a checkpoint, because only a checkpoint releases the emptied segments. Enough dead bytes that
+//!    wait for a checkpoint bring one about as well.
+//! 4. Operations in the queues hide dead documents. Where the queued documents are many compared with the live ones,
+//!    everything is applied first.
+//! 5. On a full disk segments are emptied one at a time, the one with the fewest live bytes of all tables first:
+//!    - Its live bytes must be at most half of it, unless cleaning of its table is due.
+//!    - The copies go to the room that is reserved for them, in ever smaller stretches, which grow again as soon as
+//!      they go in.
+//!    - A writer that finds no room for its documents has a segment emptied at once ([`relieve`]).
+//!    - Where not one document goes in, cleaning waits until another writer finds no room, a checkpoint or a drain is
+//!      requested, nobody writes, or `PAUSE` has passed at the worker's next look. By then the disk may have room
+//!      again ([`Cleaning::try_again`]).
+//!    - A cycle that cannot read something is given up.
+//! 6. An emptied segment goes only when no reader has an older state of its table. Where more than a part of the live
+//!    bytes waits for readers (`HELD_PART`), no other cycle begins, because copies would take space and bring none.
+//!    With the readers gone a checkpoint releases those segments, and cleaning goes on.
+//! 7. A segment that a cycle could not empty (only queues refer to its documents, or they are damaged) is not chosen
+//!    again before fewer of its bytes live.
 //!
-//! Invariants: as a stretch's; a cycle is in memory only, and whatever ends it, the next one chooses by what is there.
+//! Invariants: as a stretch's; a cycle is in memory only, and after any end of a cycle the next one chooses by the
+//! segments as they then are.
 
 use std::{
     collections::BTreeSet,
@@ -39,27 +53,29 @@ use crate::{
     },
 };
 
-/// Segments may hold so many times what lives in them, in tenths, and a cycle brings them down to that.
+/// Limits on the space of a table's segments, in tenths of their live bytes: a cycle begins above `DUE`, and brings
+/// the space down to `GOAL`.
 const DUE: u64 = 15;
 const GOAL: u64 = 13;
-/// A cycle moves this part of what lives, or a segment.
+/// A cycle moves this part of the live bytes, or a segment.
 const CYCLE_PART: u64 = 8;
-/// A checkpoint comes where this part of what lives, and what so many segments hold, is dead and waits for one.
+/// A checkpoint is written where more than this part of the live bytes, and so many segments besides, is dead and
+/// waits for one.
 const DEAD_PART: u64 = 16;
 const DEAD_SEGMENTS: u64 = 2;
-/// A segment that is fuller than this, in tenths, is left alone.
+/// A segment with more live bytes than this, in tenths, is left alone.
 const FULL: u64 = 9;
-/// Documents in queues are many if they take this part of what lives.
+/// Documents in queues are many if they take this part of the live bytes.
 const QUEUED_PART: u64 = 8;
-/// What emptying a segment on a full disk takes beside what lives in it: rounding, and a little of the structure.
+/// Bytes that emptying a segment on a full disk takes beside the live bytes: rounding, and a little of the structure.
 const ROOM_SLACK_BYTES: u64 = 64 << 10;
-/// Stretches of a turn where cleaning is behind.
+/// Stretches of a turn when cleaning is behind.
 const URGENT_STRETCHES: usize = 4;
 /// A stretch moves so many bytes at most, or this part of the write buffer.
 const STRETCH_BYTES_MAX: u64 = 8 << 20;
 const STRETCH_PART: u64 = 8;
 
-/// Whether the queues of a table have to be applied before it can be said what is dead.
+/// Whether the queues of a table must be applied before the dead documents can be known.
 pub(crate) fn needs_apply(engine: &Engine) -> bool {
     let segment_bytes = engine.options.segment_bytes;
     engine.catalog.live().iter().any(|table| {
@@ -74,10 +90,11 @@ pub(crate) fn needs_apply(engine: &Engine) -> bool {
     })
 }
 
-/// Moves a stretch, or a few, if there is something to clean; whether there is more. By the worker, who holds [`Engine::maintenance`].
+/// Moves a stretch, or a few, if there is something to clean. Returns whether there is more. Called by the worker,
+/// which holds [`Engine::maintenance`].
 ///
 /// # Errors
-/// As a stretch's, but for a full disk.
+/// As a stretch's, except a full disk.
 pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     if engine.cleaning.has_paused() {
         engine.cleaning.try_again();
@@ -86,7 +103,7 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
         return Ok(false);
     }
     let (mut number, mut stretches) = (0, 1);
-    // What room is lent for is brought to its end, before anything else takes that.
+    // A cycle with lent room is brought to its end, before anything else takes that room.
     while number < stretches || engine.trees.is_room_lent() {
         number += 1;
         if engine.cleaning.is_waiting() {
@@ -108,11 +125,11 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     Ok(!waits && (engine.cleaning.cycle.lock().is_some() || choose(engine).is_some()))
 }
 
-/// On a full disk: empties the segment with the least in it of those with enough garbage. Whether that gave anything back. By the worker, who holds
-/// [`Engine::maintenance`].
+/// Relief on a full disk: empties the segment with the fewest live bytes among those with enough garbage. Returns
+/// whether that released any bytes. Called by the worker, which holds [`Engine::maintenance`].
 ///
 /// # Errors
-/// As a stretch's, but for a full disk.
+/// As a stretch's, except a full disk.
 pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     let before = usage::segment_bytes(&engine.catalog);
     engine.cleaning.try_again();
@@ -133,7 +150,8 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     Ok(usage::segment_bytes(&engine.catalog) < before)
 }
 
-/// What is appended from here on goes to other segments than those in which half is dead, so that these can be emptied.
+/// Seals segments that are being appended to and of which half is dead: later appends go elsewhere, so that these can
+/// be emptied.
 fn seal_half_dead(engine: &Engine) {
     let is_half_dead = |segment: Usage| segment.live_bytes <= segment.bytes / 2 && segment.live_bytes > 0;
     for table in engine.catalog.live() {
@@ -143,7 +161,7 @@ fn seal_half_dead(engine: &Engine) {
     }
 }
 
-/// What a stretch moves where there is room.
+/// Bytes that a stretch moves where there is room.
 fn window_bytes(engine: &Engine) -> u64 {
     (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX)
 }
@@ -153,7 +171,8 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
     if engine.check_live(&table).is_err() || table.check_not_loading().is_err() {
         return Ok(());
     }
-    // Whoever has begun to read an older state since keeps what is emptied: room that is lent for it would not come back.
+    // A reader that has begun to read an older state since then keeps the emptied segment: room lent for it would not
+    // come back.
     if cycle.loan.is_some() && !table.is_read_as_it_is() {
         return Ok(());
     }
@@ -164,19 +183,20 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
     match next {
         Ok(Some(low)) => {
             cycle.low = low;
-            // On a full disk it may have become short.
+            // A full disk may have made the window short.
             cycle.plan.window_bytes = cycle.plan.window_bytes.saturating_mul(2).min(window_bytes(engine));
             *engine.cleaning.cycle.lock() = Some(cycle);
             Ok(())
         }
         Ok(None) => {
             engine.cleaning.end(&cycle);
-            // What was lent is used, or can go back: whoever waits for room is to find what the checkpoint brings.
+            // The loan is used up, or can go back: a writer that waits for room should find the room that the
+            // checkpoint brings.
             drop(cycle);
             engine.cleaning.stuck.store(0, Ordering::Relaxed);
             checkpoint::write(engine)
         }
-        // Nor is room lent for what readers hold.
+        // Nor is room lent for segments that readers hold.
         Err(Error::DiskFull { .. }) if cycle.plan.segments.len() > 1 || !table.is_read_as_it_is() => {
             engine.cleaning.tighten();
             Ok(())
@@ -184,7 +204,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
         Err(Error::DiskFull { .. }) if !cycle.has_asked => {
             let live = |usage: &Usage| if cycle.plan.segments.contains(&usage.segment) { usage.live_bytes } else { 0 };
             let live_bytes: u64 = table.documents.usage().iter().map(live).sum();
-            // With less, some of it would be moved, and nothing come back.
+            // With a smaller loan some documents would move, and no segment go.
             let lent = engine.trees.lend_room(live_bytes + ROOM_SLACK_BYTES);
             cycle.loan = lent.map_err(|error| engine.write_error(error))?;
             if cycle.loan.is_some() {
@@ -215,7 +235,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
     }
 }
 
-/// A table to be cleaned, and which segments of it.
+/// The next table to be cleaned, and the segments to empty there.
 fn choose(engine: &Engine) -> Option<Cycle> {
     let segment_bytes = engine.options.segment_bytes;
     let is_tight = engine.cleaning.tight.load(Ordering::Relaxed);
@@ -226,7 +246,8 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         let mut usage = table.documents.usage();
         let filling = Filling::of(&usage);
         let is_due = filling.is_above(DUE, filling.live_bytes, segment_bytes);
-        // Where older states are read, what is emptied goes only with their readers: it would take room, and give none.
+        // Where older states are read, an emptied segment goes only with their readers: emptying would take room and
+        // give none.
         let is_in_vain = if is_tight { !table.is_read_as_it_is() } else { !is_due || is_held(engine, &table) };
         if is_in_vain {
             return None;
@@ -246,7 +267,7 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         (!cycle.plan.segments.is_empty()).then_some((live_bytes, cycle))
     };
     let mut cycles = engine.catalog.live().into_iter().filter_map(of_table);
-    // What there is hardly room for is to be as little as it can.
+    // Where room is tight, the cycle with the fewest live bytes comes first.
     let chosen = if is_tight { cycles.min_by_key(|(live_bytes, _)| *live_bytes) } else { cycles.next() };
     chosen.map(|(_, cycle)| cycle)
 }
@@ -255,10 +276,10 @@ fn is_worth_it(segment: &Usage) -> bool {
     segment.is_settled && segment.live_bytes > 0 && segment.live_bytes * 10 <= segment.bytes * FULL
 }
 
-/// The segments with the greatest part of garbage, as many as it takes.
+/// The segments with the greatest part of garbage, as many as are needed.
 fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u64) -> BTreeSet<SegmentId> {
     usage.retain(is_worth_it);
-    // Of two fractions, the lesser one: live bytes of the one times all bytes of the other.
+    // Two fractions are compared by cross-multiplication: live bytes of the one times all bytes of the other.
     let product = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
     usage.sort_by(|one, other| product(one.live_bytes, other.bytes).cmp(&product(other.live_bytes, one.bytes)));
     let goal = filling.live_bytes / 10 * GOAL;
@@ -275,10 +296,10 @@ fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u
     chosen
 }
 
-/// Writes a checkpoint where that releases enough. Whether there is more to do.
+/// Writes a checkpoint where that releases enough. Returns whether there is more to do.
 pub(crate) fn release(engine: &Engine) -> Result<bool> {
     let dead = releasable(engine);
-    // What a checkpoint has left is left by the next one, until there is twice as much.
+    // Bytes that one checkpoint could not release the next one cannot either, until there are twice as many.
     if dead == 0 || dead < 2 * engine.cleaning.stuck.load(Ordering::Relaxed) {
         return Ok(false);
     }
@@ -287,7 +308,7 @@ pub(crate) fn release(engine: &Engine) -> Result<bool> {
     Ok(choose(engine).is_some())
 }
 
-/// Bytes of dead segments that a checkpoint may release, of tables where that is much.
+/// Bytes of dead segments that a checkpoint may release, counted for tables that have many.
 fn releasable(engine: &Engine) -> u64 {
     let of_table = |table: &Arc<TableCore>| {
         let dead = released_dead(engine, table) + table.tree.dead_bytes();
@@ -365,7 +386,7 @@ mod tests {
         let put = |table: &crate::handles::table::Table, keys: std::ops::Range<u8>| {
             keys.for_each(|number| table.put([number], [number; 3000]).expect("put"));
         };
-        // Of one segment a third lives, of the other a tenth.
+        // A third of the one segment lives, and a tenth of the other.
         put(&large, 0..60);
         put(&small, 0..60);
         db.drain().expect("applies");
@@ -425,7 +446,7 @@ mod tests {
             .collect();
         assert_eq!(chosen(&usage), [2], "that is enough: 1% of it lives");
         let usage: Vec<_> = (0..20).map(|number| segment(number, 100, 40 + number)).collect();
-        // An eighth of what lives, or a segment.
+        // An eighth of the live bytes, or a segment.
         assert_eq!(chosen(&usage), [0, 1, 2]);
         assert_eq!(chosen(&[segment(1, 100, 95), segment(2, 100, 100)]), [0; 0]);
         let waits = Usage { is_settled: false, ..segment(1, 1000, 1) };

@@ -1,16 +1,22 @@
-//! Compaction: a table's structure rebuilt in key order, while everybody reads and writes.
+//! Compaction: a table's structure rebuilt in key order, while others read and write.
 //!
-//! 1. What waits is applied first, so that it is packed too.
-//! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::upkeep::relocate`]). The old segments go when all of them are through.
-//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), [`STRETCH_BYTES_MAX`] at a time, in the caller's thread. Each
-//!    stretch is made durable as a round is: log flushed, data written and flushed, flush-end logged, view published. Which commits
-//!    the table has stays as it is.
-//! 4. Between two stretches the worker has its turn, and the caller is told how far it is and can stop.
-//! 5. What then lies further back in the data file than all that is in it needs, of whatever table, is moved to the front ([`Run::gather`]).
-//! 6. At the end a checkpoint lets go of what is not needed any more, and the disk gets its room back ([`crate::upkeep::rest`]).
+//! 1. Waiting operations are applied first, so that they are packed too.
+//! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::upkeep::relocate`]). The old
+//!    segments go when the whole table is through.
+//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), [`STRETCH_BYTES_MAX`] at a time,
+//!    in the caller's thread. Each stretch is made durable as a round is: log flushed, data written and flushed,
+//!    flush-end logged, view installed. The set of commits that the table has does not change.
+//! 4. Between two stretches the worker has its turn, and the caller is told the progress and can stop.
+//! 5. Pages behind the front of the data file are moved to the front, whichever table they belong to
+//!    ([`Run::gather`]). The front is as long as all content of the file needs.
+//! 6. At the end a checkpoint releases files that are not needed any more, and the disk gets its room back
+//!    ([`crate::upkeep::rest`]).
 //!
-//! Invariants: as a round's; a table is whole after each stretch, so a crash, an error or the caller can end a compaction anywhere;
-//! beside what fragmentation costs it needs the space of what is in the tables, until it is through: where there is less, it makes do with shorter extents.
+//! Invariants:
+//! - as a round's;
+//! - a table is whole after each stretch, so a crash, an error or the caller can end a compaction anywhere;
+//! - until a compaction is through, it needs the space of the tables' content, beside the cost of fragmentation; with
+//!   less space it makes do with shorter extents.
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -34,25 +40,27 @@ use crate::{
     words::structure::Structure,
 };
 
-/// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a few times
-/// that of memory.
+/// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a
+/// few times as much memory.
 const STRETCH_BYTES_MAX: u64 = 8 << 20;
 const STRETCH_PART: u64 = 8;
-/// Documents that are moved together: longer stretches, since each costs two flushes.
+/// Documents that are moved together: longer stretches, because each costs two flushes.
 const DOCUMENT_STRETCH_BYTES_MAX: u64 = 32 << 20;
 const DOCUMENT_STRETCH_PART: u64 = 2;
 
-/// What lies too far back is looked for so often, and so many ranges of keys of a table at a time.
+/// A gathering is repeated at most `GATHERINGS_MAX` times. Each moves so many ranges of keys of a compacted table;
+/// another table with more than `OTHERS_MAX` ranges is left alone.
 const GATHERINGS_MAX: usize = 4;
 const GATHERED_MAX: usize = 1024;
 const OTHERS_MAX: usize = 64;
-/// This part of what is in use may be lost to pieces that are too short to be of use.
+/// This part of the used pages may be lost to free pieces that are too short to be of use.
 const GATHERED_PART: u64 = 64;
 
 /// Most documents that a compaction can have in flight.
 pub const SUBMISSION_BATCH_MAX: usize = psync::PIO_MAX_LIMIT;
 
-/// How a compaction reads documents, and what the tables are for. The defaults are what is fastest, and what tables were asked for.
+/// How a compaction reads documents, and the use that leaf sizes are chosen for. The defaults are the fastest way to
+/// read, and the use that the tables have seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompactOptions {
     submission_batch: Option<usize>,
@@ -69,22 +77,22 @@ impl Default for CompactOptions {
 }
 
 impl CompactOptions {
-    /// The defaults: as many documents in flight as suits the device, sorted by place, past the page cache, and others read while those that came are
-    /// written.
+    /// The defaults: as many documents in flight as suits the device, sorted by place, read past the page cache, and
+    /// read while documents that have arrived are written.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// So many documents are in flight at a time, from 1 to [`SUBMISSION_BATCH_MAX`]; half of them is submitted together, when the half before the last one has come. With one they are
-    /// read one after the other.
+    /// Documents in flight at a time, from 1 to [`SUBMISSION_BATCH_MAX`]. Half of them is submitted together, when the
+    /// half before the last one has arrived. With one, documents are read one after the other.
     #[must_use]
     pub const fn submission_batch(mut self, documents: usize) -> Self {
         self.submission_batch = Some(documents);
         self
     }
 
-    /// Whether the documents of a stretch are read in the order of their places, not in that of their keys.
+    /// Whether the documents of a stretch are read in the order of their places, instead of the order of their keys.
     #[must_use]
     pub const fn sorted(mut self, sorted: bool) -> Self {
         self.sorted = sorted;
@@ -98,15 +106,18 @@ impl CompactOptions {
         self
     }
 
-    /// Whether documents are read while others are written, as against all of a stretch before that, as in the paper.
+    /// Whether documents are read while others are written. Otherwise all documents of a stretch are read before any
+    /// is written, as in the paper.
     #[must_use]
     pub const fn overlapped(mut self, overlapped: bool) -> Self {
         self.overlapped = overlapped;
         self
     }
 
-    /// What tables are for, which their leaves are chosen for: the share of operations that are puts or deletes, and the share of looked up keys that come in batches, both from 0 to 1. Without
-    /// this it is what they were asked for since the database was opened, and a table that was asked too little to say keeps the size of its leaves.
+    /// The use that the sizes of leaves are chosen for. `insert_share` is the share of operations that are puts or
+    /// deletes, and `batched_share` the share of looked up keys that come in batches; both are from 0 to 1. Without
+    /// this, the use of each table since the database was opened decides. A table with too little use to judge keeps
+    /// the size of its leaves.
     #[must_use]
     pub const fn used_for(mut self, insert_share: f64, batched_share: f64) -> Self {
         self.used_for = Some(Shares { insert: insert_share, batched: batched_share });
@@ -127,37 +138,37 @@ impl CompactOptions {
     }
 }
 
-/// How far a compaction is.
+/// Progress of a compaction.
 #[derive(Clone, Debug)]
 pub struct CompactProgress {
     /// The table being compacted.
     pub table: String,
     /// Bytes of runs rewritten and of documents moved so far, over all tables.
     pub bytes: u64,
-    /// Bytes of runs and live documents that there were in all tables to be compacted when this began.
+    /// Bytes of runs and live documents in all tables to be compacted when the compaction began.
     pub total_bytes: u64,
 }
 
-/// What a compaction did.
+/// Totals of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
     /// Leaves that were rewritten.
     pub leaves: u64,
-    /// Bytes of runs that were in them.
+    /// Bytes of runs that were in these leaves.
     pub bytes: u64,
     /// Documents that were moved.
     pub documents: u64,
-    /// Bytes that these take in their segments.
+    /// Bytes that these documents take in their segments.
     pub document_bytes: u64,
-    /// Documents that do not check: they stay where they are.
+    /// Damaged documents: they stay where they are.
     pub damaged_documents: u64,
     /// Where the time went.
     pub times: CompactionTimes,
-    /// The caller stopped it before it was through.
+    /// The caller stopped the compaction before its end.
     pub stopped: bool,
 }
 
-/// Told after each stretch; [`ControlFlow::Break`] stops the compaction there.
+/// Called after each stretch; [`ControlFlow::Break`] stops the compaction there.
 pub type CompactReport<'a> = &'a mut dyn FnMut(CompactProgress) -> ControlFlow<()>;
 
 /// A compaction under way.
@@ -169,7 +180,7 @@ struct Run<'a, 'r> {
     used_for: Option<Shares>,
 }
 
-/// What a compaction makes shorter.
+/// Whether a compaction makes the data file shorter too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HowFar {
     Tables,
@@ -211,7 +222,7 @@ pub(crate) fn run(
 }
 
 impl Run<'_, '_> {
-    /// Moves all documents of a table that there are in its structure now.
+    /// Moves all documents that a table's structure refers to now.
     fn documents(&mut self, table: &Arc<TableCore>, how: How) -> Result<()> {
         table.documents.seal();
         let budget = self.engine.pressure.budget();
@@ -243,7 +254,8 @@ impl Run<'_, '_> {
         self.keys(table, &LeafKeys { low: Vec::new(), high: None }, leaf_pages, None).map(drop)
     }
 
-    /// Rewrites what a table has under some keys, below a page of the file where one is said. The leaves that it had there.
+    /// Rewrites a range of keys of a table, below a page of the file where one is given. Returns the number of leaves
+    /// that the table had there.
     fn keys(&mut self, table: &Arc<TableCore>, keys: &LeafKeys, leaf_pages: u32, below: Option<PageId>) -> Result<u64> {
         let mut leaves = 0;
         let mut from = Some(keys.low.clone());
@@ -265,11 +277,13 @@ impl Run<'_, '_> {
         Ok(leaves)
     }
 
-    /// Moves to the front what lies further back in the data file than all that is in use needs, so that the file can be cut: of the tables that were compacted, and of others where that is little. What
-    /// readers of older states hold there stays, and so does what there is no room for, or what cannot be read.
+    /// Moves pages from the back of the data file to the front, so that the file can be cut. The front is as long as
+    /// all used pages need. The pages are those of the compacted tables, and of others where these have few there.
+    ///
+    /// Pages that readers of older states hold stay, and so do pages that find no room in the front or cannot be read.
     fn gather(&mut self, tables: &[Arc<TableCore>]) -> Result<()> {
         for _ in 0..GATHERINGS_MAX {
-            // What was rewritten last is given up once that is known.
+            // Pages of the last rewrite are free only once its flush-end is durable.
             self.engine.flush_log()?;
             let (page, total) = gathered_below(self.engine);
             if total <= page.0 + page.0 / GATHERED_PART {
@@ -297,7 +311,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Moves what a table has behind a page: of one that was compacted some of it, of another all, where that is in few places.
+    /// Moves content of a table behind a page to the front: a part of it for a compacted table; for another table all
+    /// of it, where it is in few places.
     fn gather_table(&mut self, table: &Arc<TableCore>, page: PageId, is_ours: bool) -> Result<u64> {
         let most = if is_ours { GATHERED_MAX } else { OTHERS_MAX + 1 };
         let places = table.tree.beyond(page, most)?;
@@ -312,7 +327,7 @@ impl Run<'_, '_> {
         Ok(moved)
     }
 
-    /// Tells the caller how far it is, who may stop it as long as there is more.
+    /// Tells the caller the progress. The caller may stop the compaction as long as there is more to do.
     fn tell(&mut self, table: &TableCore, is_more: bool) {
         // Without background threads this is the worker's turn.
         self.engine.work_inline();
@@ -322,7 +337,8 @@ impl Run<'_, '_> {
     }
 }
 
-/// The page of the data file below which all that is in use would find room, with a stretch, and what stays in pieces too short for it; and all pages.
+/// The page below which all used pages of the data file would find room, and the total of pages. The room includes a
+/// stretch, the reserve, and a share for free pieces that are too short.
 fn gathered_below(engine: &Engine) -> (PageId, u64) {
     let pages = engine.pages.stats();
     let used = pages.used_pages();
@@ -330,7 +346,7 @@ fn gathered_below(engine: &Engine) -> (PageId, u64) {
     (PageId(page), pages.total_pages)
 }
 
-/// Does a stretch while structures are still. None where the table is gone.
+/// Runs a stretch while structures do not change. None where the table is gone.
 fn turn<P>(engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<Option<P>>) -> Result<Option<P>> {
     let _makes_way = psync::Background::enter();
     let still = engine.maintenance.lock();
@@ -348,7 +364,7 @@ fn turn<P>(engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<
 /// A stretch that was rewritten.
 #[derive(Default)]
 pub(crate) struct Rewritten {
-    /// Where the next one begins; none at the end of the table.
+    /// Where the next stretch begins; none at the end of the table.
     pub(crate) next: Option<Vec<u8>>,
     leaves: u64,
     bytes: u64,
@@ -360,19 +376,19 @@ pub(crate) fn stretch_bytes(engine: &Engine) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
 }
 
-/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages, by whoever holds [`Engine::maintenance`].
+/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages. The caller holds [`Engine::maintenance`].
 pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_pages: u32) -> Result<Rewritten> {
     engine.flush_log()?;
     let (tree, low) = (&table.tree, part.from);
-    // Nothing that the structure has comes again after a crash, and nothing is added to it meanwhile.
+    // After a crash no commit that the structure has comes again, and nothing is added to the structure meanwhile.
     let horizon = engine.horizon(table);
     let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);
     let compacted = compacted.map_err(|error| match Error::from(error) {
-        // The disk need not be full where there is no room in a part of the file.
+        // A part of the file can lack room while the disk is not full.
         full @ Error::DiskFull { .. } if part.below.is_some() => full,
         error => engine.write_error(error),
     })?;
-    // Leaves that stay as they are keep what range deletes hide.
+    // Leaves that stay as they are keep versions that range deletes hide.
     let clear = |tombstones: &mut RangeTombstones, end: Option<&[u8]>| {
         if part.only.is_none() {
             sweep::clear(tombstones, &table.state.load(), &horizon, low, end);
@@ -386,7 +402,8 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
     Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
 }
 
-/// Empties files of a table's structure in which little lives: about `bytes`. Whether there are any.
+/// Empties files of a table's structure in which little lives, of about `bytes` live bytes together. Returns whether
+/// there are any.
 pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bool> {
     engine.flush_log()?;
     let horizon = engine.horizon(table);
@@ -394,7 +411,7 @@ pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bo
     emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
 }
 
-/// Makes what was rewritten durable and current.
+/// Makes the rewritten part durable and current.
 fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones)) -> Result<()> {
     let step = Step::rewritten(table, applied, Documents::Stay);
     let (_, outcome) = install(engine, &[step], |_| {

@@ -1,7 +1,9 @@
-//! Removal of what has expired: the worker looks for leaves in which there is enough of it, and has them swept ([`crate::upkeep::sweep`]).
+//! Removal of expired versions: the worker looks for leaves with enough of them, and has these swept
+//! ([`crate::upkeep::sweep`]).
 //!
-//! What has expired is invisible at once, and goes whenever what it is in is written anew for another reason. This is for what nobody
-//! writes to. The trees know which leaves are due, and from when on, so a look costs next to nothing where none is.
+//! An expired version is invisible at once, and goes whenever its leaf is written anew for another reason. This module
+//! is for leaves that nobody writes to. The trees know which leaves are due, and from when on, so a look costs next to
+//! nothing where none is.
 
 use index::Time;
 
@@ -14,20 +16,20 @@ use crate::{
 /// Milliseconds between two looks: leaves whose turn comes meanwhile are swept together.
 const PACE_MILLIS: u64 = 1_000;
 
-/// Most pieces of a table that are asked for at a time. A look comes again as soon as they are swept.
+/// Most pieces of a table that are requested at a time. The next look comes as soon as these are swept.
 pub(crate) const PIECES_MAX: usize = 256;
 
-/// Remembers when it was last looked.
+/// The time of the last look.
 #[derive(Default)]
 pub(crate) struct Look {
     last: Time,
 }
 
 impl Look {
-    /// Asks for sweeps of what is due, unless others wait.
+    /// Requests sweeps of the leaves that are due, unless other sweeps wait.
     ///
     /// # Errors
-    /// When a node of a tree cannot be read, though it is not damaged.
+    /// When a node of a tree cannot be read, though the node is not damaged.
     pub(crate) fn turn(&mut self, engine: &Engine) -> Result<()> {
         let mut tables = engine.catalog.live();
         tables.retain(|table| table.tree.expires() && !table.is_damaged());

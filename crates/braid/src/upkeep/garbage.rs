@@ -1,14 +1,22 @@
-//! Space that structures leave behind in files of their own: the worker has it swept where there is too much of it.
+//! Garbage of structures in files of their own: where there is too much, the worker has the files swept.
 //!
-//! A structure that only appends leaves a little alive in each of its segments, and a segment goes as a whole. When half as much is dead in segments that are in use
-//! as is alive ([`WORKING`]), the segments in which least lives are swept: what lives in them is made anew, stretch by stretch ([`crate::upkeep::sweep`]), until no more than a part of what is alive is dead
-//! in the others ([`AT_REST`]). So it seldom takes much more than one and a half times what is alive, and what the sweep has written; what died whole goes with a checkpoint, which comes when there is much of it
-//! ([`crate::upkeep::clean`]).
+//! A structure that only appends leaves a little alive in each of its segments, and a segment goes only as a whole.
 //!
-//! Where nobody writes ([`crate::upkeep::rest`]), as little as that is left in any case ([`settle`]): to apply all that waits makes nearly every leaf anew, and leaves some of the old ones in all segments.
+//! 1. A sweep begins when more than half as many bytes are dead as are alive, counted over segments in use
+//!    ([`WORKING`]).
+//! 2. It takes the segments with the fewest live bytes, and writes these bytes anew, stretch by stretch
+//!    ([`crate::upkeep::sweep`]).
+//! 3. It goes on until the dead bytes of the other segments are no more than a part of the live bytes ([`AT_REST`]).
+//! 4. Entirely dead segments go with a checkpoint, which comes when there are many ([`crate::upkeep::clean`]).
 //!
-//! On a full disk a sweep would take space for all that lives in its segments before it gives any back. There a few segments are emptied at a time, in the
-//! room that is kept for that ([`relieve`]).
+//! So a table seldom takes much more than one and a half times its live bytes, and the bytes that the sweep has
+//! written.
+//!
+//! Where nobody writes ([`crate::upkeep::rest`]), the lower limit holds in any case ([`settle`]), because applying all
+//! waiting operations makes nearly every leaf anew and leaves some of the old leaves in all segments.
+//!
+//! On a full disk a sweep would take space for all live bytes of its segments before any is released. There a few
+//! segments are emptied at a time, in the room that is reserved for that ([`relieve`]).
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -19,42 +27,44 @@ use crate::{
     upkeep::{compact, sweep},
 };
 
-/// How much garbage a table may have: this part of what is alive, or so many bytes, for less is not worth it.
+/// How much garbage a table may have: this part of the live bytes, or so many bytes, because less is not worth a
+/// sweep.
 #[derive(Clone, Copy)]
 struct Limit {
     part: u64,
     least_bytes: u64,
 }
 
-/// While others write: half as much as is alive, or what two segments hold.
+/// While others write: half as much as is alive, or two segments full.
 const WORKING: Limit = Limit { part: 2, least_bytes: 32 << 20 };
-/// When nobody does, and what a sweep leaves.
+/// When nobody writes, and the goal of a sweep.
 const AT_REST: Limit = Limit { part: 4, least_bytes: 4 << 20 };
 
 impl Limit {
-    /// Bytes of garbage above it.
+    /// Bytes of garbage above the limit.
     fn excess(self, table: &TableCore) -> u64 {
         let most = self.least_bytes.max(table.tree.room().live_bytes / self.part);
         table.tree.garbage_bytes().saturating_sub(most)
     }
 }
 
-/// What lives in files that are emptied together on a full disk: far less than the room that is kept for it.
+/// Live bytes of files that are emptied together on a full disk: far less than the room that is reserved for that.
 const EMPTIED_BYTES: u64 = 128 << 10;
 
-/// Asks for sweeps of tables with too much garbage, unless others wait, or the disk is full.
+/// Requests sweeps of tables with too much garbage, unless other sweeps wait or the disk is full.
 pub(crate) fn look(engine: &Engine) {
     if !engine.sweeps.are_waiting() && engine.pressure.full_disk().is_none() {
         sweep_above(engine, WORKING);
     }
 }
 
-/// Whether there is more than there is to be at rest, and files that are worth sweeping.
+/// Whether there is more garbage than a database at rest should have, in files that are worth sweeping.
 pub(crate) fn is_left(engine: &Engine) -> bool {
     above(engine, AT_REST).any(|table| !table.tree.sparse(1).is_empty())
 }
 
-/// Sweeps what is more than there is to be at rest, until somebody commits or closes the database: so nobody waits for it. On a full disk it stays.
+/// Sweeps the garbage above the limit at rest, until there is a commit or the database is being closed, so nobody
+/// waits for this. On a full disk the garbage stays.
 pub(crate) fn settle(engine: &Engine) -> Result<()> {
     sweep_above(engine, AT_REST);
     let last = engine.wal.last_seq();
@@ -74,14 +84,16 @@ fn sweep_above(engine: &Engine, limit: Limit) {
     }
 }
 
-/// Tables with more garbage than that. One that is being compacted will have none.
+/// Tables with more garbage than the limit. A table that is being compacted will have none.
 fn above(engine: &Engine, limit: Limit) -> impl Iterator<Item = Arc<TableCore>> {
     let is_swept = |table: &TableCore| !engine.sweeps.is_compacted(table) && !table.is_damaged();
     engine.catalog.live().into_iter().filter(move |table| is_swept(table) && limit.excess(table) > 0)
 }
 
-/// On a full disk: empties files of a table in which little lives, those of one table that has them. Whether there was any, room for that, and something to be had
-/// of it: what is on the way to that is written anew too.
+/// Relief on a full disk: empties files with few live bytes, all of one table, the one with the most garbage first.
+/// Leaves on the way to the live ones are written anew too.
+///
+/// Returns whether there were such files, room to empty them, and bytes to gain.
 pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     let before = in_use(engine);
     let mut tables = engine.catalog.live();
@@ -92,7 +104,7 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
         let mut bytes = EMPTIED_BYTES;
         loop {
             match sweep::unless_damaged(&table, compact::empty(engine, &table, bytes)) {
-                // What lives in one file may be less.
+                // One file may have fewer live bytes.
                 Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
                 Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,
                 Ok(Some(true)) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
@@ -103,7 +115,7 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     Ok(false)
 }
 
-/// Bytes of segments that no checkpoint lets go of as things are, of all tables.
+/// Bytes of segments of all tables that no checkpoint could release now.
 fn in_use(engine: &Engine) -> u64 {
     usage::segment_bytes(&engine.catalog) - usage::dead_bytes(&engine.catalog)
 }
@@ -169,7 +181,7 @@ mod tests {
             };
             put(&mut (0..4000), 1);
             put(&mut (0..2000), 2);
-            // The range delete cannot be swept before that is applied.
+            // The range delete cannot be swept before this put is applied.
             table.put(key(2000), "waits").expect("put");
             table.delete_range(key(1000)..key(3000)).expect("deleted");
             let is_whole = |table: &Table| {

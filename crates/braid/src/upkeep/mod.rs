@@ -1,4 +1,4 @@
-//! What keeps a database small and quick, and the worker that does it when it is due.
+//! Upkeep: the work that keeps a database small and quick, and the worker that does this work when due.
 
 pub(crate) mod checkpoint;
 pub(crate) mod clean;

@@ -1,15 +1,19 @@
-//! What a database gives back to the disk when nobody writes any more: at the close, behind a checkpoint that was asked for, and after half a minute without a commit. A compaction has the data
-//! file give its part back in any case.
+//! Rest: the space that a database gives back to the disk when nobody writes any more. This happens at the close,
+//! behind a requested checkpoint, and after half a minute without a commit. A compaction makes the data file give its
+//! part back in any case.
 //!
-//! 1. Files of structures in which little lives are swept, as long as nobody commits, and not at the close, which would have to wait for it ([`garbage::settle`]).
-//! 2. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where what it has of the disk is more than [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
-//! 3. Free pages of the data file are left out, all but its reserve.
-//! 4. A checkpoint is written, which needs no log before it, and knows what was left out. Where the image before it stood in the way, another one is.
+//! 1. Files of structures in which little lives are swept, as long as there is no commit ([`garbage::settle`]). This
+//!    step is left out at the close, which would have to wait for the sweep.
+//! 2. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where its bytes on the disk are more than
+//!    [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
+//! 3. Free pages of the data file are taken out of use, all but its reserve.
+//! 4. A checkpoint is written, which needs no log before it, and records the pages out of use. Where the image before
+//!    it stood in the way, another checkpoint is written.
 //! 5. Then the log's other segments are unlinked, and the data file is cut and punched.
 //!
-//! Whoever writes next has all of it made anew, step by step as it is used.
+//! Later writers have all of this space made anew, step by step as they use it.
 //!
-//! Invariant: as a checkpoint's; nothing is given back that the newest image counts with.
+//! Invariant: as a checkpoint's; no space is given back that the newest image counts on.
 
 use seeded::Bug;
 use space::PAGE;
@@ -25,16 +29,16 @@ use crate::{
 const LOG_BYTES_MIN: u64 = 4 << 20;
 const LOG_PART: u64 = 50;
 
-/// Whether there is anything to be given back that is worth a checkpoint.
+/// Whether there is space to give back that is worth a checkpoint.
 pub(crate) fn is_due(engine: &Engine) -> bool {
     let is_long = engine.options.retain_log_bytes == 0 && engine.wal.is_beyond(log_bytes(engine));
     is_long || engine.pages.has_surplus() || garbage::is_left(engine)
 }
 
-/// Writes a checkpoint, and gives back what is not needed at rest.
+/// Writes a checkpoint, and gives back the space that is not needed at rest.
 pub(crate) fn checkpoint(engine: &Engine) -> Result<()> {
     garbage::settle(engine)?;
-    // What is kept of the log for others is counted by positions, of which this skips many.
+    // The part of the log that is kept for readers of changes is counted by positions, and this skips many positions.
     let keeps_log = engine.options.retain_log_bytes > 0;
     if !keeps_log && engine.wal.turn_over(log_bytes(engine)).map_err(|error| engine.log_error(error))? {
         engine.forget_reserves();
@@ -47,10 +51,11 @@ pub(crate) fn checkpoint(engine: &Engine) -> Result<()> {
     engine.wal.rest().map_err(|error| engine.log_error(error))
 }
 
-/// Writes a checkpoint, and gives back what the data file does not need.
+/// Writes a checkpoint, and gives back the space that the data file does not need.
 pub(crate) fn cut(engine: &Engine) -> Result<()> {
     for _ in 0..2 {
-        // What gave up the pages that are left out is to be durable: who fills them again writes there before he flushes anything.
+        // The changes that gave up the left out pages must be durable, because a writer that fills these pages again
+        // writes there before any flush.
         engine.flush_log()?;
         engine.pages.leave_out();
         if seeded::on(Bug::TailCutEarly) {

@@ -13,10 +13,11 @@ use crate::{
     tables::catalog::TableCore,
 };
 
-/// Retains the state of each table that is due, before a checkpoint, and gives up those that are too many. By whoever holds [`Engine::maintenance`].
+/// Retains the state of each table that is due, before a checkpoint, and gives up surplus ones. The caller holds
+/// [`Engine::maintenance`].
 ///
 /// # Errors
-/// What keeps rounds from being run, but for a full disk: then there is no new state.
+/// Errors that keep rounds from being run, except a full disk: then there is no new state.
 pub(crate) fn retain(engine: &Engine) -> Result<()> {
     for table in engine.catalog.live() {
         let keep = usize::try_from(table.history.keep()).unwrap_or(usize::MAX);
@@ -31,7 +32,8 @@ pub(crate) fn retain(engine: &Engine) -> Result<()> {
             };
             table.history.add(&table, header)?;
         }
-        // While a table goes back to one of them, none goes: a crash may come before it is there.
+        // While a table goes back to one of its retained states, none is given up: a crash may come before the table
+        // is there.
         if table.check_not_loading().is_ok() {
             table.history.trim(keep);
         }
@@ -48,16 +50,16 @@ fn settle<'a>(engine: &'a Engine, table: &Arc<TableCore>) -> Result<Hold<'a>> {
         Ok::<_, Error>(())
     };
     apply()?;
-    // From here on nobody drops what is seen at that moment.
+    // From here on no merge drops a version that is visible at that moment.
     let hold = round::freeze_whole(engine, table, || engine.hold());
     apply()?;
     Ok(hold)
 }
 
-/// Takes down what there is of a settled table.
+/// Captures the state of a settled table.
 fn capture(engine: &Engine, table: &TableCore, hold: &Hold<'_>) -> Result<RetainedHeader> {
     let Moment { seq, now } = hold.moment();
-    // What waits was committed later.
+    // Waiting operations were committed after that moment.
     engine.publisher.between(|_, _| {
         let mut waiting = BTreeMap::new();
         for document in table.waiting_documents() {
@@ -69,7 +71,7 @@ fn capture(engine: &Engine, table: &TableCore, hold: &Hold<'_>) -> Result<Retain
     })
 }
 
-/// The documents of an image but those that wait.
+/// The documents of an image, without those of waiting operations.
 fn live(image: &DocImage, waiting: &BTreeMap<SegmentId, u64>) -> Vec<Retained> {
     let retained = image.segments.iter().map(|segment| {
         let waiting = waiting.get(&segment.id).copied().unwrap_or(0);

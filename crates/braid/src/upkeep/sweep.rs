@@ -1,17 +1,22 @@
-//! Sweeps: parts of tables rewritten in the background, so that what nobody sees in them any more gives its space back.
+//! Sweeps: key ranges rewritten in the background, so that versions that nobody sees any more give their space back.
 //!
-//! 1. Whoever knows of keys under which there is something to be had asks for them ([`Engine::sweep`]), or for files of a structure in which little lives ([`Engine::sweep_files`]).
-//! 2. A range delete ([`index::RangeTombstones`]) asks by being there, once everything older under its keys is in the structure and no snapshot is
-//!    older than it. What was swept needs its tombstones no more.
-//! 3. Where a round finds the disk full, what range deletes hide and what has expired is swept at once ([`relieve`]).
-//! 4. Between rounds the worker rewrites them, one stretch a turn, as a compaction does ([`compact::rewrite`]): so rounds, checkpoints and readers
-//!    wait for a stretch at most.
+//! 1. A sweep is requested for keys that have something to reclaim ([`Engine::sweep`]), or for files of a structure in
+//!    which little lives ([`Engine::sweep_files`]).
+//! 2. A range delete ([`index::RangeTombstones`]) is a request by its existence, once every older operation on its
+//!    keys is in the structure and no snapshot is older than the delete. A swept range needs its tombstones no more.
+//! 3. Where a round finds the disk full, keys that range deletes hide and keys that have expired are swept at once
+//!    ([`relieve`]).
+//! 4. Between rounds the worker rewrites one stretch a turn, as a compaction does ([`compact::rewrite`]). So rounds,
+//!    checkpoints and readers wait for a stretch at most.
+//! 5. A table in which a sweep meets damage is swept no more ([`unless_damaged`]). Writing goes on, because no writer
+//!    has asked for the damaged part.
 //!
-//! 5. A table in which a sweep meets damage is swept no more ([`unless_damaged`]): nobody has asked for what is there, so nobody's writing ends for it.
-//!
-//! Invariants: a table is whole after each stretch, so a sweep can end anywhere. What is asked for is in memory only: who
-//! needs a sweep to its end must know by what is stored that it was none yet, and asks again after a crash. A range tombstone goes in the same
-//! step in which the view comes that needs it no more; it comes back after a crash if no checkpoint was written since, and hides nothing.
+//! Invariants:
+//! - A table is whole after each stretch, so a sweep can end anywhere.
+//! - Requests are in memory only. A requester that needs a sweep to its end must see from the stored bytes that the
+//!   sweep is missing, and requests it again after a crash.
+//! - A range tombstone goes in the same step in which the view that needs it no more is installed. After a crash it
+//!   comes back if no checkpoint was written since, and hides nothing.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -28,21 +33,22 @@ use crate::{
     upkeep::{compact, expiry::PIECES_MAX},
 };
 
-/// Sweeps a stretch, if there is one to be swept; whether there is more. By the worker, who holds [`Engine::maintenance`].
+/// Sweeps a stretch, if there is one to be swept. Returns whether there is more. Called by the worker, which holds
+/// [`Engine::maintenance`].
 ///
 /// # Errors
-/// As a compaction's; the stretch is then the next one again, but for files on a full disk, which are forgotten.
+/// As a compaction's. The stretch is then the next one again, except that files on a full disk are forgotten.
 pub(crate) fn turn(engine: &Engine) -> Result<bool> {
-    // Values may expire as fast as they are swept, and range tombstones are not to wait for that.
+    // Values may expire as fast as they are swept; range tombstones must not wait for that.
     let first = engine.sweeps.tombstones_first.fetch_not(Ordering::Relaxed).then(|| of_tombstones(engine)).flatten();
     let asked = if first.is_none() { engine.sweeps.asked.lock().pop_front() } else { None };
     if let Some(sweep) = asked {
         match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
             Ok(None | Some(None)) => {}
-            // A compaction rewrites all of it.
+            // A compaction rewrites the whole table.
             Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
             Ok(Some(Some(low))) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
-            // Its files are emptied one by one then.
+            // Such files are emptied one by one instead.
             Err(error @ Error::DiskFull { .. }) if sweep.only.is_some() => return Err(error),
             Err(error) => {
                 engine.sweeps.asked.lock().push_front(sweep);
@@ -56,7 +62,7 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
 }
 
-/// What upkeep of a table came to; none where it met damage, which is noted.
+/// The outcome of upkeep of a table; none where upkeep met damage, which is noted.
 ///
 /// # Errors
 /// Any other.
@@ -70,7 +76,8 @@ pub(crate) fn unless_damaged<T>(table: &TableCore, outcome: Result<T>) -> Result
     }
 }
 
-/// Whether range tombstones are so many that what keeps them from being swept has to be applied. Those that snapshots keep have nothing of it.
+/// Whether a table has so many range tombstones that wait for queued operations that these must be applied. Tombstones
+/// that a snapshot keeps do not count, because applying would not help them.
 pub(crate) fn is_urgent(engine: &Engine) -> bool {
     let is_one = |table: &Arc<TableCore>| {
         let state = table.state.load();
@@ -87,7 +94,8 @@ pub(crate) fn is_urgent(engine: &Engine) -> bool {
     engine.catalog.live().iter().any(is_one)
 }
 
-/// The first range tombstones that can be swept away. Where there are none, whoever lets them be wakes the worker.
+/// The first range tombstones that can be swept away. Where there are none, the end of the snapshot that keeps the
+/// oldest wakes the worker.
 fn of_tombstones(engine: &Engine) -> Option<Sweep> {
     loop {
         let (found, waits) = look(engine);
@@ -98,7 +106,8 @@ fn of_tombstones(engine: &Engine) -> Option<Sweep> {
     }
 }
 
-/// The first range tombstones that can be swept away; if there are none, the oldest range delete that waits for snapshots.
+/// The first range tombstones that can be swept away; if there are none, the oldest range delete that waits for
+/// snapshots.
 fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
     let mut waits: Option<Seq> = None;
     let of_table = |table: Arc<TableCore>| {
@@ -122,8 +131,11 @@ fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
     (found, waits)
 }
 
-/// On a full disk: sweeps a stretch of what range deletes hide from everybody, once for each, though older operations on their keys cannot be applied yet,
-/// for those may wait for this space; or of leaves in which enough has expired. Whether there was any.
+/// Relief on a full disk: sweeps a stretch of keys that range deletes hide from all readers, or of leaves in which
+/// enough has expired. Returns whether there was any.
+///
+/// Range deletes are taken once each, though older operations on their keys cannot be applied yet, because those may
+/// wait for this space.
 pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     let mut relief = engine.sweeps.relief.lock();
     if relief.left.is_empty() {
@@ -146,7 +158,7 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
 }
 
 impl Relief {
-    /// Gathers what there is now.
+    /// Gathers the sweeps that would give space back now.
     fn gather(&mut self, engine: &Engine) -> Result<()> {
         let (before, mut through) = (self.through, Seq::MAX);
         for table in engine.catalog.live().into_iter().filter(|table| !table.is_damaged()) {
@@ -168,8 +180,8 @@ impl Relief {
     }
 }
 
-/// Takes away the range tombstones from `low` to below `high` that have nothing to hide any more, where the structure was rewritten as
-/// `horizon` says.
+/// Removes the range tombstones from `low` to below `high` that have nothing to hide any more, after the structure was
+/// rewritten under `horizon`.
 pub(crate) fn clear(
     tombstones: &mut RangeTombstones, state: &TableState, horizon: &Horizon, low: &[u8], high: Option<&[u8]>,
 ) {
@@ -184,10 +196,11 @@ pub(crate) fn clear(
     }
 }
 
-/// Up to which range deletes everything older is in the structure, and seen by no snapshot.
+/// For each key range, the seq up to which a range delete is settled: every older operation is in the structure, and
+/// no snapshot is older.
 struct Settled<'a> {
     state: &'a TableState,
-    /// Whatever the key.
+    /// For all keys.
     all: Seq,
     /// By section of the queues that take operations.
     sections: Vec<Seq>,
@@ -196,7 +209,8 @@ struct Settled<'a> {
 impl<'a> Settled<'a> {
     fn of(state: &'a TableState, horizon: &Horizon) -> Self {
         let seq = |first: Option<Seq>| first.filter(|_| !seeded::on(seeded::Bug::TombstoneCleared)).unwrap_or(Seq::MAX);
-        // Readers look for operations in frozen queues that are applied, or will not be because they are hidden.
+        // Readers look into frozen queues for operations that are applied already, or never will be because they are
+        // hidden.
         let frozen = state.frozen.as_ref().and_then(|frozen| frozen.sections().first_seq());
         let all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX)).min(seq(frozen));
         let sections = state.active.queues().iter().map(|queue| seq(queue.read().first_seq())).collect();
@@ -212,12 +226,12 @@ impl<'a> Settled<'a> {
     }
 }
 
-/// Sweeps the first stretch; where the next one begins, if there is any.
+/// Sweeps the first stretch. Returns where the next one begins, if there is one.
 fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
     let (table, high) = (&sweep.table, sweep.high.as_deref());
     match engine.check_live(table).and_then(|()| table.check_not_loading()) {
         Ok(()) => {}
-        // There is nothing to sweep in what is not there, nor in what is only coming.
+        // A dropped table has nothing to sweep, and neither has one that is being loaded.
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
@@ -225,7 +239,7 @@ fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
     let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, below: None, only };
     let rewritten = loop {
         match compact::rewrite(engine, table, part, table.tree.leaf_pages()) {
-            // What it gives up is had only when it is through: a shorter one needs less before.
+            // Space of the old leaves is free only at the end of the rewrite: a shorter stretch needs less before.
             Err(Error::DiskFull { .. }) if part.bytes > PAGE => part.bytes /= 2,
             rewritten => break rewritten?,
         }
@@ -258,7 +272,7 @@ mod tests {
         (db, table)
     }
 
-    /// Puts every key twice, the older version kept for a snapshot that is gone in the end.
+    /// Puts every key twice. A snapshot, which is gone in the end, keeps the older version.
     fn fill(db: &Database, table: &Table) {
         let put = |value: u8| (0..KEYS).for_each(|key| table.put(key.to_be_bytes(), [value; 60]).expect("put"));
         put(1);
@@ -283,7 +297,7 @@ mod tests {
         assert_eq!(engine.sweeps.asked.lock().len(), 1, "a part of what waits");
         engine.work_inline();
         let left = entries(&table);
-        // The leaves at both ends go with it.
+        // The leaves at both ends go with these keys.
         assert!((u64::from(2 * KEYS) - 2100..=u64::from(2 * KEYS) - 2000).contains(&left), "{left} versions left");
         engine.sweep(&table.core, &[], None);
         engine.work_inline();
@@ -313,7 +327,7 @@ mod tests {
         let fences: Vec<Vec<u8>> = (1..16).map(|fence| vec![fence]).collect();
         let state = core.state.load_full();
         core.replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
-        // The log is kept for the first, which is in another section than what is deleted.
+        // The log is kept for the first key, whose section is not that of the deleted one.
         table.put([1u8], "older").expect("put");
         table.put([15u8], "deleted").expect("put");
         table.delete_range([10u8]..).expect("deleted");

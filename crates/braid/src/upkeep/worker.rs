@@ -1,18 +1,20 @@
-//! The background worker: decides what is applied when, and when a checkpoint is due.
+//! The background worker: decides when operations are applied, and when a checkpoint is due.
 //!
 //! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]).
-//! 2. On request, and when nobody writes any more ([`Quiet`]), everything is applied. All but the plain request to do so are followed by a checkpoint,
-//!    which trims the log.
-//!    Where it turns out that nobody writes, the disk gets back what is not needed at rest ([`rest`]).
-//! 3. When the log has grown long, what lies in its oldest third is applied, and when the newest checkpoint is old, what was visible at the
-//!    one before: so no cold key pins the log. Then too a checkpoint is written.
-//! 4. Between rounds it sweeps, a stretch at a time ([`sweep`]), also what it finds to have expired ([`expiry`]) and structures with too much garbage
-//!    ([`garbage`]), and cleans segments of documents ([`clean`]).
+//! 2. On request, and when nobody writes any more ([`Quiet`]), everything is applied. A checkpoint follows, except
+//!    after a plain request to apply; it trims the log. When nobody writes, the disk also gets back the space that is
+//!    not needed at rest ([`rest`]).
+//! 3. When the log has grown long, operations in its oldest third are applied. When the newest checkpoint is old,
+//!    operations are applied that were visible when a checkpoint was last due for its age. So no cold key pins the
+//!    log. A checkpoint follows in both cases.
+//! 4. Between rounds the worker sweeps, a stretch at a time ([`sweep`]), also keys with expired versions ([`expiry`])
+//!    and structures with too much garbage ([`garbage`]), and cleans segments of documents ([`clean`]).
 //! 5. Its I/O makes way for reads ([`psync::Background`]).
-//! 6. A full disk, or a read that failed, makes it pause and try again; any other failure ends all writing.
+//! 6. A full disk, or a failed read, makes the worker pause and try again; any other failure ends all writing.
 //!
-//! Invariant: table states and structures are changed, and checkpoints written, one thing at a time: by the worker, and between its turns
-//! by the end of a load ([`crate::handles::load`]) and by compactions ([`crate::upkeep::compact`]).
+//! Invariant: table states and structures are changed, and checkpoints written, one thing at a time. The worker does
+//! so, and between its turns the end of a load ([`crate::handles::load`]) and compactions
+//! ([`crate::upkeep::compact`]).
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -31,25 +33,28 @@ use crate::{
     upkeep::{checkpoint, clean, expiry, garbage, rest, sweep},
 };
 
-/// Without anything to do, the worker looks so often whether anybody has committed.
+/// How often a worker without work looks whether there was a commit.
 const LOOK: Duration = Duration::from_secs(2);
-/// After so many looks without a commit, operations are applied and a checkpoint written, whatever they take, and the disk gets back what is not needed at rest.
+/// After so many looks without a commit, operations are applied and a checkpoint written, however few they are, and
+/// the disk gets back the space that is not needed at rest.
 const QUIET_LOOKS: u32 = 15;
-/// One such look is enough where the operations that wait take this part of the write buffer. (Applying fewer would write nearly a leaf for each of them, again and again, where
-/// somebody writes a little every now and then.)
+/// One such look is enough where the waiting operations take this part of the write buffer. Fewer operations wait
+/// longer, because applying them would write nearly a leaf for each, again and again, where a writer writes a little
+/// every now and then.
 const MANY_PART: u64 = 4;
-/// However busy it is: what is older than twice this is applied, so that no cold key pins the log.
+/// Operations older than twice this are applied even in a busy database, so that no cold key pins the log.
 const OLDEST_CHECKPOINT: Duration = Duration::from_secs(300);
-/// How long to wait before a full disk, or a read that failed, is tried again.
+/// How long to wait before an operation is tried again after a full disk or a failed read.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The log may hold so many times half the write buffer before a checkpoint trims it. Twice as much makes no write less: nearly all that a round takes is younger.
+/// The log may hold so many times half the write buffer before a checkpoint trims it. Twice as much would save no
+/// writes, because nearly all operations of a round are younger.
 const LOG_PER_HALF_WRITE_BUFFER: u64 = 3;
-/// It may hold so many segments in any case.
+/// The log may hold so many segments in any case.
 const LOG_SEGMENTS: u64 = 3;
-/// What lies in this oldest part of a log that has grown long is applied: the younger is worth waiting for more.
+/// Operations in this oldest part of a log that has grown long are applied: younger ones are worth waiting for more.
 const LOG_OLD_PART: u64 = 3;
 
-/// How often reads may fail in a row before it is taken for more than a passing fault.
+/// How many reads may fail in a row before the failure is taken for more than a passing fault.
 const READ_FAILURES_MAX: u32 = 10;
 
 /// Runs until asked to stop or until something fails.
@@ -60,46 +65,46 @@ pub(crate) fn run(engine: &Arc<Engine>) {
     engine.signal.fail();
 }
 
-/// Without threads, whoever uses the database does what they would do, until there is nothing more to do or it fails.
+/// Without background threads, the calling thread does their work until there is nothing more to do or the work fails.
 fn run_inline(engine: &Engine) {
     let mut worker = Worker::default();
     while !engine.options.background && engine.signal.has_work() {
         keeper::prepare(engine);
-        // After a read that failed, a caller that waits for the work would wait for good.
+        // After a failed read, a caller that waits for the work would wait forever.
         if worker.turn(engine, Duration::ZERO).is_break() || engine.pressure.full_disk().is_some() {
             break;
         }
     }
 }
 
-/// Does what is due, turn by turn.
+/// Does the work that is due, turn by turn.
 #[derive(Default)]
 pub(crate) struct Worker {
     read_failures: u32,
-    /// What was visible when a checkpoint was last due for its age.
+    /// The seq that was visible when a checkpoint was last due for its age.
     aged: Seq,
     expired: expiry::Look,
     quiet: Quiet,
 }
 
-/// For how many looks nobody has committed.
+/// For how many looks there was no commit.
 #[derive(Default)]
 struct Quiet {
     commits: u64,
     looks: u32,
 }
 
-/// What is to be done because nobody writes.
+/// The work to be done because nobody writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Idle {
-    /// Apply what waits, and write a checkpoint.
+    /// Apply the waiting operations, and write a checkpoint.
     applies: bool,
-    /// Give back what only those who write need.
+    /// Give back the space that only writers need.
     rests: bool,
 }
 
 impl Quiet {
-    /// Looks again: there were so many commits, and operations of so many bytes wait, of a write buffer of `budget` bytes.
+    /// Looks again: `commits` so far, and operations of `waiting` bytes, of a write buffer of `budget` bytes.
     fn look(&mut self, commits: u64, waiting: u64, budget: u64) -> Idle {
         let is_quiet = std::mem::replace(&mut self.commits, commits) == commits;
         self.looks = if is_quiet { self.looks % QUIET_LOOKS + 1 } else { 0 };
@@ -109,7 +114,7 @@ impl Quiet {
 }
 
 impl Worker {
-    /// Waits at most so long for something to do, and does it. Breaks when there will be no more turns.
+    /// Waits at most `longest` for something to do, and does it. Breaks when there will be no more turns.
     pub(crate) fn turn(&mut self, engine: &Engine, longest: Duration) -> ControlFlow<()> {
         let asked = engine.signal.wait(longest);
         mapped::trim();
@@ -126,7 +131,7 @@ impl Worker {
         self.read_failures = if read_failed { self.read_failures + 1 } else { 0 };
         let passing = full_disk.is_some() || (read_failed && self.read_failures < READ_FAILURES_MAX);
         match outcome {
-            // A write or flush that failed is not tried again, whatever the reason, and neither is reading what is damaged.
+            // A failed write or flush is not tried again, whatever the reason, and neither is a read of damaged bytes.
             Err(error) if !passing => {
                 engine.fail(error.cause());
                 return ControlFlow::Break(());
@@ -188,7 +193,8 @@ impl Worker {
             let _ = let_go(engine)? || empty_segments(engine)?;
         }
         let unsaved = !engine.is_saved();
-        // What went in before the disk was full may let the log be trimmed. After any other failure nothing more is written.
+        // Operations applied before the disk was full may let the log be trimmed. After any other failure nothing more
+        // is written.
         let trim = match &outcome {
             Ok(()) => false,
             Err(Error::DiskFull { .. }) => {
@@ -208,7 +214,8 @@ impl Worker {
             } else {
                 checkpoint::write(engine)?;
             }
-            // Before those who asked have their answer: the directory is at rest then. On a full disk it would take room that others wait for.
+            // This comes before the answer to the requests, so the directory is at rest by then. On a full disk the
+            // file would take room that others wait for.
             if outcome.is_ok() {
                 learned::keep(engine);
             }
@@ -229,7 +236,8 @@ impl Worker {
     }
 }
 
-/// Applies every queue that is `wanted`, round by round. What dies of that goes with checkpoints where it is much.
+/// Applies every queue that is `wanted`, round by round. Segments that die thereby are released with checkpoints where
+/// they are many.
 fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
     loop {
         let mut choices = choice::left_over(engine);
@@ -239,14 +247,16 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
         if choices.is_empty() {
             return Ok(());
         }
-        // Before a round, and not behind the last one: the checkpoint or the cleaning that follows releases what that leaves.
+        // Before a round, and not behind the last one: the checkpoint or the cleaning that follows releases the dead
+        // segments of the last.
         clean::release(engine)?;
         round(engine, &choices)?;
     }
 }
 
-/// Runs a round. Where there is no space for any of it, what is dead already may have some to give, or what was deleted as ranges or has expired: then it is to
-/// be tried again.
+/// Runs a round. Where there is no space for any of it, dead segments are released first, then keys that range deletes
+/// hide or that have expired are swept, then segments are emptied. If any of these gave space back, the round is tried
+/// again.
 fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
     match round::run(engine, choices) {
         Err(Error::DiskFull { .. }) if let_go(engine)? || sweep::relieve(engine)? || empty_segments(engine)? => Ok(()),
@@ -254,7 +264,8 @@ fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
     }
 }
 
-/// Sweeps a stretch, if there is one to be swept; whether there is more. Where there is no space for it, what is dead already may have some to give.
+/// Sweeps a stretch, if there is one to be swept. Returns whether there is more. Where there is no space for the
+/// stretch, dead segments are released first, then segments are emptied.
 fn sweep(engine: &Engine) -> Result<bool> {
     match sweep::turn(engine) {
         Err(Error::DiskFull { .. }) if let_go(engine)? || empty_segments(engine)? => Ok(true),
@@ -262,7 +273,7 @@ fn sweep(engine: &Engine) -> Result<bool> {
     }
 }
 
-/// Has a checkpoint let go of segments in which nothing lives, if there are any. Whether some went.
+/// Writes a checkpoint that releases dead segments, if there are any. Returns whether some were released.
 fn let_go(engine: &Engine) -> Result<bool> {
     if usage::dead_bytes(&engine.catalog) == 0 {
         return Ok(false);
@@ -272,7 +283,7 @@ fn let_go(engine: &Engine) -> Result<bool> {
     Ok(usage::segment_bytes(&engine.catalog) < before)
 }
 
-/// Empties segments in which little lives, of nodes or else of documents. Whether that gave anything back.
+/// Empties segments in which little lives, of nodes or else of documents. Returns whether that released any.
 fn empty_segments(engine: &Engine) -> Result<bool> {
     Ok(garbage::relieve(engine)? || clean::relieve(engine)?)
 }
@@ -283,18 +294,18 @@ fn apply_due(engine: &Engine) -> Result<()> {
     if choices.is_empty() { Ok(()) } else { round(engine, &choices) }
 }
 
-/// What the next round takes, if one is due.
+/// The sections that the next round takes, if one is due.
 fn next(engine: &Engine) -> Vec<Choice> {
     let choices = choice::left_over(engine);
     if choices.is_empty() { choice::due(engine) } else { choices }
 }
 
-/// Gives the memory back that operations of dropped tables hold.
+/// Gives back the memory that operations of dropped tables hold.
 fn abandon_dropped(engine: &Engine) {
     engine.catalog.dropped().iter().for_each(|table| engine.abandon_queues(table));
 }
 
-/// What the engine is given of it.
+/// The functions of the worker that the engine is given.
 pub(crate) const WORK: Work = Work { run, inline: run_inline };
 
 #[cfg(test)]

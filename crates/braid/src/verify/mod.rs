@@ -1,15 +1,16 @@
-//! Checks a whole database while it is open: every page, run, document and log record, that each page is used once or free, and that documents
-//! are counted as they are used.
+//! Checks a whole database while it is open. Every page, run, document and log record is checked. Each page must be
+//! either used once or free, and the counts of live documents must match their uses.
 //!
-//! 1. With the worker held still for a moment, between two publications, the view of every table, the free list, and the documents that
-//!    waiting operations name are taken together with the counts of live documents.
-//! 2. Each view is walked: checksums, order, fences. Documents that it or a waiting operation refers to are checked in batches, and counted.
-//! 3. The pages that were met are compared with the free list, the documents with the counts.
-//! 4. Of tables that retain older states each of these is walked likewise, and its documents compared with what is noted of it.
-//! 5. What is not reached from a view, the superblock, the checkpoint image and the log, is checked by `verify_storage`.
+//! 1. With the worker held still for a moment, between two publications, these are captured together: the view of every
+//!    table, the free list, the documents that waiting operations name, and the counts of live documents.
+//! 2. Each view is walked: checksums, order, fences. Documents that the view or a waiting operation refers to are
+//!    checked in batches, and counted.
+//! 3. The visited pages are compared with the free list, the documents with the counts.
+//! 4. Each retained state of a table is walked likewise, and its documents are compared with the counts in its header.
+//! 5. The superblock, the checkpoint image and the log, which no view reaches, are checked by `verify_storage`.
 //!
-//! Writers go on meanwhile; what they add later is not part of the check. A database that was opened read-only is checked as it is on storage:
-//! opening it replayed the log in memory and wrote nothing.
+//! Writers go on meanwhile; their later changes are not part of the check. A database that was opened read-only is
+//! checked as on storage, because opening it replayed the log in memory and wrote nothing.
 
 pub(crate) mod storage;
 
@@ -28,12 +29,12 @@ use crate::{
     },
 };
 
-/// Documents checked in one psync.
+/// Documents per psync.
 const DOCUMENTS_PER_BATCH: usize = 256;
-/// Findings of one kind that are told one by one.
+/// Findings of one kind that are reported one by one.
 const FINDINGS_MAX: usize = 100;
 
-/// How far a verification is.
+/// The progress of a verification.
 #[derive(Clone, Debug)]
 pub struct VerifyProgress {
     /// The table being checked.
@@ -44,10 +45,10 @@ pub struct VerifyProgress {
     pub bytes: u64,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Verification {
-    /// Everything that is wrong, with file and offset. Empty: the database is whole.
+    /// All problems, with file and offset. Empty: the database is whole.
     pub findings: Vec<String>,
     /// Tables checked.
     pub tables: u64,
@@ -55,9 +56,9 @@ pub struct Verification {
     pub keys: u64,
     /// Documents checked.
     pub documents: u64,
-    /// Bytes of these documents, as they were given.
+    /// Bytes of these documents, before compression.
     pub document_bytes: u64,
-    /// Bytes of them as they are stored: less where they are compressed.
+    /// Bytes of these documents as stored: fewer where they are compressed.
     pub document_stored_bytes: u64,
     /// Log records of commits and tables checked.
     pub log_records: u64,
@@ -77,9 +78,9 @@ struct Moment {
 struct Table {
     core: Arc<TableCore>,
     state: Arc<TableState>,
-    /// As they are counted.
+    /// The counts of live documents.
     live: Documents,
-    /// Of operations that the structure lacks.
+    /// The documents of operations that the structure lacks.
     waiting: Vec<DocPointer>,
     retained: Vec<Opened>,
 }
@@ -105,7 +106,8 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> 
         table.waiting.iter().for_each(|document| visitor.document(document));
         table.state.view.verify(&mut visitor)?;
         visitor.check_documents();
-        // A damaged leaf hides documents, which are no leak then. A dropped table has given up what waited, and goes as a whole.
+        // A damaged leaf hides documents, which are no leak then. A dropped table has given up its waiting operations,
+        // and goes as a whole.
         if visitor.result.findings.len() == before && table.core.dropped() == Seq(0) {
             compare_documents(&table.core, &table.live, &visitor.used, &mut visitor.result);
         }
@@ -120,8 +122,8 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(VerifyProgress)) -> 
     Ok(result)
 }
 
-/// Says where the count of live documents is another than what versions and waiting operations refer to: more is space that never comes back,
-/// less is a segment that may be unlinked while it is needed.
+/// Reports each segment whose count of live documents differs from the uses by versions and waiting operations. A
+/// higher count is space that never comes back; with a lower count the segment may be unlinked while needed.
 fn compare_documents(table: &TableCore, live: &Documents, used: &Documents, result: &mut Verification) {
     let segments = live.keys().chain(used.keys()).collect::<std::collections::BTreeSet<_>>();
     for &segment in segments {
@@ -157,7 +159,7 @@ fn capture(engine: &Engine) -> Result<Moment> {
 fn audit(engine: &Engine, pages: Survey, used: &[Extent], result: &mut Verification) {
     let audit = pages.audit(used);
     let file = engine.pages.file().path().display().to_string();
-    // A damaged node hides what is below it, which is then no leak.
+    // A damaged node hides the pages below, which are no leak then.
     let leaked = if result.findings.is_empty() { audit.leaked } else { Vec::new() };
     let kinds = [
         (&leaked, "is neither used nor free"),
@@ -181,16 +183,16 @@ struct Visitor<'a> {
     result: Verification,
     extents: Vec<Extent>,
     documents: Vec<DocPointer>,
-    /// Of the table so far.
+    /// The documents of the current table met so far.
     used: Documents,
     table: Option<Arc<TableCore>>,
-    /// Its range deletes.
+    /// The range tombstones of the current table.
     tombstones: Arc<RangeTombstones>,
     progress: &'a mut dyn FnMut(VerifyProgress),
 }
 
 impl Visitor<'_> {
-    /// Checks an older state of a table. Its keys count for nothing.
+    /// Checks a retained state of a table. Its keys are not counted.
     fn check_retained(&mut self, table: &Table, opened: &Opened) -> Result<()> {
         let (before, keys) = (self.result.findings.len(), self.result.keys);
         self.tombstones = Arc::clone(&opened.state.tombstones);

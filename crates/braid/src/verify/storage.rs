@@ -1,10 +1,10 @@
-//! Checks what no table leads to: the superblock, the checkpoint image, and the log.
+//! Checks the parts that no table leads to: the superblock, the checkpoint image, and the log.
 //!
-//! 1. Both slots of the superblock have to be whole while the database is open for writing: opening overwrites the one that a crash tore. Who only
-//!    reads may find one torn, and that is told as what it is.
-//! 2. The image that the superblock names has to have the checksum that it names.
-//! 3. The log is read from where it is kept on, up to what is written: every group has to check, every record of a commit or table to decode, and
-//!    no seq to be missing.
+//! 1. Both slots of the superblock must be whole while the database is open for writing, because opening overwrites a
+//!    slot that a crash tore. A database opened read-only may have a torn slot; the finding then says so.
+//! 2. The image that the superblock names must have the named checksum.
+//! 3. The log is read from the start of the kept part up to the newest written record. Every group must check, every
+//!    record of a commit or table must decode, and no seq may be missing.
 
 use wal::Reader;
 
@@ -16,14 +16,14 @@ use crate::{
     verify::Verification,
 };
 
-/// Adds what is wrong.
+/// Adds the findings.
 pub(crate) fn run(engine: &Engine, result: &mut Verification) -> Result<()> {
     superblock(engine, result)?;
     log(engine, result)
 }
 
 fn superblock(engine: &Engine, result: &mut Verification) -> Result<()> {
-    // Held, so that no checkpoint replaces what is looked at.
+    // Held, so that no checkpoint replaces the slots or the image meanwhile.
     let superblock = engine.superblock.lock();
     for problem in superblock.bad_slots()? {
         let note = if engine.options.read_only {
@@ -42,7 +42,8 @@ fn superblock(engine: &Engine, result: &mut Verification) -> Result<()> {
 }
 
 fn log(engine: &Engine, result: &mut Verification) -> Result<()> {
-    // A checkpoint may trim what is being read; then it is read from what is left. Each time there is a new beginning.
+    // A checkpoint may trim the log while it is read. Then reading begins again at the new beginning, as long as that
+    // moves.
     let mut last = None;
     loop {
         let from = engine.retention.kept().seq.0 - 1;
@@ -58,7 +59,7 @@ fn log(engine: &Engine, result: &mut Verification) -> Result<()> {
     }
 }
 
-/// Reads the records from behind `from` to `newest` at least.
+/// Reads the records after `from`, up to `newest` at least.
 fn read(engine: &Engine, from: u64, newest: u64, result: &mut Verification) -> Result<()> {
     let log_error = |error| engine.log_error(error);
     let (mut reader, mut next, mut records) = (Reader::new(from), from + 1, 0);
@@ -77,7 +78,7 @@ fn read(engine: &Engine, from: u64, newest: u64, result: &mut Verification) -> R
         });
         more = shown.map_err(log_error)?;
     }
-    // Commits that may be lost in a power cut need not be written yet.
+    // Commits that a power cut may lose need not be written yet.
     result.log_records += records;
     result.findings.extend(findings);
     Ok(())

@@ -1,10 +1,12 @@
-//! Which commits the structure of a table has, by key.
+//! The commits that the structure of a table has, by key.
 //!
-//! Rounds take one part of the key space after the other, so a structure has the commits of each part up to a seq of its own.
-//! [`AppliedThrough`] is that seq as a function of the key: steps, each from its key up to the next one's. It goes into every
-//! flush-end and every checkpoint, so that after a crash exactly those operations come again that the structure lacks.
+//! Rounds take one part of the key space after the other, so each part of a structure has the commits up to a seq of
+//! its own. [`AppliedThrough`] is that seq as a function of the key. The function is a list of steps, each from its own
+//! key up to the key of the next step. Every flush-end and every checkpoint contains the steps, so that after a crash
+//! exactly the operations that the structure lacks are replayed.
 //!
-//! Invariants: the first step begins at the empty key, below every other; steps rise, and neighbours differ.
+//! Invariants: the first step begins at the empty key, below every other; the keys of steps rise; the seqs of
+//! neighbours differ.
 
 use index::{Seq, head};
 
@@ -12,17 +14,18 @@ use index::{Seq, head};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppliedThrough {
     steps: Vec<(Vec<u8>, Seq)>,
-    /// The first bytes of their keys, as numbers.
+    /// The first bytes of the steps' keys, as numbers.
     heads: Vec<u64>,
 }
 
 impl AppliedThrough {
-    /// Everything up to `seq`, whatever the key.
+    /// All commits up to `seq`, for every key.
     pub(crate) fn new(seq: Seq) -> Self {
         Self { steps: vec![(Vec::new(), seq)], heads: vec![0] }
     }
 
-    /// From steps as they are stored; none if they are not what [`AppliedThrough::steps`] gives.
+    /// From stored steps; none if they break the invariants, so that [`AppliedThrough::steps`] cannot have returned
+    /// them.
     pub(crate) fn from_steps(steps: Vec<(Vec<u8>, Seq)>) -> Option<Self> {
         let begins = steps.first().is_some_and(|(key, _)| key.is_empty());
         let rises = steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
@@ -30,17 +33,17 @@ impl AppliedThrough {
         (begins && rises).then_some(Self { steps, heads })
     }
 
-    /// Every step: the key it begins at, and its seq.
+    /// Every step: its first key, and its seq.
     pub(crate) fn steps(&self) -> &[(Vec<u8>, Seq)] {
         &self.steps
     }
 
-    /// The structure has all commits up to this one of `key`.
+    /// The seq up to which the structure has all commits of `key`.
     pub(crate) fn at(&self, key: &[u8]) -> Seq {
         self.steps[self.step_of(key)].1
     }
 
-    /// The number of the step that `key` is in.
+    /// The number of the step that contains `key`.
     pub(crate) fn step_of(&self, key: &[u8]) -> usize {
         index::part_of(&self.heads, |step| &self.steps[step].0, key)
     }
@@ -51,12 +54,12 @@ impl AppliedThrough {
         self.steps.get(self.step_of(low)..end).unwrap_or_default()
     }
 
-    /// The structure has nothing newer than this, whatever the key.
+    /// The newest seq of all keys: the structure has nothing newer.
     pub(crate) fn newest(&self) -> Seq {
         self.steps.iter().map(|(_, seq)| *seq).max().unwrap_or(Seq(0))
     }
 
-    /// The keys from `low` to below `high` have everything up to `seq`.
+    /// Sets the seq of the keys from `low` to below `high`, which then have everything up to `seq`.
     pub(crate) fn cover(&mut self, low: &[u8], high: Option<&[u8]>, seq: Seq) {
         let behind = high.map(|high| (high.to_vec(), self.at(high)));
         let first = self.steps.partition_point(|(key, _)| key.as_slice() < low);
@@ -65,7 +68,7 @@ impl AppliedThrough {
         self.join();
     }
 
-    /// No key lacks anything up to `seq`.
+    /// Raises every key to at least `seq`.
     pub(crate) fn raise(&mut self, seq: Seq) {
         self.steps.iter_mut().for_each(|(_, step)| *step = seq.max(*step));
         self.join();
@@ -98,7 +101,7 @@ mod tests {
                     continue;
                 }
                 let high = length.map(|length| low + length);
-                // The part below key 0 is none of a model of one-byte keys.
+                // The model has one-byte keys, so the part below key 0 belongs to its first key.
                 let first = if low == 0 { vec![] } else { vec![low] };
                 applied.cover(&first, high.map(|high| [high]).as_ref().map(|high| &high[..]), Seq(seq));
                 let end = high.map_or(20, |high| usize::from(high).min(20));

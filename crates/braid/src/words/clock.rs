@@ -1,11 +1,14 @@
-//! The time that a database goes by: instants for what has to be done by when, and a time of day for what expires.
+//! The time of a database: instants for deadlines, and a time of day for expiry.
 //!
-//! 1. The time of day follows the system's clock, and never runs backwards: where that is set back, time goes on from where it was with the
-//!    steady clock that instants are of. So what has expired does not come back.
-//! 2. It begins at the latest time that the newest checkpoint and the log behind it know of, if the system's clock is behind that. Whatever takes away what has
-//!    expired says when it did; and from when on anything can expire, so does each commit, for it may rest on what was gone.
+//! 1. The time of day follows the system's clock, and never runs backwards. When the system's clock is set back, time
+//!    goes on from where it was, by the steady clock that instants are taken from. So expired values do not come back.
+//! 2. The time of day begins at the latest time known to the newest checkpoint and to the log behind the checkpoint, if
+//!    the system's clock is behind that time. Two kinds of records bring such times:
+//!    - every record of a removal of expired values, with the time of that removal;
+//!    - every commit, from the first value that can expire on, because the commit may rest on the absence of an expired
+//!      value.
 //!
-//! Invariant: who asks later, in whatever thread, is not told an earlier time.
+//! Invariant: a later call, in any thread, never returns an earlier time.
 
 use std::{
     sync::{
@@ -23,27 +26,27 @@ pub(crate) struct Clock {
     begun: Instant,
     /// The latest time of day, by anything known, at which `begun` can have been, in milliseconds.
     origin: AtomicU64,
-    /// Something may expire.
+    /// Some value may expire.
     counts: AtomicBool,
     set: Option<SetClock>,
 }
 
 impl Clock {
-    /// A clock that tells no time before `earliest`, and goes by `set` instead of the system where there is one.
+    /// A clock that returns no time before `earliest`. With `set`, the clock follows `set` instead of the system.
     pub(crate) fn new(set: Option<SetClock>, earliest: Time) -> Self {
         let begun = set.as_ref().map_or_else(Instant::now, SetClock::instant);
         Self { begun, origin: AtomicU64::new(earliest.0), counts: AtomicBool::new(false), set }
     }
 
-    /// Something that expires is about to become visible.
+    /// Called before a value that expires becomes visible.
     pub(crate) fn note_expiring(&self) {
-        // Nearly always it is set, and everybody reads it.
+        // Loaded before the store, because the flag is nearly always set already and every thread reads the flag.
         if !self.counts.load(Ordering::Relaxed) {
             self.counts.store(true, Ordering::Release);
         }
     }
 
-    /// What a commit says of its time: nothing as long as nothing can have expired.
+    /// The time that a commit records; none while nothing can have expired.
     pub(crate) fn of_commit(&self) -> Option<Time> {
         self.counts.load(Ordering::Acquire).then(|| self.now())
     }
@@ -55,7 +58,8 @@ impl Clock {
 
     /// The time of day.
     pub(crate) fn now(&self) -> Time {
-        // In this order: a pause between the two makes the origin too early, which a later look puts right, and never too late.
+        // The time of day is read first. A pause between the two reads then makes the origin too early, which a later
+        // call corrects, and never too late.
         let of_day = self.of_day();
         let elapsed = millis(self.instant().saturating_duration_since(self.begun));
         let origin = of_day.saturating_sub(elapsed);
@@ -71,31 +75,31 @@ impl Clock {
     }
 }
 
-/// A clock that stands until it is set, for tests. Its clones are the same clock.
+/// A clock that stands still until set, for tests. Its clones are the same clock.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct SetClock {
     begun: Instant,
-    /// Milliseconds since then.
+    /// Milliseconds since `begun`.
     steady: Arc<AtomicU64>,
     /// Milliseconds since the beginning of 1970.
     of_day: Arc<AtomicU64>,
 }
 
 impl SetClock {
-    /// One that says it is `of_day`, in milliseconds since the beginning of 1970.
+    /// A clock at `of_day`, in milliseconds since the beginning of 1970.
     #[must_use]
     pub fn new(of_day: u64) -> Self {
         Self { begun: Instant::now(), steady: Arc::default(), of_day: Arc::new(of_day.into()) }
     }
 
-    /// So many milliseconds pass.
+    /// Lets so many milliseconds pass.
     pub fn advance(&self, millis: u64) {
         self.steady.fetch_add(millis, Ordering::AcqRel);
         self.of_day.fetch_add(millis, Ordering::AcqRel);
     }
 
-    /// The time of day is set, and no time passes.
+    /// Sets the time of day; no time passes.
     pub fn set_of_day(&self, millis: u64) {
         self.of_day.store(millis, Ordering::Release);
     }
@@ -105,12 +109,12 @@ impl SetClock {
     }
 }
 
-/// When a value that is put expires. A [`Duration`] and a [`SystemTime`] can stand for it.
+/// The expiry of a value that is put. A [`Duration`] and a [`SystemTime`] can stand for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expires {
-    /// So long after its commit, which is more than nothing; part of a millisecond counts as a whole one.
+    /// After this duration, counted from the commit; more than zero. A part of a millisecond counts as a whole one.
     After(Duration),
-    /// At this time. One that has passed makes the value go unseen: the key is then as if it was deleted.
+    /// At this time. A value whose time has passed is never seen: the key is then as if deleted.
     At(SystemTime),
 }
 
@@ -127,7 +131,7 @@ impl From<SystemTime> for Expires {
 }
 
 impl Expires {
-    /// The expiry of what is committed at `now`. Times that cannot be told are the earliest or the latest that can.
+    /// The expiry for a commit at `now`. A time that cannot be represented becomes the earliest or the latest that can.
     pub(crate) fn expiry(self, now: Time) -> Expiry {
         let at = match self {
             Self::After(duration) => now.0.saturating_add(millis_up(duration)),
@@ -140,7 +144,7 @@ impl Expires {
 /// The time of an expiry.
 pub(crate) fn system_time(expiry: Expiry) -> SystemTime {
     let since = Duration::from_millis(expiry.millis());
-    // Beyond what the system can tell, its last second is as far away.
+    // An expiry beyond the range of the system's time becomes second `u32::MAX` after 1970, which is as far away.
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH + Duration::from_secs(u32::MAX.into()))
 }
 
@@ -166,14 +170,14 @@ mod tests {
         tells(1_005);
         set.set_of_day(2_000);
         tells(2_000);
-        // Set back, it goes on from where it was.
+        // After the clock is set back, time goes on from where it was.
         set.set_of_day(500);
         tells(2_000);
         set.advance(30);
         tells(2_030);
         set.set_of_day(3_000);
         tells(3_000);
-        // Known to a checkpoint, while the system's clock is behind.
+        // A checkpoint knows a time that the system's clock is behind.
         let later = Clock::new(Some(set.clone()), Time(9_000));
         assert_eq!(later.now(), Time(9_000));
         set.advance(7);

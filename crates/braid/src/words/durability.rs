@@ -5,12 +5,12 @@ use std::{fmt, time::Duration};
 /// When a commit counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// On stable storage when it returns.
+    /// On stable storage when the call returns.
     #[default]
     Sync,
-    /// Handed to the operating system when it returns: survives a killed process, not a power cut.
+    /// Handed to the operating system when the call returns: survives a killed process, not a power cut.
     Os,
-    /// In memory when it returns; the flush that makes it durable begins at most this much later.
+    /// In memory when the call returns. The flush that makes the commit durable begins at most this much later.
     Lazy(Duration),
 }
 

@@ -41,7 +41,7 @@ impl<'a> Fields<'a> {
         self.0.is_empty()
     }
 
-    /// A block with its length before it.
+    /// A block, after its length.
     pub(crate) fn block(&mut self) -> Option<&'a [u8]> {
         let length = self.u32()?;
         self.bytes(usize::try_from(length).ok()?)

@@ -6,7 +6,7 @@ use index::Bounds;
 
 use crate::words::structure::KEY_BYTES_MAX;
 
-/// Keys from `low` to below `high`, or to the end. It is not empty.
+/// Keys from `low` to below `high`, or to the end. The range is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRange {
     pub(crate) low: Vec<u8>,
@@ -41,7 +41,7 @@ fn at(key: &[u8]) -> Vec<u8> {
     if key.len() > KEY_BYTES_MAX { behind(key) } else { key.to_vec() }
 }
 
-/// Where the keys above `key` begin; of one that is too long for a key, those above what it begins with.
+/// Where the keys above `key` begin. A `key` longer than the longest possible key is cut to that length first.
 pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
     [&key[..key.len().min(KEY_BYTES_MAX)], &[0]].concat()
 }

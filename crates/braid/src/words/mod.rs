@@ -1,4 +1,5 @@
-//! What every floor says: the moment that it is, keys from one to another, and which commits a structure has.
+//! The words of every floor: time, durability, key ranges, structures, the applied commits of a structure, and fields
+//! of bytes.
 
 pub(crate) mod applied;
 pub(crate) mod clock;

@@ -1,15 +1,15 @@
-//! Which structures tables can have, and what follows from that alone.
+//! The structures that tables can have, and the facts that follow from the structure alone.
 
 use std::fmt;
 
-/// The index structure of a table, chosen when it is created.
+/// The index structure of a table, chosen at its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Structure {
     /// The PIO B-tree: updated in place, for reads and updates in any order.
     BTree,
-    /// The HB+-trie: written by appending alone, values longer than 256 bytes apart from the keys. For long keys with common beginnings, and for
-    /// large values.
+    /// The HB+-trie: written by appending alone, with values longer than 256 bytes stored apart from the keys. For long
+    /// keys with common beginnings, and for large values.
     Append,
 }
 
@@ -43,7 +43,7 @@ pub(crate) const fn key_bytes_max(structure: Structure) -> usize {
     }
 }
 
-/// Longest value that a structure has itself, in bytes: longer ones it has as documents.
+/// Longest value that a structure stores itself, in bytes. Longer values are documents.
 pub(crate) const fn inline_bytes_max(structure: Structure) -> usize {
     match structure {
         Structure::BTree => btree::INLINE_BYTES_MAX,
@@ -51,7 +51,7 @@ pub(crate) const fn inline_bytes_max(structure: Structure) -> usize {
     }
 }
 
-/// Whether the pages of a leaf are chosen.
+/// Whether the number of pages of a leaf is chosen.
 pub(crate) const fn has_leaf_sizes(structure: Structure) -> bool {
     matches!(structure, Structure::BTree)
 }

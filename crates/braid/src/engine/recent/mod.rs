@@ -1,14 +1,18 @@
-//! What was committed lately, and who has locked what: by this transactions find out whether somebody was in their way.
+//! The seqs of recent commits, and the locks of transactions. Both tell a transaction whether another writer was in its
+//! way.
 //!
-//! 1. Every commit holds the stripes of its keys from the check whether it may commit until its seq is noted there: so the check and the seq are one
-//!    step for all commits of the same keys. No I/O is done meanwhile but the log's own.
-//! 2. Of each key there is the seq of its newest commit, or of another key's that shares its place: a bound from above. Who finds it too
-//!    new looks the key itself up ([`crate::commit::validate`]).
-//! 3. A delete of a range is noted once for all keys, while every stripe is held: it may have been any key's newest commit.
-//! 4. A key that a transaction locked stands in its stripe, so that a commit sees the lock in the same step.
-//! 5. While somebody reads ranges that must not change, commits also leave what they wrote in a bounded [`ring`].
+//! 1. Every commit holds the stripes of its keys from the check whether the commit is admissible until its seq is noted
+//!    there. So the check and the assignment of the seq are one step for all commits of the same keys. Meanwhile there
+//!    is no I/O but the log's own.
+//! 2. Each key has a place, which holds the seq of the newest commit of that key or of another key that shares the
+//!    place. That is an upper bound. A reader that finds the bound too new looks up the key itself
+//!    ([`crate::commit::validate`]).
+//! 3. A delete of a range is noted once for all keys, while every stripe is held, because that delete may be the newest
+//!    commit of any key.
+//! 4. The stripe of a key lists the key while a transaction has it locked, so a commit sees the lock in the same step.
+//! 5. While a transaction reads ranges that must not change, commits also leave their operations in a bounded [`ring`].
 //!
-//! Invariants: stripes are held in rising order; who holds one waits for no other's transaction.
+//! Invariants: stripes are held in rising order; the holder of a stripe waits for no other transaction.
 
 mod ring;
 
@@ -30,7 +34,7 @@ const STRIPES: usize = 256;
 /// Places of a stripe: 2 MiB in all.
 const PLACES: usize = 1024;
 
-/// Who holds locks: a transaction. Nobody is [`Owner::NONE`].
+/// The holder of locks: a transaction. [`Owner::NONE`] holds none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
@@ -39,7 +43,7 @@ impl Owner {
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// Where the seq of a key's newest commit is noted.
+/// The slot that notes the seq of a key's newest commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place(u32);
 
@@ -56,15 +60,15 @@ impl Place {
 /// Places of the keys of a commit.
 pub(crate) type Places = SmallVec<[Place; 4]>;
 
-/// Until when a lock is waited for; none: for as long as it takes.
+/// The end of a wait for a lock; none waits without limit.
 pub(crate) type Deadline = Option<Instant>;
 
-/// Why a lock was not had.
+/// The reason why a lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotLocked {
-    /// Its holder kept it for too long.
+    /// The holder kept the lock beyond the deadline.
     TimedOut,
-    /// Its holder waits, perhaps through others, for who asks.
+    /// The holder waits for the transaction that asks, perhaps through others.
     Deadlock,
 }
 
@@ -90,7 +94,7 @@ impl Noted {
         if self.seqs.is_empty() {
             self.seqs = vec![0; PLACES];
         }
-        // Commits of one place come in the order of their seqs, for each holds the stripe meanwhile.
+        // Commits of one place come in the order of their seqs, because each holds the stripe meanwhile.
         self.seqs[place.index()] = seq.0;
     }
 
@@ -102,7 +106,7 @@ impl Noted {
     }
 }
 
-/// What was committed lately, and what is locked.
+/// Seqs of recent commits, and locked keys.
 pub(crate) struct Recent {
     stripes: Box<[Stripe]>,
     hasher: DefaultHashBuilder,
@@ -132,20 +136,20 @@ impl Recent {
         Owner(self.owners.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Where `key` is noted.
+    /// The place of `key`.
     pub(crate) fn place(&self, table: TableId, key: &[u8]) -> Place {
         let places = u64::try_from(STRIPES * PLACES).expect("a small number");
         let place = self.hasher.hash_one((table.0, key)) % places;
         Place(u32::try_from(place).expect("below the number of places"))
     }
 
-    /// No commit of a key at `place` that has its seq by now has a greater one.
+    /// An upper bound of the seqs that commits of keys at `place` have so far.
     pub(crate) fn newest(&self, place: Place) -> Seq {
         let noted = self.stripes[place.stripe()].noted.lock();
         noted.newest(place).max(self.range_delete())
     }
 
-    /// The newest commit that deleted a range; to be asked with a stripe held.
+    /// The newest commit that deleted a range; to be read with a stripe held.
     fn range_delete(&self) -> Seq {
         Seq(self.range_delete.load(Ordering::Relaxed))
     }
@@ -162,16 +166,16 @@ impl Recent {
         Stripes { recent: self, guards }
     }
 
-    /// Holds every stripe: no commit has its seq given meanwhile.
+    /// Holds every stripe: meanwhile no commit gets its seq.
     pub(crate) fn hold_all(&self) -> Stripes<'_> {
         let guards = self.stripes.iter().map(|stripe| stripe.noted.lock()).enumerate().collect();
         Stripes { recent: self, guards }
     }
 
-    /// Locks `key` for `owner`, who may have it already; waits for another holder.
+    /// Locks `key` for `owner`, which may have the lock already; waits for another holder.
     ///
     /// # Errors
-    /// When it was not had by `deadline`, or never would be. Then nothing changed.
+    /// When the lock was not granted by `deadline`, or never would be. Then nothing changed.
     pub(crate) fn lock(&self, table: TableId, key: &[u8], owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
         let stripe = &self.stripes[self.place(table, key).stripe()];
         let mut noted = stripe.noted.lock();
@@ -180,7 +184,7 @@ impl Recent {
         Ok(())
     }
 
-    /// Waits until nobody but `owner` holds `key`.
+    /// Waits until no transaction but `owner` holds `key`.
     ///
     /// # Errors
     /// As [`Recent::lock`].
@@ -213,7 +217,7 @@ impl Recent {
         Ok(())
     }
 
-    /// Notes that `owner` waits for `holder`; false where `holder` waits for `owner` already, perhaps through others.
+    /// Notes that `owner` waits for `holder`. False where `holder` waits for `owner` already, perhaps through others.
     fn begin_wait(&self, owner: Owner, holder: Owner) -> bool {
         let mut waits = self.waits.lock();
         let mut next = Some(holder);
@@ -229,7 +233,7 @@ impl Recent {
         true
     }
 
-    /// Whether somebody other than `owner` has locked `key`.
+    /// Whether a transaction other than `owner` has locked `key`.
     pub(crate) fn is_locked(&self, table: TableId, key: &[u8], owner: Owner) -> bool {
         self.stripes[self.place(table, key).stripe()].noted.lock().holder(table, key, owner).is_some()
     }
@@ -241,13 +245,13 @@ impl Recent {
         stripe.unlocked.notify_all();
     }
 
-    /// What was committed lately, for who reads ranges.
+    /// The ring of recent commits, for readers of ranges.
     pub(crate) const fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// From here on commits are kept in the ring, until [`Ring::unwatch`]; `last` gives the last seq that was given out. Up to the seq that is
-    /// returned they may be missing.
+    /// Keeps commits in the ring from here on, until [`Ring::unwatch`]. `last` gives the last assigned seq. Commits up
+    /// to the returned seq may be missing from the ring.
     pub(crate) fn watch(&self, last: impl FnOnce() -> Seq) -> Seq {
         let _no_commit = self.hold_all();
         self.ring.watch(last)
@@ -275,7 +279,7 @@ impl Stripes<'_> {
         self.noted(place).newest(place).max(self.recent.range_delete())
     }
 
-    /// A key from `low` to below `high` that somebody other than `owner` has locked. Every stripe is held.
+    /// A key from `low` to below `high` that a transaction other than `owner` has locked. Every stripe is held.
     pub(crate) fn locked_within(
         &self, table: TableId, low: &[u8], high: Option<&[u8]>, owner: Owner,
     ) -> Option<Vec<u8>> {
@@ -286,17 +290,18 @@ impl Stripes<'_> {
         all.into_iter().find(is_in_the_way).map(|((_, key), _)| key.clone())
     }
 
-    /// Whether somebody other than `owner` has locked `key`.
+    /// Whether a transaction other than `owner` has locked `key`.
     pub(crate) fn is_locked(&self, table: TableId, key: &[u8], place: Place, owner: Owner) -> bool {
         self.noted(place).holder(table, key, owner).is_some()
     }
 
-    /// Whether nobody has locked anything in the stripes.
+    /// Whether the held stripes have no locks.
     pub(crate) fn are_unlocked(&self) -> bool {
         self.guards.iter().all(|(_, noted)| noted.locks.is_empty())
     }
 
-    /// Notes a commit at the places of its keys, which rise, and for all keys where it deletes a range: then every stripe is held.
+    /// Notes a commit at the places of its keys, which rise. With `deletes_ranges` the commit is noted for all keys;
+    /// then every stripe is held.
     pub(crate) fn note(&mut self, places: &[Place], deletes_ranges: bool, seq: Seq, payload: &[u8]) {
         for of_stripe in places.chunk_by(|one, other| one.stripe() == other.stripe()) {
             let at = self.at(of_stripe[0]);

@@ -1,9 +1,10 @@
-//! The commits of a short time, while somebody reads ranges that they must not change.
+//! The newest commits, kept while a transaction reads ranges that these commits must not change.
 //!
-//! 1. While anybody watches, each commit leaves what it wrote, with its seq; the oldest go when there are more than [`RING_BYTES`].
-//! 2. A range is held against all of them that came after a snapshot, and later only against those put in since.
+//! 1. While there are watchers, each commit leaves its payload, with its seq. The oldest payloads go when together they
+//!    exceed [`RING_BYTES`].
+//! 2. A range is compared with all commits after a snapshot, and later only with commits that were added since.
 //!
-//! Invariant: whether anybody watches turns to yes only while no commit has its seq given, so every later commit is there.
+//! Invariant: the first watcher registers only while no commit gets its seq, so every later commit is in the ring.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,11 +27,11 @@ struct Commits {
     floor: Seq,
     newest: VecDeque<(Seq, Vec<u8>)>,
     bytes: usize,
-    /// Commits that were ever put in.
+    /// Commits that were ever added.
     pushed: u64,
 }
 
-/// What was committed lately.
+/// The newest commits.
 #[derive(Default)]
 pub(crate) struct Ring {
     commits: Mutex<Commits>,
@@ -38,7 +39,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// One more watches; `last` gives the last seq that was given out. To be called while no commit has its seq given.
+    /// Registers one more watcher. `last` gives the last assigned seq. To be called while no commit gets its seq.
     pub(super) fn watch(&self, last: impl FnOnce() -> Seq) -> Seq {
         let mut commits = self.commits.lock();
         if commits.watchers == 0 {
@@ -49,7 +50,7 @@ impl Ring {
         commits.floor
     }
 
-    /// One who watched needs the ring no more.
+    /// Unregisters a watcher.
     pub(crate) fn unwatch(&self) {
         let mut commits = self.commits.lock();
         commits.watchers -= 1;
@@ -59,7 +60,7 @@ impl Ring {
         }
     }
 
-    /// A commit has its seq. To be called before the stripes of its keys are let go.
+    /// Adds a commit that has its seq. To be called before the stripes of its keys are released.
     pub(super) fn note(&self, seq: Seq, payload: &[u8]) {
         if !self.watched.load(Ordering::Relaxed) {
             return;
@@ -78,8 +79,8 @@ impl Ring {
         }
     }
 
-    /// The first key of the commits after `after` that `is_hit` says yes to, and how many commits had been put in by then. An error where the
-    /// ring does not reach as far back: up to where commits may be missing.
+    /// The first key for which `is_hit` holds in the commits after `after`, and the number of commits added so far. An
+    /// error where the ring does not reach that far back: the seq up to which commits may be missing.
     pub(crate) fn find_after(
         &self, after: Seq, is_hit: impl FnMut(TableId, &Logged<'_>) -> bool,
     ) -> Result<(Hit, u64), Seq> {
@@ -90,7 +91,7 @@ impl Ring {
         Ok((find(commits.newest.iter().filter(|(seq, _)| *seq > after), is_hit), commits.pushed))
     }
 
-    /// The same of the commits that were put in after the first `count`; none where some of them have gone since.
+    /// The same for the commits that were added after the first `count`; none where some of them have gone since.
     pub(crate) fn find_since(&self, count: u64, is_hit: impl FnMut(TableId, &Logged<'_>) -> bool) -> Option<Hit> {
         let commits = self.commits.lock();
         let all = commits.newest.len();
@@ -99,7 +100,7 @@ impl Ring {
     }
 }
 
-/// The first key of some commits that `is_hit` says yes to.
+/// The first key of some commits for which `is_hit` holds.
 fn find<'a>(
     commits: impl Iterator<Item = &'a (Seq, Vec<u8>)>, mut is_hit: impl FnMut(TableId, &Logged<'_>) -> bool,
 ) -> Hit {

@@ -1,13 +1,18 @@
-//! Transactions: reads of one moment, and writes that commit together unless somebody else was in the way.
+//! Transactions: reads of one moment, and writes that commit together unless another commit is in conflict with them.
 //!
-//! 1. A transaction reads what its snapshot shows, and what it has written itself ([`writes`], [`range`]). Nothing of it is in the log or in a
-//!    queue before it commits, so a rollback is to forget it.
-//! 2. Its commit is a commit like any other, but that it is checked first, in one step with getting its seq ([`crate::commit::validate`]): under snapshot
-//!    isolation nobody may have committed a key that it wrote since it began; a serializable one may not have read anything either that
-//!    has changed since ([`reads`]). So serializable transactions are as if they ran one after the other in the order of their seqs.
-//! 3. A key can be locked on the way ([`Transaction::get_for_update`]): then everybody else's commit of that key waits.
+//! 1. A transaction reads its snapshot and its own writes ([`writes`], [`range`]). Before the commit nothing of the
+//!    transaction is in the log or in a queue, so a rollback only forgets the writes.
+//! 2. The commit is checked first, in one step with getting its seq ([`crate::commit::validate`]); otherwise it is a
+//!    commit like any other. The check depends on the isolation:
+//!    - Snapshot isolation: no other commit since the begin has written a key that the transaction wrote.
+//!    - Serializable: in addition, nothing that the transaction read has changed since ([`reads`]). So serializable
+//!      transactions are as if they ran one after the other, in the order of their seqs.
+//! 3. A transaction can lock a key before the commit ([`Transaction::get_for_update`]). Commits of that key by others
+//!    then wait.
 //!
-//! One that only reads takes no lock, waits for nobody, and is in nobody's way: its snapshot is a prefix of the order of commits.
+//! A transaction that only reads takes no lock, waits for no other transaction and is in the way of none, because its
+//! snapshot is a prefix of the order of commits. A serializable transaction that was not begun read-only is the
+//! exception: its begin may wait until earlier commits are visible.
 
 mod options;
 mod range;
@@ -55,7 +60,7 @@ use crate::{
 /// Most times that [`Database::run`] begins anew.
 const RUN_ATTEMPTS: u32 = 100;
 const FIRST_BACKOFF: Duration = Duration::from_micros(50);
-/// The wait doubles so many times.
+/// Number of times that the wait doubles.
 const BACKOFF_DOUBLINGS: u32 = 8;
 
 /// A transaction over any tables of a database. Dropping it rolls it back.
@@ -82,14 +87,15 @@ pub struct Transaction {
     owner: Owner,
     options: TransactionOptions,
     writes: Writes,
-    /// What nobody else may have changed besides what it writes: what it read, where it is serializable, and the ranges that it deletes.
+    /// Reads and ranges that no other commit may have changed, besides the written keys: the reads of a serializable
+    /// transaction, and the ranges that the transaction deletes.
     reads: Option<Mutex<Reads>>,
     locks: HashSet<(TableId, Vec<u8>)>,
-    /// Bytes that it was given of what transactions may hold.
+    /// Bytes that the transaction holds of the budget of all transactions.
     held: AtomicU64,
-    /// It has seen something of its snapshot.
+    /// Some read has used the snapshot.
     has_read: AtomicBool,
-    /// A read could not be noted.
+    /// The error of a read that could not be noted.
     too_large: Mutex<Option<Error>>,
 }
 
@@ -97,7 +103,7 @@ impl Database {
     /// Begins a transaction under snapshot isolation.
     ///
     /// # Errors
-    /// None that there is now; those of [`Database::begin_with`].
+    /// No error is possible at present; later those of [`Database::begin_with`].
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(TransactionOptions::new())
     }
@@ -105,14 +111,15 @@ impl Database {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// [`Error::Option`] where `options` can't be had.
+    /// [`Error::Option`] where `options` hold a value that is not possible.
     pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction> {
         options.durability.map_or(Ok(()), check_durability)?;
         let engine = self.engine();
         let reads = (options.isolation == Isolation::Serializable && !options.read_only).then(Mutex::default);
         if reads.is_some() {
             let floor = engine.recent.watch(|| Seq(engine.wal.last_seq()));
-            // The ring reaches back to the snapshot then. Where nothing becomes visible any more the transaction can still read.
+            // After this wait the ring reaches back to the snapshot. A failed wait means that nothing becomes visible
+            // any more; the transaction can still read.
             let _ = engine.publisher.wait(floor);
         }
         Ok(Transaction {
@@ -128,11 +135,12 @@ impl Database {
         })
     }
 
-    /// Runs `work` in a transaction and commits it; where another one was in the way, anew, after a short random wait that grows. What
-    /// `work` does besides, it does each time.
+    /// Runs `work` in a transaction and commits. After a conflict with another transaction, `work` runs anew, after a
+    /// short random wait that grows. Side effects of `work` happen on each run.
     ///
     /// # Errors
-    /// What `work` fails with, which rolls back; what the commit fails with; the last conflict where there were a hundred.
+    /// The error of `work`, which rolls back; the error of the commit; the last conflict, after `work` was begun anew a
+    /// hundred times.
     pub fn run<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.run_with(&TransactionOptions::new(), work)
     }
@@ -172,17 +180,17 @@ impl Transaction {
         &self.pin.handle().engine
     }
 
-    /// The last commit of others that it sees.
+    /// The last commit of others that the transaction sees.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.pin.seq()
     }
 
-    /// The value of `key`: what it has written itself, or what its snapshot shows.
+    /// The value of `key`: the transaction's own write, or else the value in its snapshot.
     ///
     /// # Errors
-    /// As [`Table::get`], and when the table is of another database. [`Error::TransactionTooLarge`] when what it reads is noted
-    /// and there is no room for that.
+    /// As [`Table::get`], and when the table is of another database. [`Error::TransactionTooLarge`] when reads are
+    /// noted and there is no room to note this one.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let key = key.as_ref();
         table.check_own(&self.pin)?;
@@ -195,7 +203,8 @@ impl Transaction {
         }
     }
 
-    /// Shows the value of `key` in `table` to `look`, its own write if there is one, without a copy where it is in memory: see [`Table::get_with`].
+    /// Shows the value of `key` in `table` to `look`, without a copy where the value is in memory: see
+    /// [`Table::get_with`]. The transaction's own write is shown, if there is one.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -213,7 +222,8 @@ impl Transaction {
         }
     }
 
-    /// The value of `key` in `table`, its own write if there is one, to be kept without a copy where it is in memory. Its own writes are copied.
+    /// The value of `key` in `table`, to be kept without a copy where the value is in memory. The transaction's own
+    /// write is returned, if there is one, as a copy.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -229,7 +239,7 @@ impl Transaction {
         }
     }
 
-    /// The values of many keys, those that are not its own read as one batch.
+    /// The values of many keys. Keys without a write of the transaction's own are read as one batch.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -246,7 +256,8 @@ impl Transaction {
         Ok(keys.iter().map(value).collect())
     }
 
-    /// The pairs within `range`, its own writes among them, in key order; [`TransactionRange::rev`] turns it round.
+    /// The pairs within `range`, the transaction's own writes among them, in key order; [`TransactionRange::rev`]
+    /// reverses the order.
     ///
     /// # Errors
     /// When the table is of another database.
@@ -278,20 +289,28 @@ impl Transaction {
         Ok(TransactionRange::new(self, table.clone(), bounds, below))
     }
 
-    /// Locks `key` until the transaction ends and gives its newest value: nobody else commits the key meanwhile, so this one's commit is in no
-    /// conflict over it. Waits for another holder. A transaction that has read nothing yet reads everything as it is from here on; one that has is in conflict
-    /// where the key was changed since it began.
+    /// Locks `key` until the transaction ends and returns its newest value. No other commit can write the key
+    /// meanwhile, so this transaction's commit is in no conflict over the key. Waits for another holder of the lock.
+    ///
+    /// The effect on the snapshot depends on earlier reads:
+    ///
+    /// - A transaction that has read nothing yet gets a new snapshot, as of now, for all its reads.
+    /// - A transaction that has read keeps its snapshot, and is in conflict where the key was changed since the begin.
     ///
     /// # Errors
-    /// [`Error::LockTimeout`], [`Error::Deadlock`], [`Error::Conflict`]; as [`Transaction::get`] and [`Transaction::put`].
+    /// [`Error::LockTimeout`], [`Error::Deadlock`], [`Error::Conflict`]; as [`Transaction::get`] and
+    /// [`Transaction::put`].
     pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let key = key.as_ref();
         let found = self.get_many_for_update(table, &[key])?;
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Locks many keys at once, in key order, so that two which lock the same keys in one call each do not wait for each other, and gives their
-    /// newest values. As [`Transaction::get_for_update`], which for a second key can only be in conflict or find it unchanged.
+    /// Locks many keys at once and returns their newest values. The keys are locked in key order, so two transactions
+    /// that lock the same keys in one call each do not wait for each other.
+    ///
+    /// As [`Transaction::get_for_update`]. A separate call for a second key keeps the snapshot of the first call, so
+    /// that second key is either unchanged or in conflict.
     ///
     /// # Errors
     /// As [`Transaction::get_for_update`].
@@ -340,18 +359,20 @@ impl Transaction {
         self.options.lock_timeout.unwrap_or(self.engine().options.lock_timeout)
     }
 
-    /// Sets `key` to `value` when it commits.
+    /// Sets `key` to `value` when the transaction commits.
     ///
     /// # Errors
-    /// Outside the limits; [`Error::TransactionTooLarge`] when there is no room for it in memory; then the transaction is as it was.
+    /// A key or value outside the limits; [`Error::TransactionTooLarge`] when there is no room in memory for the write,
+    /// and then the transaction is as before.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.set(table, key.as_ref(), Some(value.as_ref()), None)
     }
 
-    /// Sets `key` to `value` until it expires, counted from its commit on: as [`Table::put_expiring`]. The transaction itself sees it until then.
+    /// Sets `key` to `value` until the expiry, counted from the commit on: as [`Table::put_expiring`]. The transaction
+    /// itself sees the value until then.
     ///
     /// # Errors
-    /// As [`Transaction::put`]; [`Error::Option`] where it is to expire after nothing.
+    /// As [`Transaction::put`]; [`Error::Option`] where the value is to expire after a time of zero.
     pub fn put_expiring(
         &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
     ) -> Result<()> {
@@ -360,7 +381,7 @@ impl Transaction {
         self.set(table, key.as_ref(), Some(value.as_ref()), expires)
     }
 
-    /// Deletes `key` when it commits.
+    /// Deletes `key` when the transaction commits.
     ///
     /// # Errors
     /// As [`Transaction::put`].
@@ -368,9 +389,11 @@ impl Transaction {
         self.set(table, key.as_ref(), None, None)
     }
 
-    /// Deletes every key within `range` when it commits: what it put there before, not what it puts after. Where others commit a key of it meanwhile, this one is
-    /// in conflict. To find that out costs little where the transaction is young when it deletes; where others committed between its begin and this
-    /// call, the range is walked twice at the commit.
+    /// Deletes every key within `range` when the transaction commits. The delete covers the transaction's earlier puts,
+    /// not its later ones. The transaction is in conflict where others commit a key of the range meanwhile.
+    ///
+    /// The check for such a conflict costs little in a young transaction. Where others have committed between the begin
+    /// and this call, the commit walks the range twice.
     ///
     /// # Errors
     /// As [`Transaction::put`].
@@ -378,7 +401,7 @@ impl Transaction {
         self.delete_within(table, &range_bounds(&range))
     }
 
-    /// Deletes every key that begins with `prefix` when it commits, likewise.
+    /// Deletes every key that begins with `prefix` when the transaction commits, likewise.
     ///
     /// # Errors
     /// As [`Transaction::delete_range`].
@@ -396,7 +419,7 @@ impl Transaction {
         self.writes.delete_range(table, &range);
         self.let_go(held - noted - self.writes.bytes());
         if self.reads.is_none() {
-            // From here on others' commits are noted that are in the way.
+            // From here on the commits of others are kept in the ring, because the check of the range needs them.
             self.engine().recent.watch(|| Seq(self.engine().wal.last_seq()));
         }
         self.reads.get_or_insert_default().lock().add_range(&table.core, range.to_bounds());
@@ -405,7 +428,7 @@ impl Transaction {
 
     fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) -> Result<()> {
         self.check_write(table, key, value)?;
-        // What it replaces may have to come back: both are held until that is known.
+        // The old write may be kept for a savepoint, so the memory of both is held until that is known.
         let most = writes::cost(key, value) + writes::cost(key, None);
         self.hold(most)?;
         let held = self.writes.bytes() + most;
@@ -427,12 +450,12 @@ impl Transaction {
         check_pair(&table.core, key, value.unwrap_or_default())
     }
 
-    /// A place to come back to with [`Transaction::roll_back_to`].
+    /// A point to return to with [`Transaction::roll_back_to`].
     pub fn savepoint(&mut self) -> Savepoint {
         self.writes.savepoint()
     }
 
-    /// Takes every write back that came after `savepoint`, which can be used again; locks stay, and what was read counts as read.
+    /// Undoes every write since `savepoint`, which can be used again. Locks stay, and noted reads stay noted.
     ///
     /// # Errors
     /// [`Error::NoSavepoint`].
@@ -445,11 +468,12 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits: all of it or nothing, with its durability. The seq of the commit, or where nothing was written that of its snapshot.
+    /// Commits all writes or none, with the transaction's durability. Returns the seq of the commit, or the snapshot's
+    /// seq where nothing was written.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] or [`Error::Deadlock`] when a key that it wrote was locked;
-    /// [`Error::TransactionTooLarge`] when what it read could not be noted; as [`Database::write`].
+    /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] or [`Error::Deadlock`] when a
+    /// written key was locked; [`Error::TransactionTooLarge`] when a read could not be noted; as [`Database::write`].
     pub fn commit(self) -> Result<Seq> {
         if self.writes.is_empty() {
             return Ok(self.seq());
@@ -465,10 +489,10 @@ impl Transaction {
         engine.commit_checked(&self.writes.items(), durability, self.lock_timeout(), &mut check)
     }
 
-    /// Forgets everything that it was going to write, as dropping it does.
+    /// Forgets all writes, as dropping the transaction does.
     pub fn rollback(self) {}
 
-    /// What was read, if what is read is noted.
+    /// The noted reads, where the isolation notes them.
     fn noted_reads(&self) -> Option<&Mutex<Reads>> {
         self.reads.as_ref().filter(|_| self.options.isolation == Isolation::Serializable)
     }
@@ -482,7 +506,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Notes what a range has shown. It can't fail here: where there is no room, the commit does.
+    /// Notes the walked part of a range. This cannot fail here: without room, the commit fails.
     fn note_range(&self, table: &Table, walked: Bounds) {
         let Some(reads) = self.noted_reads().filter(|_| !walked.is_empty()) else { return };
         match self.hold(reads::range_cost(&walked)) {
@@ -493,7 +517,7 @@ impl Transaction {
 
     fn hold(&self, bytes: u64) -> Result<()> {
         let engine = self.engine();
-        // As a plain write, one write by itself is only held against the limits of a commit.
+        // A first write by itself is checked against the limits of a commit only, as a plain write is.
         let only = self.held.load(Ordering::Relaxed) == 0;
         let budget = &engine.transactions;
         if !budget.take(bytes, only) {
@@ -527,7 +551,7 @@ impl fmt::Debug for Transaction {
     }
 }
 
-/// Whether to try at once again may help: a lock was waited for long enough.
+/// Whether an immediate retry may help. A lock timeout is excluded, because the transaction has waited long enough.
 fn is_conflict(error: &Error) -> bool {
     error.kind() == ErrorKind::Conflict && !matches!(error, Error::LockTimeout { .. })
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::words::durability::Durability;
 
-/// What a transaction is protected from.
+/// The isolation of a transaction from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// It reads one moment, and of two that write the same key the first to commit wins. Two that each read what the other writes
-    /// may both commit (write skew).
+    /// Reads see one moment. Of two transactions that write the same key, the first to commit wins. Two transactions
+    /// that each read a key which the other writes may both commit (write skew).
     #[default]
     Snapshot,
-    /// As if serializable transactions ran one after the other: what was read, ranges included, is checked too.
+    /// As if serializable transactions ran one after the other: reads, ranges included, are checked too.
     Serializable,
 }
 
@@ -25,34 +25,34 @@ pub struct TransactionOptions {
 }
 
 impl TransactionOptions {
-    /// Snapshot isolation, and durability and lock timeout of the database.
+    /// Snapshot isolation, with the durability and the lock timeout of the database.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What it is protected from.
+    /// The isolation from other transactions.
     #[must_use]
     pub const fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// When its commit counts as done.
+    /// When the commit counts as done.
     #[must_use]
     pub const fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
     }
 
-    /// How long it waits for a key that another transaction has locked.
+    /// How long the transaction waits for a key that another transaction has locked.
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// It will not write; what it reads is not noted, whatever its isolation.
+    /// The transaction will not write. Its reads are not noted, regardless of the isolation.
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;

@@ -1,4 +1,4 @@
-//! Ranges in a transaction: what its snapshot shows, and what it has written itself.
+//! Ranges in a transaction: the pairs of its snapshot, merged with its own writes.
 
 use std::{cmp::Ordering, iter::Peekable};
 
@@ -45,9 +45,9 @@ pub struct TransactionRange<'a> {
     direction: Direction,
     below: Range,
     own: Option<Own<'a>>,
-    /// The next pair of the snapshot, once it was asked for.
+    /// The next pair of the snapshot, already read.
     peeked: Option<Pair>,
-    /// The last key of the snapshot that was seen.
+    /// The last key of the snapshot that was read, where reads are noted.
     seen: Option<Vec<u8>>,
     begun: bool,
     ended: bool,
@@ -69,7 +69,7 @@ impl<'a> TransactionRange<'a> {
         }
     }
 
-    /// The same pairs from the other end. To be called before the first pair is taken; later it changes nothing.
+    /// The same pairs in reverse order. Call this before the first pair is taken; later the call changes nothing.
     #[must_use]
     pub fn rev(mut self) -> Self {
         if self.begun {
@@ -129,7 +129,7 @@ impl<'a> TransactionRange<'a> {
         }
     }
 
-    /// The part of the range that was seen.
+    /// The part of the range that was read.
     fn walked(&self) -> Option<Bounds> {
         use std::ops::Bound::Included;
         if self.ended {

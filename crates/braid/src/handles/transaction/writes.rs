@@ -1,8 +1,9 @@
-//! What a transaction is going to write, in key order, and how to take parts of it back.
+//! The writes of a transaction, in key order, and how parts of them are undone.
 //!
-//! 1. Of each key there is what it will be; a later write replaces an earlier one. The delete of a range replaces what was written in it, and is
-//!    remembered as such: it comes before all that is written.
-//! 2. From the first savepoint on, what a write replaced is remembered. Rolling back undoes writes from the newest to the savepoint's.
+//! 1. Each key has its newest write; a later write replaces an earlier one. The delete of a range removes the earlier
+//!    writes in the range, and is kept as a range tombstone. Range tombstones come before all writes of keys.
+//! 2. From the first savepoint on, replaced writes are kept. A rollback undoes the writes from the newest back to the
+//!    savepoint's.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
@@ -16,17 +17,17 @@ use crate::{
     words::{clock::Expires, key_range::KeyRange},
 };
 
-/// Memory of a write besides its bytes, about.
+/// Memory of a write besides its bytes, approximately.
 const WRITE_BYTES: u64 = 96;
 
-/// A value, and when it expires.
+/// A value and its expiry.
 #[derive(Clone)]
 pub(super) struct Put {
     pub(super) value: Vec<u8>,
     pub(super) expires: Option<Expires>,
 }
 
-/// What a key will be: a value, or deleted.
+/// The write of a key: a value, or a delete.
 pub(super) type Written = Option<Put>;
 /// The writes of a table within bounds.
 pub(super) type WrittenRange<'a> = btree_map::Range<'a, Vec<u8>, Written>;
@@ -34,7 +35,7 @@ pub(super) type WrittenRange<'a> = btree_map::Range<'a, Vec<u8>, Written>;
 struct TableWrites {
     table: Table,
     keys: BTreeMap<Vec<u8>, Written>,
-    /// Ranges that are deleted, all with the same seq.
+    /// The deleted ranges, all with the same seq.
     deleted: RangeTombstones,
 }
 
@@ -57,24 +58,24 @@ impl TableWrites {
     }
 }
 
-/// The value that a key will have.
+/// The value that the write gives the key.
 pub(super) fn value_of(written: &Written) -> Option<&[u8]> {
     written.as_ref().map(|put| put.value.as_slice())
 }
 
-/// What a write replaced, in which table.
+/// The state before a write, with the table.
 enum Undo {
     Key {
         table: usize,
         key: Vec<u8>,
-        /// None where the key was not written before.
+        /// None where the key had no write before.
         before: Option<Written>,
     },
-    /// All ranges that were deleted.
+    /// All ranges that were deleted before.
     Ranges { table: usize, before: RangeTombstones },
 }
 
-/// A place in a transaction to roll back to; see [`Transaction::savepoint`](super::Transaction::savepoint).
+/// A point in a transaction to roll back to; see [`Transaction::savepoint`](super::Transaction::savepoint).
 #[derive(Clone, Debug)]
 pub struct Savepoint {
     transaction: Arc<()>,
@@ -86,7 +87,7 @@ pub struct Savepoint {
 pub(super) struct Writes {
     tables: Vec<TableWrites>,
     undo: Vec<Undo>,
-    /// Number of each savepoint, and how much there was to undo.
+    /// The number of each savepoint, and the length of the undo list at that time.
     savepoints: Vec<(u64, usize)>,
     next_savepoint: u64,
     identity: Arc<()>,
@@ -109,12 +110,12 @@ impl Writes {
         self.tables.iter().all(|table| table.keys.is_empty() && table.deleted.is_empty())
     }
 
-    /// Memory that they take, those that can come back by a rollback included.
+    /// Memory of all writes, those kept for a rollback included.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// `key` will be `value`, until it expires.
+    /// Sets `key` to `value`, with its expiry; no value is a delete.
     pub(super) fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) {
         let table = self.place_of(table);
         self.bytes += cost(key, value);
@@ -137,7 +138,7 @@ impl Writes {
         })
     }
 
-    /// Memory that the delete of a range takes at most.
+    /// Most memory that the delete of a range takes.
     pub(super) fn cost_of_delete(&self, table: TableId, range: &KeyRange) -> u64 {
         let deleted = self.tables.iter().find(|known| known.table.core.id == table).map(|known| &known.deleted);
         let undone = self.range(table, &range.to_bounds()).into_iter().flatten();
@@ -145,7 +146,7 @@ impl Writes {
         2 * cost(&range.low, range.high.as_deref()) + 2 * deleted.map_or(0, cost_of_ranges) + keys
     }
 
-    /// The keys of a range will be gone.
+    /// Deletes the keys of a range.
     pub(super) fn delete_range(&mut self, table: &Table, range: &KeyRange) {
         let id = table.core.id;
         let table = self.place_of(table);
@@ -173,19 +174,19 @@ impl Writes {
         }
     }
 
-    /// What is deleted of a table by ranges, if anything is.
+    /// The deleted ranges of a table, if there are any.
     pub(super) fn deleted(&self, table: TableId) -> Option<&RangeTombstones> {
         let known = self.tables.iter().find(|known| known.table.core.id == table);
         known.map(|known| &known.deleted).filter(|deleted| !deleted.is_empty())
     }
 
-    /// What `key` will be, if it was written.
+    /// The write of `key`, if there is one.
     pub(super) fn get(&self, table: TableId, key: &[u8]) -> Option<&Written> {
         let is_deleted = || self.deleted(table).is_some_and(|deleted| deleted.of_key(key).is_some());
         self.of(table)?.get(key).or_else(|| is_deleted().then_some(&None))
     }
 
-    /// What was written within bounds.
+    /// The writes within bounds.
     pub(super) fn range(&self, table: TableId, bounds: &Bounds) -> Option<WrittenRange<'_>> {
         let keys = self.of(table)?;
         let (lower, upper) = (bounds.lower.as_ref().map(Vec::as_slice), bounds.upper.as_ref().map(Vec::as_slice));
@@ -196,12 +197,12 @@ impl Writes {
         self.tables.iter().find(|known| known.table.core.id == table).map(|known| &known.keys)
     }
 
-    /// All of them, table by table in key order.
+    /// All writes, table by table, in key order.
     pub(super) fn items(&self) -> Vec<Item<'_>> {
         self.tables.iter().flat_map(TableWrites::items).collect()
     }
 
-    /// A place to roll back to.
+    /// A point to roll back to.
     pub(super) fn savepoint(&mut self) -> Savepoint {
         let number = self.next_savepoint;
         self.next_savepoint += 1;
@@ -209,7 +210,8 @@ impl Writes {
         Savepoint { transaction: Arc::clone(&self.identity), number }
     }
 
-    /// Undoes what was written since `savepoint`, which stays; those after it go. False where it is not one of these writes'.
+    /// Undoes the writes since `savepoint`, which stays; later savepoints are removed. False where the savepoint is not
+    /// one of these writes.
     pub(super) fn roll_back_to(&mut self, savepoint: &Savepoint) -> bool {
         let own = Arc::ptr_eq(&savepoint.transaction, &self.identity);
         let place = self.savepoints.iter().position(|(number, _)| own && *number == savepoint.number);

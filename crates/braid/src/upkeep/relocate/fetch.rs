@@ -1,10 +1,12 @@
 //! Reading documents in submission batches, and appending them in key order.
 //!
-//! Documents are moved as they are stored: what is compressed stays so.
+//! Documents are moved as they are stored: compressed ones stay compressed.
 //!
-//! 1. The documents are taken in the order of their places, where that is wanted, else in that of their keys. A submission batch of them is in flight at a time: half of it
-//!    is submitted when the half before the last one has come, so the device never waits for the next submission.
-//! 2. They are appended in the order of their keys, one as soon as all before it are, while others are read; or when all are read, where that is wanted. What is read sooner waits in memory.
+//! 1. The documents are read in the order of their places where that is wanted, else in the order of their keys. One
+//!    submission batch of them is in flight at a time. Half of a batch is submitted when the half before the last one
+//!    has arrived, so the device never waits for the next submission.
+//! 2. The documents are appended in the order of their keys. Each is appended as soon as all before it are, while
+//!    others are read; or, where that is wanted, when all are read. Documents that are read sooner wait in memory.
 
 use std::collections::VecDeque;
 
@@ -13,7 +15,7 @@ use doclog::{Appender, DocLog, Reads};
 use super::{CompactionTimes, Fate, Moves, Watch};
 use crate::engine::cleaning::How;
 
-/// Copies the documents that move. They are written, and stay if the appender is finished.
+/// Copies the documents that move. The copies are written, and stay if the appender is finished.
 pub(super) fn fetch<'a>(
     documents: &'a DocLog, moves: &mut Moves, how: &How, times: &mut CompactionTimes, watch: &mut Watch,
 ) -> doclog::Result<Appender<'a>> {

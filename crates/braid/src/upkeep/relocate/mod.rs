@@ -1,21 +1,28 @@
-//! Moving documents, so that the segments they were in die: cleaning, and the part of a compaction that is about documents. Their reads are the parallel fetch
-//! of Lee, Oh and Lee, "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in Flash SSDs", IEEE Access 9, 2021 (section IV).
+//! Moving documents, so that their old segments die: used by cleaning, and by compaction for its documents. The reads
+//! are the parallel fetch of Lee, Oh and Lee, "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting
+//! Parallel Reads in Flash SSDs", IEEE Access 9, 2021 (section IV).
 //!
-//! A table is gone through in stretches, in key order. Each is bounded by the bytes that it needs, of documents and keys, and the keys that it looks at; one document
-//! always goes. So what its submission batches have in memory is bounded too, however many documents they are of:
+//! The walk through a table is in key order, in stretches. Each stretch is bounded by its bytes of documents and keys,
+//! and by the keys that it looks at; one document always goes. So the memory of its submission batches is bounded too,
+//! however many documents they have:
 //!
-//! 1. *Tree search* ([`search`]): the versions whose documents are in the segments to clean, those that only snapshots see too. What nobody sees
-//!    any more is not read.
-//! 2. The documents are read in submission batches, sorted by place where wanted, and appended to new segments in key order ([`fetch`]).
-//! 3. The structure gets the same versions, of the same seq and expiry, with the other pointers, as a batch. It reports the old documents dropped.
-//! 4. That is made durable as a round is: log flushed before the structure is written, then documents and data flushed, flush-end logged, view published.
+//! 1. *Tree search* ([`search`]): finds the versions whose documents are in the segments to clean, with those that
+//!    only snapshots see. Documents that nobody sees any more are not read.
+//! 2. The documents are read in submission batches, sorted by place where wanted, and appended to new segments in key
+//!    order ([`fetch`]).
+//! 3. The structure gets the same versions, of the same seq and expiry, as a batch with the new pointers. The
+//!    structure reports the old documents dropped.
+//! 4. That is made durable as a round is: log flushed before the structure is written, then documents and data
+//!    flushed, flush-end logged, view installed.
 //!
-//! Invariants: all of a stretch happens under [`Engine::maintenance`], so the structure has every version that is written again, and a newer one
-//! can only come behind it; no queue has a version that is written again, or readers would find the old place there; a document is dropped in the same
-//! flush-end that brings its copy, so a crash leaves one of both; what a stretch that failed has appended is not referred to, and its room is given out
-//! again.
+//! Invariants:
+//! - All of a stretch happens under [`Engine::maintenance`]. So the structure has every version that is written again,
+//!   and a newer one can only come behind.
+//! - No queue has a version that is written again, or readers would find the old place there.
+//! - A document is dropped in the same flush-end that brings its copy, so a crash leaves exactly one of the two.
+//! - Bytes that a failed stretch has appended are not referred to, and their room is given out again.
 //!
-//! Left to others: which segments are cleaned, and when their files go ([`crate::upkeep::checkpoint`]).
+//! Left to others: the choice of segments to clean, and the release of their files ([`crate::upkeep::checkpoint`]).
 
 mod fetch;
 mod search;
@@ -43,22 +50,22 @@ use crate::{
     tables::catalog::TableCore,
 };
 
-/// Where the time of a compaction went, as figure 2 of the paper divides it.
+/// Where the time of a compaction went, divided as in figure 2 of the paper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionTimes {
     /// Finding documents through the structure.
     pub search: Duration,
-    /// Sorting them by place.
+    /// Sorting documents by place.
     pub sort: Duration,
-    /// Reading and checking them, as far as it was waited for that.
+    /// Reading and checking documents, as far as the compaction waited for that.
     pub read: Duration,
-    /// Writing them, and the structure that refers to them.
+    /// Writing documents, and the structure that refers to them.
     pub write: Duration,
-    /// Flushing log, documents and structure, and logging what was done.
+    /// Flushing log, documents and structure, and logging the result.
     pub flush: Duration,
     /// Packing the structure in key order.
     pub pack: Duration,
-    /// Everything else: applying what waited before, checkpoints, turns of others.
+    /// Everything else: applying operations that waited before, checkpoints, turns of others.
     pub other: Duration,
 }
 
@@ -78,26 +85,26 @@ impl Watch {
     }
 }
 
-/// What a stretch did, or several.
+/// Counts of one stretch, or of several.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) documents: u64,
-    /// Their bytes, with headers and padding.
+    /// Bytes of these documents, with headers and padding.
     pub(crate) bytes: u64,
-    /// Documents that do not check. They stay where they are.
+    /// Damaged documents. They stay where they are.
     pub(crate) damaged: u64,
 }
 
-/// What becomes of a version whose document is in a segment to clean.
+/// The fate of a version whose document is in a segment to clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is to be moved.
+    /// The document is to be moved.
     Moves,
-    /// It is here now.
+    /// The document is at this place now.
     Moved(DocPointer),
-    /// Nobody sees it: once the structure looks at it, it goes.
+    /// No reader sees the version: the structure drops it when it meets the version.
     Dies,
-    /// It cannot be read.
+    /// The document cannot be read.
     Stays,
 }
 
@@ -154,17 +161,20 @@ impl Batch for Moves {
     }
 }
 
-/// Moves the documents of the stretch that begins at `from`; where the next one begins, if there is one. By whoever holds
-/// [`Engine::maintenance`].
+/// Moves the documents of the stretch that begins at `from`. Returns where the next one begins, if there is one. The
+/// caller holds [`Engine::maintenance`].
 ///
 /// # Errors
-/// [`Error::DiskFull`] when there is no room for what moves; then nothing was moved. Or what ends all writing, or when reading fails.
+/// - [`Error::DiskFull`] when there is no room for the documents to move; then nothing was moved.
+/// - Errors that end all writing.
+/// - Errors of reading.
 pub(crate) fn stretch(
     engine: &Engine, table: &TableCore, from: &Position, plan: &Plan, done: &mut Moved, times: &mut CompactionTimes,
 ) -> Result<Option<Position>> {
     let mut watch = Watch::start();
     let horizon = engine.horizon(table);
-    // What the structure lacks comes later. Nothing that it has comes again, nor does anything below this.
+    // Operations that the structure lacks come later than `through`. No operation in the structure comes again, and
+    // none up to `through` does.
     let oldest = table.oldest_unapplied_seq().map_or(Seq::MAX, |seq| Seq(seq.0 - 1));
     let through = oldest.min(horizon.visible);
     let view = Arc::clone(&table.state.load().view);
@@ -187,7 +197,7 @@ pub(crate) fn stretch(
     Ok(next)
 }
 
-/// What a write that did not go in is: no space, which may be had later, or what ends all writing.
+/// The error of a refused write: either no space, which may be had later, or an error that ends all writing.
 fn refused(engine: &Engine, error: Error) -> Error {
     match engine.write_error(error) {
         error if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
@@ -219,7 +229,7 @@ fn place(
         if matches!(error, Error::DiskFull { .. }) {
             table.tree.discard(&applied);
         } else {
-            // It may be in the log all the same, and then the next opening finds the copies.
+            // The flush-end may be in the log all the same, and then the next opening finds the copies.
             copies.finish()?;
         }
         return Err(error);

@@ -1,7 +1,7 @@
 //! Tree search: which versions have their documents in the segments to clean.
 //!
-//! A stretch has documents, keys and what is kept of them up to [`Plan::window_bytes`], or one version, however long its document is. A key of which
-//! snapshots see many versions is cut between two of them.
+//! A stretch has up to [`Plan::window_bytes`] of documents, keys and bookkeeping for both, or one version, however
+//! long its document is. A key with many versions that snapshots see is cut between two of them.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ use crate::{
     error::Result,
 };
 
-/// A stretch ends after it has looked at so many keys, or has found so many versions, however few bytes that are.
+/// A stretch ends after so many keys, or so many found versions, however few bytes these are.
 const KEYS_MAX: usize = 64 << 10;
 const VERSIONS_MAX: usize = 16 << 10;
 
@@ -48,7 +48,7 @@ struct Search<'a> {
     moves: Moves,
     plan: &'a Plan,
     rules: Rules<'a>,
-    /// What has been found needs so much memory.
+    /// Memory that the found versions need.
     bytes: u64,
 }
 
@@ -62,7 +62,8 @@ impl Search<'_> {
         fits || self.moves.versions.is_empty()
     }
 
-    /// Adds what there is of a key behind a seq. Where there is no room for all of it, the seq of the last version that it has looked at.
+    /// Adds the versions of a key behind a seq. Where there is no room for all of them, returns the seq of the last
+    /// version that was looked at.
     fn take(&mut self, key: &[u8], from: Seq, versions: &[Update<'_>]) -> Option<Seq> {
         let segments = &self.plan.segments;
         let is_there = |document: DocPointer| segments.contains(&document.segment);
@@ -72,7 +73,7 @@ impl Search<'_> {
         let stay = merge(versions.to_vec(), self.rules, &mut Vec::new());
         let (mut behind, start, mut own) = (from, self.moves.keys.len(), key.len() as u64);
         for same in versions.chunk_by(|one, other| one.seq == other.seq).skip_while(|same| same[0].seq <= from) {
-            // The last of equal versions is the one that counts.
+            // The last of equal versions counts.
             let last = &same[same.len() - 1];
             let mut documents = same.iter().filter_map(|version| version.operation.document());
             let Some(document) = last.operation.document().filter(|_| documents.any(is_there)) else {
@@ -123,7 +124,7 @@ mod tests {
         Plan { segments, window_bytes, how, class: Class::Normal }
     }
 
-    /// Moves everything; what each stretch moved.
+    /// Moves everything; returns the counts of each stretch.
     fn move_all(table: &Table, plan: &Plan) -> Vec<Moved> {
         let engine = table.engine();
         let _still = engine.maintenance.lock();
