@@ -28,7 +28,7 @@
 use doclog::{Retained, SegmentId};
 use index::{RangeTombstones, Seq, TableId, Time};
 
-use super::{put_block, ranges};
+use super::{blocks::put_block, ranges};
 use crate::words::fields::Fields;
 
 /// A retained state of a table.

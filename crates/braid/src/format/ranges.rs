@@ -12,7 +12,7 @@
 
 use index::{Fragment, RangeTombstones, Seq};
 
-use super::{length_of, put_block};
+use super::blocks::{length_of, put_block};
 use crate::words::fields::Fields;
 
 /// Appends the tombstones of a table as a block.
